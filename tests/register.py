@@ -2,7 +2,7 @@
 
     make register                        after a file was added, renamed or deleted
     make register ARGS="--since main"    files that were renamed on a whole branch
-    make register ARGS=--list            writes nothing; prints what it would write, what is left
+    make register ARGS=--list            writes nothing; says what it would write, what is left
     make register ARGS="--translated docs/zh/install.md"    its Chinese is that of its English now
     make register ARGS=--demo            the table of README.md is that of the last `make demo`
 
@@ -70,7 +70,8 @@ class Tree:
         """What `save` would change, as a text."""
         return "".join(line for name, text in sorted(self.changed().items())
                        for line in difflib.unified_diff(
-                           self.before(name).splitlines(True), text.splitlines(True), name, name, n=0))
+                           self.before(name).splitlines(True), text.splitlines(True), name, name,
+                           n=0))
 
     def modules(self, folder):
         """The Python files in a folder, without __init__.py and __main__.py."""
@@ -136,7 +137,7 @@ def moves(root, base="HEAD"):
 
 
 def mentions(tree):
-    """Each mention of a renamed file has its new name, but for imports: these change the program."""
+    """Each mention of a renamed file has its new name. Imports stay: they change the program."""
     for old, new in tree.renamed.items():
         names = [*tree.files, old]
         is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
@@ -155,8 +156,8 @@ def mentions(tree):
 
 
 def renamed_in(line, old, new, bare):
-    """A line in which the file has its new name: by its path, by a part of it, as a module; bare: by
-    its name alone, too."""
+    """The line with the new name of a file: its path, a part of the path, the module. bare: its
+    name alone, too."""
     suffix = re.escape(PurePosixPath(old).suffix)
     pairs = [(rf"(?<!\w){re.escape(old)}(?!\w)", new)]
     short_old, short_new = (re.sub(r"^\w+/", "", name) for name in (old, new))
@@ -172,7 +173,7 @@ def renamed_in(line, old, new, bare):
     if name_old != name_new:
         if bare:
             pairs.append((rf"(?<![\w/.-]){re.escape(name_old)}(?!\w)", name_new))
-        # the words of a link to it: [chunks](../minidl/comm/pieces.py)
+        # the words of a link to it: [old](../minidl/new.py)
         pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({suffix})?\]"
                       rf"(?=\((?:[^)]*/)?{re.escape(name_new)}\))",
                       lambda found: f"[{found[1]}{stem(new)}{found[2] or ''}]"))
@@ -205,7 +206,7 @@ def a_row(cells):
 class Map:
     """docs/map.md as sections: [heading, its lines], the first one without a heading."""
 
-    HEAD = ["", "| concept | file | kernel | test | tutorial | paper |", "|---|---|---|---|---|---|"]
+    HEAD = ["", "| concept | file | kernel | test | tutorial | paper |", "|---" * 6 + "|"]
 
     def __init__(self, text):
         parts = re.split(r"^(?=## )", text, flags=re.M)
@@ -242,7 +243,7 @@ class Map:
 
 
 def rows_of_the_map(tree):
-    """A row for each file of minidl/, in the section of its folder; none for a file that is gone."""
+    """Each file of minidl/ has a row, in its folder's section. A file that is gone has none."""
     if MAP not in tree.files:
         return
     page, said = Map(tree.read(MAP)), []
@@ -254,7 +255,7 @@ def rows_of_the_map(tree):
         for i in reversed(page.rows(lines) if folder else []):
             row = without_what_is_gone(tree, lines[i])
             if row != lines[i]:
-                said.append(f"{MAP}: files that are gone have left the row '{cells_of(lines[i])[0]}'")
+                said.append(f"{MAP}: '{cells_of(lines[i])[0]}' had files that are gone")
             files = re.findall(r"\]\(\.\./(minidl/[^)]+)\)", cells_of(row)[1]) if row else []
             if row is None or (files and parent(files[0]) != folder):
                 moved += [(parent(files[0]), row)] if row else []
@@ -267,8 +268,9 @@ def rows_of_the_map(tree):
     known = set(re.findall(r"\]\(\.\./(minidl/[^)#]+\.py)\)", page.text()))
     for name in (f for folder in tree.folders() for f in tree.modules(folder)):
         if name not in known:
-            if page.add(parent(name), title_of.get(parent(name), parent(name)), new_row(tree, name)):
-                said.append(f"{MAP}: a new section, {parent(name)}; is it where the import rule "
+            folder = parent(name)
+            if page.add(folder, title_of.get(folder, folder), new_row(tree, name)):
+                said.append(f"{MAP}: a new section, {folder}; is it where the import rule "
                             "has it?")
             said.append(f"{MAP}: a row for {name}; does it have a kernel, a tutorial, a paper?")
     page.sections = [lines for lines in page.sections
@@ -309,8 +311,7 @@ ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
 
 
 def in_list(text, old, new):
-    """The text of __init__.py in which the line of a renamed file has its new name, and its words at
-    the same column."""
+    """The text of __init__.py with the new name of a file, whose words stay at their column."""
     def line(found):
         space = " " * max(1, len(found[3]) + len(stem(old)) - len(stem(new)))
         return f"{found[1]}{stem(new)}{found[2] or ''}{space}"
@@ -326,7 +327,7 @@ def in_list(text, old, new):
 
 
 def lists_of_files(tree):
-    """Each file is in the list that its folder's __init__.py begins with; no file that is gone is."""
+    """The list that a folder's __init__.py begins with has each of its files, and no other."""
     gone = tree.deleted | {old for old, new in tree.renamed.items() if parent(old) != parent(new)}
     for folder in tree.folders():
         name = f"{folder}/__init__.py"
@@ -352,14 +353,14 @@ def is_entry(line, stems):
 
 
 def with_entry(lines, stems, name, sentence):
-    """The lines with one for the file `name`, after the last one of the list and in its form. Without
-    a list they stay: `left` says so."""
+    """The lines with one for the file `name`, after the last one of the list and in its form.
+    Without a list they stay, and `left` says so."""
     entries = [i for i, line in enumerate(lines) if is_entry(line, stems)]
     if not entries:
         return lines
     found = is_entry(lines[entries[-1]], stems)
     column = found.start(5)
-    start = f"{found[1]}{name}{found[3] or ''}  ".ljust(column)
+    start = f"{found[1]}{name}{'.py ' if found[3] else '  '}".ljust(column)
     new = textwrap.wrap(start + sentence, COLUMNS, subsequent_indent=" " * column)
     at = entries[-1] + 1
     while at < len(lines) and re.match(rf" {{{len(found[1]) + 4}}}", lines[at]):
@@ -385,7 +386,7 @@ def without_entry(lines, name):
 def is_far(stated, counted):
     """A number that is a tenth off is written again. One that is nearer stays: else each change of
     the code would change these pages."""
-    return abs(stated - counted) > max(0.1 * counted, 10)
+    return stated == 0 or abs(stated - counted) > max(0.1 * counted, 10)
 
 
 def n_lines(tree, name):
@@ -429,7 +430,7 @@ def line_counts(tree):
 
 # -- tables that are written elsewhere
 
-DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`, as minidl/course/table.py saves it
+DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`: course/table.py saves it
 SHOWN = "bytes sent in a step, by this rank", "bytes of state held by this rank"
 
 
@@ -447,9 +448,10 @@ def demo_table(tree):
             with language.spoken(kind):
                 lines = table.render(shown).splitlines()
             lines = lines if shown is rows else [lines[0], *lines[2:]]
-            text = re.sub(r"^( *)(?:quantity|量) .*\n(?: *\S.*(?: \| |-\+-).*\n)+",
-                          lambda found, lines=lines: "".join(f"{found[1]}{line}\n" for line in lines),
-                          tree.read(page), count=1, flags=re.M)
+            text, pattern = tree.read(page), r"^( *)(?:quantity|量) .*\n(?: *\S.*(?: \| |-\+-).*\n)+"
+            if old := re.search(pattern, text, re.M):
+                new = "".join(f"{old[1]}{line}\n" for line in lines)
+                text = text[:old.start()] + new + text[old.end():]
             if tree.write(page, text):
                 yield f"{page}: the table of {DEMO}"
 
@@ -459,7 +461,7 @@ WORDS = {"## Each yes, and the test that holds it": "yes",
 
 
 def rows_after(page, heading):
-    """The cells of each row of the first table after a heading, with the table's two first lines."""
+    """The cells of each row of the first table after a heading, its two first lines with them."""
     lines = itertools.dropwhile(lambda line: not line.startswith("|"),
                                 page.split(f"{heading}\n", 1)[1].splitlines())
     return [cells_of_a_grid(line) for line in itertools.takewhile(
@@ -540,8 +542,8 @@ def run_steps(tree, steps=STEPS):
 
 
 def planted_bugs():
-    """The lists of planted bugs, and their table in tests/README.md: tests/mutations.py writes them.
-    After `save`, since it reads the files."""
+    """The lists of planted bugs, and their table in tests/README.md: tests/mutations.py writes
+    them, from the files on the disk."""
     from tests import mutations
 
     for function in (getattr(mutations, name, None) for name in ("repair_paths", "write_table")):
@@ -562,6 +564,10 @@ def left(tree):
             for name in (f for f in tree.files if f.endswith(".py")):
                 if imports(tree.read(name), module):
                     yield f"{name}: imports {module}, which is {new} now"
+            for name in tree.files:
+                for i, line in enumerate(tree.read(name).split("\n"), 1):
+                    if re.search(rf"`{stem(old)}\.(?!py\b)\w", line):
+                        yield f"{name}:{i}: a name in `{stem(old)}.`, which is {new} now"
     for folder in tree.folders():
         name = f"{folder}/__init__.py"
         if name not in tree.files:
@@ -576,10 +582,22 @@ def left(tree):
             yield f"{name}: no docstring; its first sentence is its row of {MAP}"
 
 
+def lost_bugs():
+    """Planted bugs whose line is not in its file any more, or more than once."""
+    from tests import mutations
+
+    for mutation in mutations.every_mutation():
+        text = (ROOT / mutation.file).read_text() if (ROOT / mutation.file).exists() else ""
+        if text.count(mutation.old) != 1:
+            yield (f"tests/mutations_*.py: '{mutation.name}': its text must be once in "
+                   f"{mutation.file}, and is {text.count(mutation.old)} times: write it again")
+
+
 def imports(text, module):
     package, _, name = module.rpartition(".")
-    return re.search(rf"^\s*(?:from {re.escape(module)} import|import {re.escape(module)}\b|"
-                     rf"from {re.escape(package)} import (?:[^\n(]*|\([^)]*)\b{name}\b)", text, re.M)
+    of = re.escape(module)
+    return re.search(rf"^\s*(?:from {of} import|import {of}\b|from {re.escape(package)} import "
+                     rf"(?:[^\n(]*|\([^)]*)\b{name}\b)", text, re.M)
 
 
 def main(arguments):
@@ -603,7 +621,7 @@ def main(arguments):
     if not args.list:
         tree.save()
         planted_bugs()
-    rest = [*left(tree), *(f"{file}: {what}" for file, what in behind.behind())]
+    rest = [*left(tree), *lost_bugs(), *(f"{file}: {what}" for file, what in behind.behind())]
     print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))
 
 

@@ -46,7 +46,7 @@ HOLES = re.compile(r"\{\d\}")
 
 
 def parts(path, text):
-    """{"head": ..., "07a": ...} of a tutorial or kernel: the texts that are translated as a whole."""
+    """{"head": ..., "07a": ...} of a tutorial or a kernel: what is translated as a whole."""
     found = {"head": text.split('"""')[1]} if path.suffix == ".py" else {}
     for region in exercise.regions(text, path):
         lines, mark = exercise.task(text, region)
@@ -59,10 +59,8 @@ def english(name, text):
     path = ROOT / name
     if path.suffix == ".md":
         return [text]
-    if path.parent in (ROOT / "tutorials", ROOT / "kernels") and '"""' in text + '"""' * (
-            path.suffix == ".cu"):
-        return list(parts(path, text).values())
-    return []
+    is_tutorial = path.parent == ROOT / "tutorials" and path.name[:2].isdigit()
+    return list(parts(path, text).values()) if is_tutorial or path.suffix == ".cu" else []
 
 
 def of_tutorial(path):
