@@ -434,6 +434,14 @@ DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`: course/table.
 SHOWN = "bytes sent in a step, by this rank", "bytes of state held by this rank"
 
 
+def take_over_the_demo():
+    """The table of the last `make demo` becomes the record; without the speed, which differs."""
+    from minidl.course import table
+
+    rows = table.load(ROOT / "out" / "train_gpt.json")
+    table.save([row for row in rows if "per second" not in row.quantity], ROOT / DEMO)
+
+
 def demo_table(tree):
     """What `make demo` printed, in the pages that show it: all of it, or the two rows of bytes."""
     if DEMO not in tree.files:
@@ -612,7 +620,7 @@ def main(arguments):
     from tests.course import behind
 
     if args.demo:
-        shutil.copy(ROOT / "out" / "train_gpt.json", ROOT / DEMO)
+        take_over_the_demo()
     for name in args.translated:
         print(behind.stamp(name))
     tree = Tree(ROOT, *moves(ROOT, args.since))

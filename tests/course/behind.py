@@ -12,6 +12,7 @@ English, with `make register ARGS="--translated FILE"`.
     README.zh.md, docs/zh/*.md     pages, with digests
 """
 
+import functools
 import re
 
 from minidl import memory
@@ -93,9 +94,14 @@ def words_of_tables():
     return [*(f"column {word}" for word in sorted(words)), *sentences]
 
 
+@functools.cache
+def messages_of(path):
+    return tuple(messages(exercise.read(path)))
+
+
 def messages_shown():
     """{source: the messages that it shows}."""
-    found = {path: messages(exercise.read(path)) for path in SHOWN}
+    found = {path: list(messages_of(path)) for path in SHOWN}
     found[ROOT / "minidl/comm/observe/watch.py"] += waits_of_a_watch()
     found[ROOT / "minidl/profile/summary.py"] += words_of_tables()
     for path in SCRIPTS:  # the title of an exercise
@@ -183,5 +189,5 @@ def without_what_is_behind(text):
         if message not in known:
             for piece in HOLES.split(message):
                 words = " ".join(piece.split())
-                text = text.replace(words, "") if len(words) > 3 else text
+                text = text.replace(words, "|") if len(words) > 3 else text
     return text
