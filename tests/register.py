@@ -101,8 +101,8 @@ def docstring(text):
 
 def first_sentence(text):
     """Of a module's docstring, in one line and without its full stop; "" if there is none."""
-    words = re.split(r"[.:](?=\s|$)|\n\n", docstring(text))[0]
-    return " ".join(words.split()).replace("|", "/")
+    words = re.split(r"\.(?=\s|$)|\n\n", docstring(text))[0]
+    return " ".join(words.split()).rstrip(":").replace("|", "/")
 
 
 def git(root, *arguments, **env):

@@ -82,10 +82,10 @@ def test_a_new_file_gets_its_row_and_its_place_in_the_list_of_its_folder(checkou
                      "tests/comm/test_tree.py": ""})
     tree = after(root, register.rows_of_the_map)
     assert tree.read("docs/map.md") == PAGE + (
-        "| A binomial tree | [tree.py](../minidl/comm/tree.py) | | "
+        "| A binomial tree: log n steps | [tree.py](../minidl/comm/tree.py) | | "
         "[test_tree](../tests/comm/test_tree.py) | | |\n")
     told = after(root, register.lists_of_files).read("minidl/comm/__init__.py")
-    assert "              in order\n    tree.py   A binomial tree\n\nArrays" in told
+    assert "              in order\n    tree.py   A binomial tree: log n steps\n\nArrays" in told
 
 
 def test_a_long_sentence_goes_on_at_its_column(checkout):
