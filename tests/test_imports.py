@@ -104,19 +104,22 @@ def violations(path, source):
     package = ".".join(module[:-1])
     part = "" if path in ("__init__.py", "__main__.py") else part_of(".".join(module)) or module[1]
     if part not in MAY_IMPORT:
-        return [f"minidl/{path}: {part!r} has no line in MAY_IMPORT"]
+        return [f"minidl/{path}: {part!r} has no line in MAY_IMPORT of tests/test_imports.py: what "
+                "may it import?"]
     allowed, found = MAY_IMPORT[part], []
     for line, dotted in imports(source, package):
         top = dotted.split(".")[0]
         if path not in ONLY_IN.get(top, [path]):
-            found.append(f"minidl/{path}:{line}: {top} may be imported in {ONLY_IN[top]} only")
+            found.append(f"minidl/{path}:{line}: {top} may be imported in {ONLY_IN[top]} only "
+                         "(ONLY_IN of tests/test_imports.py): ask one of these")
         if top == "minidl" and allowed is not ANYTHING:
             target = part_of(dotted)
             folder = target.split("/")[0]
             ours = folder == part.split("/")[0] and part in (folder, target)
             ours = ours or part.startswith(f"{target}/")  # a neighbour in its folder
             if not ours and not {target, folder} & set(allowed.split()):
-                found.append(f"minidl/{path}:{line}: {part} may not import {target or 'minidl'}")
+                found.append(f"minidl/{path}:{line}: {part} may not import {target or 'minidl'} "
+                             f"(MAY_IMPORT of tests/test_imports.py), but: {allowed or 'nothing'}")
     return found
 
 
@@ -127,7 +130,8 @@ def test_every_import_follows_the_rule():
     assert not found, "\n".join(found)
     parts = {file.relative_to(ROOT / "minidl").with_suffix("").as_posix()
              for file in (ROOT / "minidl").rglob("*")} | {""}
-    assert MAY_IMPORT.keys() <= parts, "a line for a part that does not exist"
+    assert MAY_IMPORT.keys() <= parts, ("MAY_IMPORT of tests/test_imports.py has lines for parts "
+                                        f"that do not exist: {MAY_IMPORT.keys() - parts}")
 
 
 def test_the_rule_itself_has_no_circle():
@@ -204,7 +208,9 @@ def test_import_stays_light(module):
     time_s, *loaded = out.stdout.split()
     print(f"\nimport {module}: {time_s} s")
     heavy = {"mpi4py", "cupy", "matplotlib", "sklearn", "scipy", "torch", "greenlet", "tqdm"}
-    assert "numpy" in loaded and not heavy & set(loaded)
+    assert "numpy" in loaded
+    assert not heavy & set(loaded), (f"`import {module}` imports {heavy & set(loaded)}: move that "
+                                     "import into the function that needs it")
 
 
 def file_of(dotted):

@@ -37,10 +37,13 @@ def test_the_comments_of_a_script_are_found():
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_a_script_in_chinese_has_the_same_code(path, zh):
+def test_a_script_in_chinese_has_the_same_code_and_no_english_comment(path, zh):
+    """None that has Chinese."""
     english = exercise.read(path)
     text = in_language(english)
-    assert CHINESE.search(text)
+    known = comments.known("zh")
+    left = [c.text for c in comments.comments(text) if known.get(digest(c.text), c.text) != c.text]
+    assert CHINESE.search(text) and not left
     assert all(width(line) <= 100 for line in text.splitlines())
     assert in_language(text) == text and text.count("\n") > 40
     assert code(text) == code(english)
