@@ -92,7 +92,7 @@ def test_the_barrier_to_delete_is_at_its_line_and_the_race_at_the_lines_that_are
         "line of the one inside the loop of `center`")
     writes, reads = (lines[int(n) - 1] for n in found.groups())
     assert "s[t] +=" in writes and "s[t + d]" in reads, (
-        f"{page}: the race is at other lines than {found.groups()}: delete that line, and copy what "
+        f"{page}: the race is at other lines than {found.groups()}: delete that line, copy what "
         "`minidl kernel run tutorials/03_kernel_tour.py` prints")
 
 
@@ -103,8 +103,8 @@ def test_the_folders_of_the_map_come_in_the_order_of_the_import_rule():
     for part in set(order) - {"precision", "memory", "cli", "course"}:
         allowed = set(test_imports.MAY_IMPORT[part].split()) & set(order)
         later = {other for other in allowed if order.index(other) > order.index(part)}
-        assert not later, (f"docs/map.md: {part} may import {later} (tests/test_imports.py), whose "
-                           f"sections are below: move the section of {part} down")
+        assert not later, (f"docs/map.md: {part} may import {later} (MAY_IMPORT), whose sections "
+                           f"are below: move the section of {part} down")
 
 
 def test_a_row_of_the_map_has_a_cell_for_every_column():
