@@ -138,7 +138,7 @@ def moves(root, base="HEAD"):
 
 def mentions(tree):
     """Each mention of a renamed file has its new name. Imports stay: they change the program."""
-    for old, new in tree.renamed.items():
+    for old, new in [*tree.renamed.items(), *moved_folders(tree)]:
         names = [*tree.files, old]
         is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
         for name in tree.files:
@@ -155,31 +155,46 @@ def mentions(tree):
                 yield f"{name}: {old} is {new}"
 
 
+def moved_folders(tree):
+    """[(old, new)] of the folders without a file now, all of whose files are in one new folder."""
+    gone = {parent(old) for old in tree.renamed} - {parent(f) for f in tree.files}
+    for folder in sorted(gone, key=len, reverse=True):
+        to = {parent(new) for old, new in tree.renamed.items() if parent(old) == folder}
+        if len(to) == 1:
+            yield folder, *to
+
+
 def renamed_in(line, old, new, bare):
-    """The line with the new name of a file: its path, a part of the path, the module. bare: its
-    name alone, too."""
-    suffix = re.escape(PurePosixPath(old).suffix)
-    pairs = [(rf"(?<!\w){re.escape(old)}(?!\w)", new)]
+    """The line with the new name of a file or folder: its path, a part of the path, the module.
+    bare: its name alone, too."""
+    suffix = PurePosixPath(old).suffix
+    pairs = [word(old, new)]
+    if suffix in ("", ".py"):
+        pairs.append(word(*(name.removesuffix(".py").replace("/", ".") for name in (old, new)),
+                          before=r"[\w.]"))
     short_old, short_new = (re.sub(r"^\w+/", "", name) for name in (old, new))
-    plain_old, plain_new = (name.rpartition(".")[0] for name in (short_old, short_new))
-    if "/" in short_old:
-        pairs.append((rf"(?<![\w/]){re.escape(plain_old)}({suffix})?(?![\w/-]|\.\w)",
-                      lambda found: plain_new + (found[1] or "")))
-        pairs.append((rf"(?<![\w/]){re.escape(short_old)}(?=::)", short_new))
-    if old.endswith(".py"):
-        dotted_old, dotted_new = (name[:-3].replace("/", ".") for name in (old, new))
-        pairs.append((rf"(?<![\w.]){re.escape(dotted_old)}(?!\w)", dotted_new))
+    if suffix and "/" in short_old:  # comm/old.py, comm/old
+        pairs.append(word(short_old, short_new, before=r"[\w/]"))
+        pairs.append(word(*(name.rpartition(".")[0] for name in (short_old, short_new)),
+                          before=r"[\w/]", after=r"[\w/-]|\.\w"))
     name_old, name_new = PurePosixPath(old).name, PurePosixPath(new).name
-    if name_old != name_new:
+    if suffix and name_old != name_new:
         if bare:
-            pairs.append((rf"(?<![\w/.-]){re.escape(name_old)}(?!\w)", name_new))
+            pairs.append(word(name_old, name_new, before=r"[\w/.-]"))
         # the words of a link to it: [old](../minidl/new.py)
-        pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({suffix})?\]"
+        pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({re.escape(suffix)})?\]"
                       rf"(?=\((?:[^)]*/)?{re.escape(name_new)}\))",
                       lambda found: f"[{found[1]}{stem(new)}{found[2] or ''}]"))
     for pattern, other in pairs:
         line = re.sub(pattern, other, line)
     return line
+
+
+def word(old, new, before=r"\w", after=r"\w"):
+    """(pattern, what it becomes): `old` not between such characters; `new` itself stays, where it
+    begins with `old`."""
+    rest = rf"|{re.escape(new[len(old):])}(?!\w)" if new.startswith(old) else ""
+    return rf"(?<!{before}){re.escape(old)}(?!{after}{rest})", new
 
 
 def import_lines(text):

@@ -154,6 +154,24 @@ def test_a_file_that_moved_to_another_folder_keeps_its_row(checkout):
     assert "    tensor.py An array\n" in told
 
 
+def test_a_module_that_became_a_package_and_a_folder_with_another_name(checkout):
+    text = "minidl.comm.cuts.bounds, minidl/comm/cuts.py, `minidl/comm/`, minidl.comm, comm/cuts"
+    root = checkout({"minidl/comm/cuts.py": None, "minidl/comm/cuts/cut.py": "", "docs/a.md": text})
+    moved = {"renamed": {"minidl/comm/cuts.py": "minidl/comm/cuts/cut.py"}}
+    assert after(root, register.mentions, **moved).read("docs/a.md") == (
+        "minidl.comm.cuts.cut.bounds, minidl/comm/cuts/cut.py, `minidl/comm/`, minidl.comm, "
+        "comm/cuts/cut")
+    names = ["cuts.py", "ring.py", "__init__.py"]
+    root = checkout({f"minidl/comm/{name}": None for name in names} | {
+        f"minidl/wire/{name}": FILES[f"minidl/comm/{name}"] for name in names} | {
+        "minidl/comm/cuts/cut.py": None, "docs/a.md": text})
+    moved = {"renamed": {f"minidl/comm/{name}": f"minidl/wire/{name}" for name in names}}
+    assert after(root, register.mentions, **moved).read("docs/a.md") == (
+        "minidl.wire.cuts.bounds, minidl/wire/cuts.py, `minidl/wire/`, minidl.wire, wire/cuts")
+    page = after(root, register.rows_of_the_map, **moved).read("docs/map.md")
+    assert page == PAGE.replace("minidl/comm", "minidl/wire")
+
+
 def test_git_says_what_was_renamed_or_deleted_staged_or_not(checkout):
     root = checkout()
     def git(*arguments):
