@@ -3,12 +3,14 @@
     make register                        after a file was added, renamed or deleted
     make register ARGS="--since main"    files that were renamed on a whole branch
     make register ARGS=--list            writes nothing; says what it would write, what is left
-    make register ARGS="--translated docs/zh/install.md"    its Chinese is that of its English now
-    make register ARGS=--demo            the table of README.md is that of the last `make demo`
+    make register ARGS="--translated docs/zh/install.md"    this Chinese page is up to date now
+    make register ARGS=--demo            README.md shows the table of the last `make demo`
 
 A step is a function of a Tree, the texts of the checkout. It changes texts, and gives a line for
-each change. After all steps there is nothing that a second run would change: tests/test_register.py
-asks that, of this checkout too. At the end is printed what only a person can write.
+each change. A second run changes nothing: tests/test_register.py asks that of each step, and asks
+that this checkout is as a run leaves it. At the end, the program prints what only a person can do.
+
+Test: tests/test_register.py
 """
 
 import argparse
@@ -629,16 +631,20 @@ def main(arguments):
     parser.add_argument("--since", default="HEAD", metavar="BASE", help="renames since this commit")
     parser.add_argument("--list", action="store_true", help="write nothing")
     parser.add_argument("--translated", nargs="+", default=[], metavar="FILE",
-                        help="Chinese texts that are those of their English now")
+                        help="Chinese texts that are up to date now")
     parser.add_argument("--demo", action="store_true", help="take over out/train_gpt.json")
     args = parser.parse_args(arguments)
-    from tests.course import behind
-
+    tree = Tree(ROOT, *moves(ROOT, args.since))
+    try:
+        from tests.course import behind
+    except ImportError as error:
+        print(f"minidl cannot be imported: {error}. Edit the imports, then run this again:",
+              *left(tree), sep="\n")
+        return 1
     if args.demo:
         take_over_the_demo()
     for name in args.translated:
         print(behind.stamp(name))
-    tree = Tree(ROOT, *moves(ROOT, args.since))
     for line in run_steps(tree):
         print(f"would change {line}" if args.list else line)
     if not args.list:

@@ -56,7 +56,7 @@ def parts(path, text):
 
 
 def english(name, text):
-    """The texts in a file of which a Chinese one may have the digest: a page, or its parts."""
+    """The English texts in a file whose digest a Chinese one may have: a page, or its parts."""
     path = ROOT / name
     if path.suffix == ".md":
         return [text]
@@ -178,7 +178,7 @@ def stamp(name):
         text = re.sub(r"^=== (\w+) of [0-9a-f]{12}", lambda part: part[0] if part[1] not in wanted
                       else f"=== {part[1]} of {digest(wanted[part[1]])}", text, flags=re.M)
     path.write_text(text, encoding="utf-8")
-    return f"{name}: is the Chinese of its English now"
+    return f"{name}: has the digest of its English now"
 
 
 def without_what_is_behind(text):
