@@ -329,18 +329,34 @@ ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
 
 def in_list(text, old, new):
     """The text of __init__.py with the new name of a file, whose words stay at their column."""
-    def line(found):
-        space = " " * max(1, len(found[3]) + len(stem(old)) - len(stem(new)))
-        return f"{found[1]}{stem(new)}{found[2] or ''}{space}"
-
     if parent(old) != parent(new):
         return text
     head, quotes, rest = text.partition('"""')
     told, end, code = rest.partition('"""')
-    told = re.sub(rf"^( *){stem(old)}(\.py)?( +)(?=\S)", line, told, flags=re.M)
-    told = re.sub(rf"(?<=\S  ) *\b{stem(old)}\b(?=  +\S)", lambda found: found[0].replace(
-        stem(old), stem(new)), told)  # in a second column
-    return head + quotes + told + end + code
+    lines = [with_name(line, stem(old), stem(new)) for line in told.split("\n")]
+    return head + quotes + "\n".join(lines) + end + code
+
+
+def is_names(cell):
+    """Whether a cell of a list is names of files: `sgd, adam`, `ring.py`."""
+    return re.fullmatch(r"(\w+(\.py)?(, )?)+", cell)
+
+
+def with_name(line, old, new):
+    """A line of a list in which a file has another name; new "": it is gone from a cell that has
+    other files, too."""
+    if (found := ENTRY.fullmatch(line)) and found[2] == old and new:
+        space = " " * max(1, len(found[4]) + len(old) - len(new))
+        return f"{found[1]}{new}{found[3] or ''}{space}{found[5]}"
+    parts = re.split(r"( {2,})", line)  # cells at even places, what is between them at odd ones
+    for i in range(0, len(parts), 2):
+        if is_names(parts[i]) and re.search(rf"\b{old}\b", parts[i]) and (new or "," in parts[i]):
+            pattern = rf"\b{old}\b" if new else rf"\b{old}(\.py)?, |, {old}(\.py)?\b"
+            cell = re.sub(pattern, new, parts[i])
+            if i + 1 < len(parts):
+                parts[i + 1] = " " * max(2, len(parts[i + 1]) + len(parts[i]) - len(cell))
+            parts[i] = cell
+    return "".join(parts)
 
 
 def lists_of_files(tree):
@@ -356,7 +372,8 @@ def lists_of_files(tree):
         lines = told.split("\n")
         for file in gone:
             if parent(file) == folder and stem(file) not in stems:
-                lines = without_entry(lines, stem(file))
+                lines = [with_name(line, stem(file), "") for line in lines]
+                lines = without_entry(lines, stem(file), stems)
         for file in tree.modules(folder):
             if not re.search(rf"\b{stem(file)}\b", "\n".join(lines)):
                 lines = with_entry(lines, stems, stem(file), first_sentence(tree.read(file)))
@@ -385,11 +402,13 @@ def with_entry(lines, stems, name, sentence):
     return [*lines[:at], *new, *lines[at:]]
 
 
-def without_entry(lines, name):
+def without_entry(lines, name, stems):
+    """The lines without the one for a file, and without those that go on with it. A line that has
+    other files in further columns stays: `left` says so."""
     kept, dropped = [], None
     for line in lines:
         found = ENTRY.fullmatch(line)
-        if found and found[2] == name:
+        if found and found[2] == name and not set(re.split(" {2,}", found[5])) & set(stems):
             dropped = len(found[1])
         elif dropped is None or not re.match(rf" {{{dropped + 4}}}", line):
             dropped = None
@@ -602,6 +621,10 @@ def left(tree):
             for file in tree.modules(folder):
                 if not re.search(rf"\b{stem(file)}\b", told):
                     yield f"{name}: no list of files that {stem(file)} could be put into"
+            for file in tree.deleted:
+                cells = [cell for line in told.split("\n") for cell in re.split(" {2,}", line)]
+                if parent(file) == folder and stem(file) in cells:
+                    yield f"{name}: its list still has {stem(file)}"
     for name in (f for folder in tree.folders() for f in tree.modules(folder)):
         if not first_sentence(tree.read(name)):
             yield f"{name}: no docstring; its first sentence is its row of {MAP}"

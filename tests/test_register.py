@@ -123,6 +123,21 @@ def test_a_file_that_is_gone_leaves_its_row_and_its_list(checkout):
     assert "tensors" not in page and "## The engine" not in page
 
 
+def test_lists_of_several_columns(checkout):
+    told = ('"""Steps.\n\nsgd, adam   one step     master   float32\n'
+            'lars        by norms     clip     bounded\n"""\n')
+    files = {f"minidl/optim/{name}.py": "" for name in ("adam", "master", "clip")}
+    root = checkout(files | {"minidl/optim/__init__.py": told, "minidl/optim/down.py": ""})
+    moved = {"renamed": {"minidl/optim/sgd.py": "minidl/optim/down.py"}}
+    assert after(root, register.mentions, **moved).read("minidl/optim/__init__.py") == (
+        told.replace("sgd, adam   ", "down, adam  "))
+    checkout({"minidl/optim/__init__.py": told, "minidl/optim/down.py": None})
+    gone = {"deleted": ["minidl/optim/sgd.py", "minidl/optim/lars.py"]}
+    tree = after(root, register.lists_of_files, **gone)
+    assert tree.read("minidl/optim/__init__.py") == told.replace("sgd, adam   ", "adam        ")
+    assert "minidl/optim/__init__.py: its list still has lars" in list(register.left(tree))
+
+
 def test_a_renamed_file_has_its_new_name_everywhere_but_in_imports(checkout):
     root = checkout({"minidl/comm/cuts.py": None, "minidl/comm/pieces.py": FILES[
         "minidl/comm/cuts.py"], "docs/a.md": "[cuts](../minidl/comm/cuts.py), shortcuts.py, "
