@@ -143,7 +143,7 @@ def mentions(tree):
     for old, new in [*tree.renamed.items(), *moved_folders(tree)]:
         names = [*tree.files, old]
         is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
-        for name in (f for f in tree.files if f != "tests/test_register.py"):  # has its own checkout
+        for name in (f for f in tree.files if f != "tests/test_register.py"):  # with its own tree
             here = parent(name) in (parent(old), parent(new))
             text = tree.read(name)
             if name == f"{parent(old)}/__init__.py":
