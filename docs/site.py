@@ -126,10 +126,11 @@ def pages(root=ROOT):
         if file.name == "map.md":
             text, rows = _rows(text)
             made |= _techniques(rows, root, broken)
-        made[page] = relinked(text, file.parent, page, broken, root)
+        made[page] = relinked(_dated(text, file, root), file.parent, page, broken, root)
     home = root / "README.zh.md"
     if home.exists():
-        made["zh/index.md"] = relinked(_read(home), root, "zh/index.md", broken, root)
+        made["zh/index.md"] = relinked(_dated(_read(home), home, root), root, "zh/index.md", broken,
+                                       root)
     made |= _api(root) | _tutorials(root) | _translated(root)
     for page, name in ("index.md", "en"), ("zh/index.md", "zh"):
         if page in made:
@@ -148,6 +149,20 @@ def pages(root=ROOT):
 
 def _read(path):
     return path.read_text(encoding="utf-8")
+
+
+def _dated(text, file, root):
+    """A page; if it is the Chinese of a page that has changed since, with a line that says so."""
+    first, _, rest = text.partition("\n")
+    found = re.fullmatch(r"<!-- (\S+) of ([0-9a-f]{12}) -->", first)
+    if not found or found[2] == language.digest(_read(root / found[1])):
+        return text
+    return f"{_older()}[English]({os.path.relpath(root / found[1], file.parent)})\n\n{rest}"
+
+
+def _older():
+    with language.spoken("zh"):
+        return language.tr("(older than the English text)")
 
 
 def _fenced(text):
@@ -303,11 +318,14 @@ def _translated(root):
 def _chinese_tutorials(root):
     made = {}
     for file in _scripts(root):
-        if not (found := language.texts(short(file), "zh")):
+        if "head" not in (found := language.texts(short(file), "zh")):
             continue
         title, _, story = found["head"][1].partition("\n")
         title, needs = re.split(r"\s{2,}(?=\d+ 分钟)", title)
-        parts = [f"# {title}\n\n*{needs}*\n\n[English](../../tutorials/{short(file)}.md)\n"]
+        english = _read(file).split('"""')[1]
+        older = "" if found["head"][0] == language.digest(english) else _older()
+        parts = [f"# {title}\n\n*{needs}*\n\n"
+                 f"{older}[English](../../tutorials/{short(file)}.md)\n"]
         if picture := picture_of(root, file.stem, "zh"):
             parts.append(f"![{title}](../../{picture})\n")
             parts += [f"*{ENGLISH_LABELS}*\n"] * ("/zh/" not in picture)
@@ -319,8 +337,11 @@ def _chinese_tutorials(root):
         sources = exercise.tutorials(root).get(short(file), [])
         parts += ["## 练习\n"] * bool(sources)
         for source in sources:
-            for r in exercise.regions(_read(source)):
-                parts.append(f"### {r.id}：{language.tr(r.title)}\n\n{_fenced(found[r.id][1])}")
+            for r in exercise.regions(text := _read(source)):
+                lines, mark = exercise.task(text, r)
+                task = "\n".join(line.strip()[len(mark):][1:] for line in lines)
+                task = language.translated(short(file), r.id, task)
+                parts.append(f"### {r.id}：{language.tr(r.title)}\n\n{_fenced(task)}")
         parts.append("## 程序\n")
         for source in sources or [file]:
             code = in_language(exercise.blank(_read(source)))

@@ -6,6 +6,7 @@ import gc
 import inspect
 import itertools
 import os
+import random
 import re
 import signal
 import zlib
@@ -140,16 +141,23 @@ def pytest_ignore_collect(collection_path, config):
 _FOR_A_GPU = r"mark\.gpu|def test\w*\([^)]*\bdevice\b"
 
 
+def pytest_addoption(parser):
+    parser.addoption("--seed-order", type=int, metavar="N",
+                     help="tests in an order drawn with this seed: none may need another before it")
+
+
 @pytest.hookimpl(trylast=True)  # after -k and -m: what is asked for alone is not left out
 def pytest_collection_modifyitems(config, items):
     """Without a GPU the tests marked `gpu` are left out, in one line, unless somebody asks for them
     alone: thousands that skip would hide others that do. Several processes (`make test`) take files
-    with many slow tests first: none is left to one process at the end."""
+    with many slow tests first: none is left to one process at the end. --seed-order N shuffles."""
     if hasattr(config, "workerinput"):  # of pytest-xdist
         is_slow = [item.path for item in items
                    if item.get_closest_marker("slow") or item.get_closest_marker("mpi")]
         n_slow = collections.Counter(is_slow)
         items.sort(key=lambda item: -n_slow[item.path])  # stable: a file's tests stay in order
+    if (seed := config.getoption("seed_order")) is not None:
+        random.Random(seed).shuffle(items)
     if config.getoption("markexpr") == "gpu":
         return
     left_out = set() if EVERY else products(items)

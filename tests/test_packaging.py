@@ -78,7 +78,7 @@ def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
         for extra in extras:
             brings = requirements(EXTRAS[extra])
             assert any(wanted.startswith(ON_PYPI.get(name, name)[:4]) for wanted in brings), (
-                f"minidl[{extra}] does not bring {name}")
+                f"setup.cfg: the extra {extra} does not bring {name}, which minidl/ says it does")
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,21 @@ def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
 def test_every_imported_package_is_declared(folder, extras):
     declared = requirements(CONFIG["options"]["install_requires"])
     declared |= requirements("\n".join(EXTRAS[extra] for extra in extras.split()))
-    missing = {n: f for n, f in third_party(folder).items() if ON_PYPI.get(n, n) not in declared}
-    assert not missing
+    missing = {n: str(f) for n, f in third_party(folder).items()
+               if ON_PYPI.get(n, n) not in declared}
+    assert not missing, (f"imported, and in none of the extras {extras} of setup.cfg: {missing}. "
+                         "Add a package with its reason in a comment, or do without")
 
 
 def test_every_extra_that_a_document_names_exists():
     documents = [ROOT / "README.md", ROOT / "kernels" / "README.md", ROOT / "tests" / "README.md",
                  *(ROOT / "docs").rglob("*.md")]
-    named = {name for path in documents
+    named = {(path.relative_to(ROOT).as_posix(), name) for path in documents
              for names in re.findall(r"minidl\[([\w,]+)\]", path.read_text())
              for name in names.split(",")}
-    assert named >= {"cuda12", "nvrtc", "snapshot"} and named <= set(EXTRAS)
+    assert {"cuda12", "nvrtc", "snapshot"} <= {name for _, name in named}
+    wrong = [(path, name) for path, name in named if name not in EXTRAS]
+    assert not wrong, f"pages name extras that setup.cfg does not have: {wrong}"
 
 
 def test_make_test_does_not_install_pytorch():
@@ -118,7 +122,8 @@ def test_every_dependency_has_its_reason_in_a_comment():
             if re.match(r"\s*(minidl\[|pytest$)", line):  # ourselves; what runs the tests
                 continue
             dependencies += 1
-            assert above.strip().startswith("#"), f"why does minidl need {line.strip()!r}?"
+            assert above.strip().startswith("#"), (
+                f"setup.cfg: why does minidl need {line.strip()!r}? Say it in a comment above it")
     assert dependencies >= 10  # the loop did see them
 
 
@@ -131,7 +136,8 @@ def test_the_console_script_leads_to_a_function():
 
 
 def test_the_version_is_one():
-    assert importlib.import_module("minidl").__version__ == CONFIG["metadata"]["version"]
+    ours, stated = importlib.import_module("minidl").__version__, CONFIG["metadata"]["version"]
+    assert ours == stated, f"minidl/__init__.py has version {ours}, setup.cfg has {stated}"
 
 
 def make(*args, cwd=ROOT, **env):
@@ -150,7 +156,9 @@ def test_help_is_the_default_and_lists_every_target_in_one_line():
     listed = re.findall(r"^  make (\S+) +\S.*$", out.stdout, re.MULTILINE)
     assert len(listed) == len(out.stdout.splitlines())
     (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert sorted(listed) == sorted(phony.split())
+    assert sorted(listed) == sorted(phony.split()), (
+        "Makefile: .PHONY, and the targets with a `## sentence` behind them, differ in "
+        f"{set(listed) ^ set(phony.split())}")
     wanted = "help demo test test-fast test-mpi test-gpu lint bench tutorials clean"
     assert set(wanted.split()) <= set(listed)
     assert out.stdout == make("help").stdout
@@ -236,6 +244,8 @@ def test_the_top_holds_what_is_meant_to_be_there():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip("no git checkout")
-    assert {name.split("/")[0] for name in listed.stdout.splitlines()} <= {
+    more = {name.split("/")[0] for name in listed.stdout.splitlines()} - {
         ".ci", ".gitignore", "LICENSE", "Makefile", "README.md", "README.zh.md", "benchmarks",
         "docs", "kernels", "minidl", "pyproject.toml", "setup.cfg", "tests", "tutorials"}
+    assert not more, (f"{more} at the top of the repository: `git rm --cached` what a program "
+                      "wrote, or name it in this test")

@@ -1,4 +1,5 @@
-"""docs/together.md is true: each pair is once in its lists, its test or sentence is there."""
+"""docs/together.md is true: each pair is once in its lists, its test or sentence is there. `make
+register` writes the table above the lists."""
 
 import ast
 import functools
@@ -8,11 +9,10 @@ from collections import Counter
 from pathlib import Path
 
 from tests.parallel import pairs as small
+from tests.register import WORDS, pairs, rows_after
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "together.md").read_text()
-WORDS = {"## Each yes, and the test that holds it": "yes",
-         "## Each no, and what the error says": "no", "## What there is not": "-"}
 # What the code of a test has in it, itself or in what it calls, if a technique is at work there.
 IN_CODE = {
     "DP": "DataParallel|dp=", "Z12": "Zero1|Zero2|zero=[12]", "Z3": "Zero3|zero=3",
@@ -31,23 +31,12 @@ SHORT = {"data parallelism": "DP", "ZeRO 1": "Z12", "ZeRO 2": "Z12", "ZeRO 3": "
 
 
 def rows(heading):
-    """The cells of each row of the first table after a heading, without its two first lines."""
-    lines = itertools.dropwhile(lambda line: not line.startswith("|"),
-                                PAGE.split(f"{heading}\n", 1)[1].splitlines())
-    table = itertools.takewhile(lambda line: line.startswith("|"), lines)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    return rows_after(PAGE, heading)
 
 
 def named():
     """The techniques, in their order."""
     return [short for short, _ in rows("# Which technique goes with which")[2:]]
-
-
-def pairs(text):
-    """The pairs that a cell such as `DP x TP, SP; Rec x PP` is about."""
-    for product in text.split("; "):
-        for pair in itertools.product(*(side.split(", ") for side in product.split(" x "))):
-            yield frozenset(pair)
 
 
 @functools.cache
@@ -108,42 +97,47 @@ def strings(file, function=None):
             if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
-def test_of_each_pair_the_table_says_what_the_lists_say():
-    techniques, (columns, _, *table) = named(), rows("## The table")
-    assert columns[1:] == techniques[:-1] and [row[0] for row in table] == techniques[1:]
-    said = {frozenset((row[0], column)): word for i, row in enumerate(table)
-            for column, word in zip(columns[1:i + 2], row[1:], strict=False)}
-    assert all(not any(row[i + 2:]) for i, row in enumerate(table)), "each pair once"
-    assert len(said) == len(techniques) * (len(techniques) - 1) // 2
-    listed = [(pair, word) for heading, word in WORDS.items() for row in rows(heading)[2:]
-              for pair in pairs(row[0])]
-    assert [pair for pair, n in Counter(pair for pair, _ in listed).items() if n > 1] == []
-    assert dict(listed) == said
+def test_each_pair_is_once_in_the_lists():
+    listed = Counter(pair for heading in WORDS for row in rows(heading)[2:]
+                     for pair in pairs(row[0]))
+    more = [sorted(pair) for pair, n in listed.items() if n > 1]
+    assert not more, f"docs/together.md, the lists below the table: more than once: {more}"
+    wanted = {frozenset(pair) for pair in itertools.combinations(named(), 2)}
+    assert listed.keys() == wanted, (
+        "docs/together.md, the lists below the table: say yes, no or - to "
+        f"{[sorted(pair) for pair in wanted - listed.keys()]}; no techniques: "
+        f"{[sorted(pair) for pair in listed.keys() - wanted]}")
 
 
 def test_each_yes_names_a_test_that_there_is():
     found = rows("## Each yes, and the test that holds it")[2:]
     for _, held_by in found:
         file, name = re.fullmatch(r"\[\w+\]\(\.\./(tests/.+\.py)\) `(\w+)`", held_by).groups()
-        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.M), held_by
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.M), (
+            f"docs/together.md names {name}, which {file} does not have: write its new name")
     assert len(found) > 50
 
 
 def test_each_yes_has_its_techniques_in_the_code_of_its_test():
     """What the test compares, this cannot see; that a technique is gone from it, it can."""
-    assert IN_CODE.keys() == set(named())
+    assert IN_CODE.keys() == set(named()), (
+        "IN_CODE of tests/test_together.py: what does the code of a test have in it, if "
+        f"{IN_CODE.keys() ^ set(named())} are at work there?")
     for of, held_by in rows("## Each yes, and the test that holds it")[2:]:
         code = code_of(*re.fullmatch(r"\[\w+\]\(\.\./(.+)\) `(\w+)`", held_by).groups())
         gone = {short for pair in pairs(of) for short in pair
                 if not re.search(IN_CODE[short], code)}
-        assert not gone, f"{held_by}: nothing of {gone} in it, which {of!r} says"
+        assert not gone, (f"docs/together.md: {of!r} is held by {held_by}, in whose code there is "
+                          f"nothing of {gone}: name a test of this pair")
 
 
 def test_the_ways_that_are_gone_through_are_those_of_the_page():
     (of,) = (of for of, held_by in rows("## Each yes, and the test that holds it")[2:]
              if "`test_with_recompute_or_a_profile_the_bits_are_the_same`" in held_by)
     beside = {short for pair in pairs(of) for short in pair if "Prof" in pair} - {"Prof"}
-    assert beside == {SHORT[way] for way in small.ALL}
+    ways = {SHORT[way] for way in small.ALL}
+    assert beside == ways, ("docs/together.md, the row of this test: with a profile it goes "
+                            f"through {sorted(ways)}, the page has {sorted(beside)}")
 
 
 def test_each_no_is_a_sentence_of_the_source_and_of_a_test():
@@ -152,5 +146,7 @@ def test_each_no_is_a_sentence_of_the_source_and_of_a_test():
         sentence, source = sentence.strip('"'), re.search(r"\]\(\.\./(.+)\)", source)[1]
         file, name = re.fullmatch(r"\[\w+\]\(\.\./(tests/.+\.py)\) `(\w+)`", seen_by).groups()
         for texts in (strings(source), strings(file, name)):
-            assert any(sentence in text for text in texts), (sentence, source, name)
+            assert any(sentence in text for text in texts), (
+                f"docs/together.md: {sentence!r} is not in {source}, or not in {name} of {file}: "
+                "write what the error says now")
     assert len(found) > 5

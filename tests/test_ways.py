@@ -20,6 +20,7 @@ Asked on the way: `five.py`,
 `six.py`.
 Entered again: `one.py`.
 """
+PAGES = "docs/way_to_*.md"
 CALLS = [("one.py", "start"), ("five.py", "f"), ("two.py", "middle"), ("six.py", "f"),
          ("one.py", "helper"), ("three.py", "end"), ("three.py", "end")]
 
@@ -27,9 +28,16 @@ CALLS = [("one.py", "start"), ("five.py", "f"), ("two.py", "middle"), ("six.py",
 def compare(steps, calls, name):
     """The calls shown were made, each for the first time in the order shown."""
     order, steps = ways.first_calls(calls), ways.first_calls(steps)
-    assert [step for step in steps if step not in order] == [], f"{name}: shown, but not called"
+    gone = [step for step in steps if step not in order]
+    assert not gone, f"{PAGES}, {name}: shown, but not called: {gone}; delete these lines"
     places = [order.index(step) for step in steps]
-    assert places == sorted(places), f"{name}: another order: {[order[i] for i in sorted(places)]}"
+    assert places == sorted(places), (
+        f"{PAGES}, {name}: another order: write {[order[i] for i in sorted(places)]}")
+
+
+def same_files(what, shown, recorded, name):
+    assert shown == recorded, (f"{PAGES}, {name}, '{what}': it has {sorted(shown)}, recorded are "
+                               f"{sorted(recorded)}: write these")
 
 
 def test_a_section_is_read_and_a_recording_is_compared_with_it():
@@ -56,14 +64,18 @@ def op_and_back():
 def test_the_way_to_the_kernel_is_as_shown(op_and_back, heading):
     section, calls = ways.sections("way_to_the_kernel")[heading], op_and_back[heading].main
     compare(section.steps, calls, heading)
-    assert ways.asked(calls, section.steps) == section.asked
-    assert ways.again(calls, section.steps) == section.again
+    same_files("Asked on the way", section.asked, ways.asked(calls, section.steps), heading)
+    same_files("Entered again", section.again, ways.again(calls, section.steps), heading)
     for file, kernel in section.kernels:
-        assert f"void {kernel}(" in (ways.ROOT / "kernels" / file).read_text()
+        assert f"void {kernel}(" in (ways.ROOT / "kernels" / file).read_text(), (
+            f"{PAGES}, {heading}: kernels/{file} has no kernel {kernel}")
 
 
 def test_every_recorded_way_is_shown(op_and_back):
-    assert set(op_and_back) == set(ways.sections("way_to_the_kernel"))
+    shown = set(ways.sections("way_to_the_kernel"))
+    assert set(op_and_back) == shown, (
+        f"docs/way_to_the_kernel.md has the sections {sorted(shown)}, tests/ways.py records "
+        f"{sorted(op_and_back)}: one for each")
 
 
 @pytest.mark.mpi
@@ -78,8 +90,10 @@ def test_the_way_to_the_wire_is_as_shown_on_both_ranks(tmp_path):
         main, others = (list(map(tuple, one[who])) for who in ("main", "others"))
         left = [step for step in section.steps if step in main]
         right = [step for step in section.steps if step in others and step not in left]
-        assert set(left) | set(right) == set(section.steps)
+        gone = set(section.steps) - set(left) - set(right)
+        assert not gone, f"{PAGES}, {heading}: shown, but on no thread: {gone}"
         compare(left, main, "the main thread")
         compare(right, others, "the communication thread")
-        assert ways.asked(main + others, section.steps) == section.asked
-        assert ways.again(main, section.steps) == section.again
+        same_files("Asked on the way", section.asked, ways.asked(main + others, section.steps),
+                   heading)
+        same_files("Entered again", section.again, ways.again(main, section.steps), heading)

@@ -56,6 +56,18 @@ class Figures(NamedTuple):
     copy: float
 
 
+# The other all-reduces of this folder, and why they are no candidates.
+NOT_CANDIDATES = {
+    "naive.all_reduce": "the oracle: all bytes go through one rank",
+    "tree.all_reduce": "doubling_all_reduce has fewer steps, and no more bytes in each",
+    "ring_blocks.all_reduce": "the bytes and the time of the ring; its blocks are ZeRO's",
+    "hierarchical.all_reduce": "it wants to know the nodes, and both links: Figures have one link",
+    "hierarchical.leader_all_reduce": "the same",
+    "compressed.all_reduce": "its sum is another one: rounded on the way",
+    "select.all_reduce": "it is the choice",
+}
+
+
 def candidates(n, n_bytes, figures):
     """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
     f = figures

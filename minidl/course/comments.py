@@ -6,7 +6,7 @@
 The English script is the only source of the code. A comment is looked up by its English words where
 the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the site's page, which
 shows the kernels, too, that a script's head names. So no translation is older than its English: a
-comment that changed is shown in English, and the test that counts them all is red.
+comment that changed is shown in English, and `make register` lists it.
 
 Test: tests/course/test_comments.py
 '''
@@ -75,11 +75,15 @@ def kernels_named(text):
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
-@functools.cache
 def known(kind):
     """{digest of the English: the translation}, of comments, heads and tasks."""
+    return _known(kind, language.folder(kind))
+
+
+@functools.cache
+def _known(kind, folder):
     found = {digest(english): other for english, other in language.table(kind, "comments").items()}
-    for path in (language.folder(kind) / "tutorials").glob("*.txt"):
+    for path in (folder / "tutorials").glob("*.txt"):
         found |= {of: text for of, text in language.texts(path.stem, kind).values()}
     return found
 

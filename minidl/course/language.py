@@ -6,8 +6,9 @@
 The English sentence is the key, so sources are written in English alone, and a message is
 translated where it is shown: in `say`, the table, a picture, a grader's verdict. {0}, {1} stand for
 what an f-string puts in: `rank {0} of {1}` is matched with "rank 2 of 4", and what was put in is
-translated in its turn. The test finds every message in the sources, with their f-strings, and wants
-its Chinese; a whole text has in its first line a hash of the English, and is out of date without.
+translated in its turn. What has no Chinese is shown in English. A whole text has in its first line
+a hash of its English, and says that it is older where the English has changed since. `make
+register` finds every message in the sources, with their f-strings, and lists what is behind.
 
 Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/course/test_language.py   Pages: README.zh.md, docs/zh
@@ -60,19 +61,23 @@ def folder(language):
     return ROOT / "docs" / language
 
 
-@functools.cache
 def table(language, name="messages"):
     """{English: the other language}, from messages.po; or from comments.po."""
-    text = (folder(language) / f"{name}.po").read_text(encoding="utf-8")
+    return _pairs(folder(language) / f"{name}.po")
+
+
+@functools.cache
+def _pairs(path):
+    text = path.read_text(encoding="utf-8")
     pairs = re.findall(r'^msgid (".*")\nmsgstr (".*")$', text, re.M)
     return {json.loads(english): json.loads(other) for english, other in pairs}
 
 
 @functools.cache
-def _patterns(language):
+def _patterns(path):
     """[(pattern, translation)] of the messages with holes, those with the most letters first. One
     that goes on with a sentence, ". Is it added twice?", may have a text before it: hole 9."""
-    pairs = list(table(language).items())
+    pairs = list(_pairs(path).items())
     pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
     pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))
     return [(re.compile(HOLE.sub(_hole, re.sub(r"\\([{}])", r"\1", re.escape(e)))), z)
@@ -102,7 +107,7 @@ def tr(text, depth=DEPTH):
     if (found := FINDING.fullmatch(text)) and (found[1] or found[2]) and found[3] in known:
         place, warning, kind, what = (part or "" for part in found.groups())
         return place + tr(warning.strip()) + known[kind] + "：" + tr(what, depth)
-    for pattern, other in _patterns(language()) if depth else ():
+    for pattern, other in _patterns(folder(language()) / "messages.po") if depth else ():
         if found := pattern.fullmatch(text):
             parts = {name: tr(part, depth - 1) for name, part in found.groupdict().items()}
             return HOLE.sub(lambda hole, parts=parts: parts["h" + hole[1]], other)

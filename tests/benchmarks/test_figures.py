@@ -38,20 +38,28 @@ def faults(results):
 
 
 def test_the_page_has_the_table_of_the_newest_results():
-    assert run_all.with_table(PAGE, RESULTS) == PAGE, "make bench ARGS=--table"
+    if run_all.with_table(PAGE, RESULTS) != PAGE:
+        pytest.fail("docs/figures.md has not the table of the newest file of benchmarks/results: "
+                    "run `make register`", pytrace=False)
 
 
 def test_every_benchmark_is_in_the_newest_results():
     scripts = {path.stem for path in FOLDER.glob("bench_*.py")}
-    assert scripts == set(RESULTS["benchmarks"]) and len(scripts) > 10
-    assert all(entry["rows"] for entry in RESULTS["benchmarks"].values())
+    assert len(scripts) > 10
+    for name in scripts ^ set(RESULTS["benchmarks"]):
+        pytest.fail(f"benchmarks/{name}.py is there without results, or results without it: `make "
+                    f"bench ARGS='--only {name.removeprefix('bench_')}'`", pytrace=False)
     for name, entry in RESULTS["benchmarks"].items():
-        assert f"`{entry['command']}`" in PAGE, name
+        assert entry["rows"], f"benchmarks/{name}.py handed over no row (finish, common.py)"
+        assert f"`{entry['command']}`" in PAGE, (
+            f"docs/figures.md has no row of {name}: run `make register`")
 
 
 def test_every_verdict_follows_from_its_figure():
     assert sum(len(entry["bars"]) for entry in RESULTS["benchmarks"].values()) > 100
-    assert faults(RESULTS) == []
+    found = faults(RESULTS)
+    assert not found, ("the newest file of benchmarks/results contradicts itself (was it edited by "
+                       f"hand?): measure again with `make bench`: {found}")
 
 
 def test_a_wrong_figure_is_seen():

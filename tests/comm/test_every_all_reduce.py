@@ -1,17 +1,18 @@
 """What every all-reduce promises: the sum, the same bits on all ranks, any length, shape and op."""
 
 import functools
+import inspect
 from functools import partial
 
 import numpy as np
 import pytest
 
-from minidl.comm import double_tree, halving_doubling, hierarchical, naive, ring, simulate, tree
+from minidl.comm import double_tree, halving_doubling, hierarchical, naive, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.careful import Careful
-from tests.comm.cases import bits_agree, data
+from tests.comm.cases import all_reduces, bits_agree, data
 from tests.conftest import ranks
 
 
@@ -24,24 +25,30 @@ def ragged(n):
     return nodes
 
 
-# name -> function of a transport that gives f(t, x, op)
-ALL_REDUCES = {
-    "ring": lambda t: ring.all_reduce,
-    "binomial tree": lambda t: tree.all_reduce,
-    "halving doubling": lambda t: halving_doubling.all_reduce,
-    "doubling": lambda t: halving_doubling.doubling_all_reduce,
-    "double tree": lambda t: double_tree.all_reduce,
-    "double tree, small segments": lambda t: partial(double_tree.all_reduce, segment_bytes=16),
-    "hierarchical": lambda t: hierarchical.on_nodes(t, 2),
-    "hierarchical, ragged": lambda t: hierarchical.on_nodes(
+FOUND = all_reduces()
+# Those that want arguments, or are run in more than one way: a function of a transport that gives
+# f(t, x, op). All others that there are run as they are.
+IN_WAYS = {
+    "double_tree.all_reduce, small segments": lambda t: partial(
+        double_tree.all_reduce, segment_bytes=16),
+    "hierarchical.all_reduce": lambda t: hierarchical.on_nodes(t, 2),
+    "hierarchical.all_reduce, ragged": lambda t: hierarchical.on_nodes(
         t, ragged(t.size), double_tree.all_reduce
     ),
-    "leaders": lambda t: partial(
+    "hierarchical.leader_all_reduce": lambda t: partial(
         hierarchical.leader_all_reduce,
         groups=hierarchical.groups(t, 3),
         across=halving_doubling.all_reduce,
     ),
 }
+NOT_HERE = {
+    "naive.all_reduce": "the oracle",
+    "compressed.all_reduce": "it rounds what it sends: test_compressed.py",
+    "select.all_reduce": "it hands on to one of the others: test_select.py",
+    "shared_memory.all_reduce": "it sends no messages: test_shared_memory.py",
+}
+ALL_REDUCES = IN_WAYS | {label: lambda t, fn=fn: fn for label, fn in FOUND.items()
+                         if label not in {*IN_WAYS, *NOT_HERE}}
 every_all_reduce = pytest.mark.parametrize("name", ALL_REDUCES)
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 
@@ -49,6 +56,16 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 def lengths(n):
     """Empty and unequal chunks, halves and segments; a prime."""
     return (0, 1, n - 1, n, n + 1, 101)
+
+
+def test_every_all_reduce_is_found_and_can_be_called_here():
+    assert len(FOUND) > 9 and NOT_HERE.keys() <= FOUND.keys()
+    assert {label.split(",")[0] for label in IN_WAYS} <= FOUND.keys()
+    for label in ALL_REDUCES.keys() - IN_WAYS.keys():
+        wanted = [p.name for p in inspect.signature(FOUND[label]).parameters.values()
+                  if p.default is p.empty and p.name not in ("t", "x")]
+        assert not wanted, (f"{label} wants {wanted}: give it a line in IN_WAYS of "
+                            "tests/comm/test_every_all_reduce.py")
 
 
 @functools.cache
@@ -141,7 +158,7 @@ def test_subgroups_work_at_the_same_time(t, name):
 @every_all_reduce
 @ranks(1, 2, 3, 4, 5, 8)
 def test_together_the_ranks_send_2_n_minus_1_K(t, name):
-    if name == "doubling":
+    if name == "halving_doubling.doubling_all_reduce":
         return  # all ranks send all of x in every step: that is its price
     for length in lengths(t.size):
         ledger = Ledger(t)
@@ -163,7 +180,9 @@ def test_unequal_sizes_are_an_error(name, n, odd_one):
     assert isinstance(caught.value.__cause__, SizeMismatch)
 
 
-@pytest.mark.parametrize("name", ["binomial tree", "halving doubling", "doubling", "double tree"])
+@pytest.mark.parametrize("name", [
+    "tree.all_reduce", "halving_doubling.all_reduce", "halving_doubling.doubling_all_reduce",
+    "double_tree.all_reduce"])
 def test_a_thousand_ranks(name):
     def body(t):
         x = np.arange(50) + t.rank

@@ -1,6 +1,7 @@
 """The choice: the least of the formulas, the same on all ranks; figures measured and kept."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ from minidl.cli import doctor_links
 from minidl.comm import (
     cost, halving_doubling, naive, objects, ring, select, shared_memory, simulate,
 )
+from minidl.comm.collective import label_of
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.select import Figures
 from minidl.comm.transport.links import Links
 from minidl.profile import peaks
+from tests.comm.cases import all_reduces
 from tests.conftest import ranks
 
 NETWORK = Figures(50e-6, 8e-9, 2e-10, None, None, 1e-10)  # 1 Gbit/s, no shared memory
@@ -29,6 +32,23 @@ def test_the_choice_takes_the_least_modelled_time(n, figures):
         assert (shared_memory.all_reduce in times) == (figures is ONE_NODE)
         link = (figures.alpha, figures.beta, figures.gamma)
         assert times[ring.all_reduce] == cost.ring_all_reduce(n, n_bytes, *link).time_s
+
+
+def test_every_all_reduce_is_a_candidate_or_says_why_not():
+    """And a candidate has its formula in cost.py, which a test of this folder calls."""
+    chosen = {label_of(fn): fn for fn in select.candidates(4, 1 << 20, ONE_NODE)}
+    assert not chosen.keys() & select.NOT_CANDIDATES.keys()
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    for label in all_reduces():
+        assert label in {*chosen, *select.NOT_CANDIDATES}, (
+            f"minidl/comm/select.py: put {label} into `candidates`, or into NOT_CANDIDATES with a "
+            "reason")
+        if label in chosen:
+            module, name = label.split(".")
+            formula = name if hasattr(cost, name) else f"{module}_{name}"
+            assert f"cost.{formula}(" in tests or f'cost, f"{module}_' in tests, (
+                f"minidl/comm/cost.py wants {formula}, and tests/comm/test_cost.py a test that it "
+                f"is what {label} sends")
 
 
 def test_few_steps_for_short_arrays_few_bytes_for_long_ones():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minidl.course import exercise
+from minidl.course import exercise, language
 from minidl.course.student import load
 from tests.profile.test_page import browser
 
@@ -112,9 +112,27 @@ def test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_one(tmp_path,
 
 def test_the_chinese_page_of_a_tutorial_has_the_kernels_that_it_names(pages):
     page = pages["zh/tutorials/03.md"]
-    assert "`adamw.cu`" in page and "只过一遍内存就完成整个更新" in page
-    assert "`tour.cu`" in page and page.count("```cuda") == 4
+    for name in ("adamw.cu", "tour.cu"):
+        after = page.split(f"`{name}`\n\n```cuda\n")[1].split("```")[0]
+        assert re.search("[\u4e00-\u9fff]", after), f"{name}: no comment in Chinese"
     assert "08 及以后的教程目前只有英文版" in pages["zh/lessons.md"]
+
+
+def test_a_chinese_page_whose_english_has_changed_says_so(tmp_path, monkeypatch):
+    for name in ("tutorials", "kernels", "docs"):
+        (tmp_path / name).symlink_to(exercise.ROOT / name)
+    (tmp_path / "README.md").write_text("# new\n")
+    old = f"<!-- README.md of {language.digest('# old')} -->\n# 旧\n"
+    page = tmp_path / "README.zh.md"
+    assert SITE._dated(old, page, tmp_path) == "（此译文早于英文原文）[English](README.md)\n\n# 旧\n"
+    new = f"<!-- README.md of {language.digest('# new')} -->\n# 新\n"
+    assert SITE._dated(new, page, tmp_path) == new and SITE._dated("# 新\n", page, tmp_path)
+    texts = language.texts
+    monkeypatch.setattr(language, "texts", lambda *which: {
+        name: ("0" * 12, text) for name, (_, text) in texts(*which).items() if name != "07b"})
+    made = SITE._translated(tmp_path)["zh/tutorials/07.md"]
+    assert "（此译文早于英文原文）[English](../../tutorials/07.md)" in made
+    assert "```text\n（此译文早于英文原文）\n" in made and "Use only t.send" in made
 
 
 def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():

@@ -1,17 +1,19 @@
 """Master weights: what rounds to nothing in fp16 adds up in fp32."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from minidl import nn, optim, use_fused
 from minidl.precision.grad_scaler import GradScaler
 from tests.devices import host, put
+from tests.optim import every
 
-OPTIMIZERS = {
-    "SGD": lambda params: optim.SGD(params, lr=0.1),
-    "momentum": lambda params: optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01),
-    "Adam": lambda params: optim.Adam(params, lr=0.01, weight_decay=0.01),
-    "AdamW": lambda params: optim.AdamW(params, lr=0.01),
+OPTIMIZERS = {name: partial(every.make, name) for name in every.FOUND} | {
+    "SGD alone": lambda params: optim.SGD(params, lr=0.1),
+    "SGD, decay": lambda params: optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01),
+    "Adam, decay": lambda params: optim.Adam(params, lr=0.01, weight_decay=0.01),
 }
 
 
@@ -32,7 +34,8 @@ def set_gradients(params, step, scale=1.0):
 @pytest.mark.parametrize("scale", [1.0, 256.0])
 def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(
         name, fused, scale, device):
-    low, wide = parameters(device=device), parameters(np.float32, device=device)
+    low, wide = (every.fitting(name, parameters(dtype, device=device))
+                 for dtype in (np.float16, np.float32))
     with_masters = optim.use_master_weights(OPTIMIZERS[name](low))
     plain = OPTIMIZERS[name](wide)
     with use_fused(fused):
@@ -42,9 +45,12 @@ def test_masters_are_the_weights_of_fp32_training_and_the_fp16_ones_their_cast(
             with_masters.step(unscale=1 / scale)
             plain.step()
             for master, w, p in zip(with_masters.parameters(), wide, low, strict=True):
-                assert np.array_equal(host(master), host(w))  # the scale is a power of two
+                # the scale is a power of two; norms of tensors are sums of float32, and those of
+                # halves are added in another order: some ulps of 2^-23 in each of four steps
+                rtol = 2**-19 if name in every.BY_WHOLE_TENSORS else 0
+                np.testing.assert_allclose(host(master), host(w), rtol=rtol, atol=rtol / 100)
                 assert p.dtype == np.float16
-                assert np.array_equal(host(p), host(w).astype(np.float16))
+                assert np.array_equal(host(p), host(master).astype(np.float16))
                 assert p.version == step + 1 and master.grad is None
 
 
@@ -143,7 +149,7 @@ def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):
 def test_a_state_goes_from_one_device_to_another(name, dtype):
     """Three steps here; or one here, one on the GPU, one here again."""
     def build(device):
-        params = parameters(dtype, device=device)
+        params = every.fitting(name, parameters(dtype, device=device))
         return params, optim.use_master_weights(OPTIMIZERS[name](params))
 
     straight, traveller = build("cpu"), build("cpu")
@@ -162,7 +168,7 @@ def test_a_state_goes_from_one_device_to_another(name, dtype):
 
 def test_masters_come_before_the_first_step():
     params = parameters()
-    optimizer = OPTIMIZERS["momentum"](params)
+    optimizer = OPTIMIZERS["SGD"](params)
     set_gradients(params, 0)
     optimizer.step()
     with pytest.raises(RuntimeError, match="before the first step"):
@@ -183,7 +189,7 @@ def test_sixteen_bytes_a_parameter():
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
     """The master must follow its parameter where the user has overwritten that."""
-    params, fresh = parameters(), parameters(seed=1)
+    params, fresh = (every.fitting(name, parameters(seed=seed)) for seed in (0, 1))
     optimizer = optim.use_master_weights(OPTIMIZERS[name](params))
     for p, loaded in zip(params, fresh, strict=True):
         p.data = loaded.data.copy()  # as load_state_dict does: a new version

@@ -18,9 +18,11 @@ from minidl.precision.amp import GradScaler
 from minidl.snapshot import snapshot
 from minidl.snapshot.regions import by_leaf
 from minidl.snapshot.snapshot import SnapshotError
+from tests import conftest
 from tests.conftest import ranks
 from tests.devices import host
 from tests.on_device import place, there
+from tests.optim import every
 
 pytestmark = pytest.mark.usefixtures("on_device")  # and with mark.gpu: on device arrays
 
@@ -50,15 +52,14 @@ class Net(nn.Module):
 class Run:
     """All that a training run has."""
 
-    def __init__(self, t, stage, seed=0, kind=optim.AdamW, half=False):
+    def __init__(self, t, stage, seed=0, kind="AdamW", half=False):
         minidl.manual_seed(seed)  # the same weights on every rank
         self.t = t
         net = there(Net().half() if half else Net())
         self.model = STAGES[stage](net, t)
         leaves = self.model.shards() if stage else \
             [p for p in self.model.parameters() if p.requires_grad]
-        options = {"momentum": 0.9} if kind is optim.SGD else {}
-        self.optimizer = kind(leaves, lr=1e-2, **options)
+        self.optimizer = every.make(kind, every.fitting(kind, leaves))
         if half:
             optim.use_master_weights(self.optimizer)
         self.scaler = GradScaler(
@@ -130,12 +131,13 @@ def same(a, b):
         np.testing.assert_array_equal(x, y, err_msg=str(key))
 
 
-@pytest.mark.parametrize("stage, kind, half", [
-    (0, "AdamW", False), (1, "AdamW", False), (2, "SGD", False), (2, "AdamW", True),
-    (3, "AdamW", False)])
+@pytest.mark.parametrize("stage, kind, half", dict.fromkeys([
+    (1, "AdamW", False), (2, "SGD", False), (2, "AdamW", True), (3, "AdamW", False),
+    *((0, kind, half) for kind in every.FOUND for half in (False, True)),
+    *((stage, kind, False) for stage in (1, 2, 3) for kind in every.FOUND
+      if kind not in every.MATRICES_ONLY and conftest.EVERY)]))
 @ranks(1, 2, 3)
 def test_a_resumed_run_is_the_run_that_never_stopped(t, stage, kind, half):
-    kind = getattr(optim, kind)
     with common_folder(t) as folder:
         run = Run(t, stage, kind=kind, half=half)
         for _ in range(3):

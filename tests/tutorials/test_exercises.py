@@ -35,7 +35,7 @@ def _wrong():
     return [
         pytest.param(number, name, mistake, id=f"{name}: {mistake}")
         for number, name in _cases()
-        for mistake in grade.grader(number).WRONG[name]
+        for mistake in grade.grader(number).WRONG.get(name, ())
     ]
 
 
@@ -91,9 +91,12 @@ def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, f
     )
     with pytest.raises((Wrong, Failed)) as caught:
         _grade(number, name, student)
-    assert words in grade.explain(caught.value, path)
+    said = grade.explain(caught.value, path)
+    assert words in said, f"the grader of {name} says to {mistake!r}, without {words!r}: {said}"
 
 
 def test_every_exercise_has_three_wrong_answers():
     for number, name in _cases():
-        assert len(grade.grader(number).WRONG[name]) >= 3, name
+        wrong = grade.grader(number).WRONG.get(name, {})
+        assert len(wrong) >= 3, (f"tutorials/graders: WRONG of {number} wants three wrong answers "
+                                 f"to {name}, each with words of its message; has {len(wrong)}")

@@ -11,9 +11,12 @@ import pytest
 
 from minidl.comm import simulate
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.course import table
 from minidl.course.exercise import ROOT
+from minidl.memory.predict import predict
 from minidl.snapshot import durable, snapshot
 from tests.conftest import some
+from tests.register import DEMO, SHOWN
 
 SCRIPT = ROOT / "tutorials" / "train_gpt.py"
 SMALL = {"steps": 3, "batch": 4, "context": 8, "layers": 2, "width": 16, "heads": 2, "sample": 4,
@@ -23,23 +26,50 @@ pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value):Runtime
 
 
 @pytest.fixture
-def train(monkeypatch, tmp_path, capsys):
-    """A function that trains on simulated ranks in a new folder, without the picture; returns what
-    was printed."""
-    monkeypatch.chdir(tmp_path)
+def script(monkeypatch):
+    """The tutorial as a module."""
     spec = importlib.util.spec_from_file_location("train_gpt", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "train_gpt", module)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "picture", lambda *_: None)
-    defaults = {name: default for name, (default, _) in module.OPTIONS.items()}
+    return module
+
+
+def options_of(script, **options):
+    defaults = {name: default for name, (default, _) in script.OPTIONS.items()}
+    return SimpleNamespace(**defaults | {"device": "cpu"} | options)
+
+
+@pytest.fixture
+def train(script, monkeypatch, tmp_path, capsys):
+    """A function that trains on simulated ranks in a new folder, without the picture; returns what
+    was printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(script, "picture", lambda *_: None)
 
     def train(n_ranks=2, **options):
-        args = SimpleNamespace(**defaults | SMALL | {"device": "cpu"} | options)
-        assert not any(simulate(n_ranks, lambda t: module.main(t, args).finish()))
+        args = options_of(script, **SMALL | options)
+        assert not any(simulate(n_ranks, lambda t: script.main(t, args).finish()))
         return capsys.readouterr().out
 
     return train
+
+
+def test_the_recorded_run_of_the_readme_has_the_bytes_of_the_formulas(script):
+    """docs/train_gpt.json, from which `make register` writes README.md."""
+    args = options_of(script)
+
+    def formulas(t):
+        ours = script.on_ranks(t, args)
+        ours.parallel.close()
+        return sum(ours.bytes_sent(None).values()), predict(ours.n_params, world=t.size)["total"]
+
+    record = {row.quantity: row for row in table.load(ROOT / DEMO)}
+    for quantity, wanted in zip(SHOWN, simulate(4, formulas)[0], strict=True):
+        row = record[quantity]
+        assert row.measured == row.theory == wanted, (
+            f"{DEMO}: {quantity!r} has {row.measured:,}, {row.theory:,}, the formula says "
+            f"{wanted:,}: run `make demo`, then `make register ARGS=--demo`")
 
 
 def test_the_command_line(tmp_path):

@@ -13,4 +13,6 @@
     diloco         ... and stepped on; fragment by fragment
     noise_scale    how large a batch pays
     flat           many arrays as one buffer, and its partition over ranks
+    header         The header of a backward: how many samples a rank has, and which parameters it
+                   used
 """

@@ -10,7 +10,6 @@
     pipeline    the stages of a pipeline, run in such an order
     cut         a model into stages, of equal cost
     split       backward in two parts: first the gradients of inputs, later those of weights
-    shards      what joins the ranks that hold the parts of one model: norms, agreement
     context     a text in parts, by ring_attention or ulysses; text_parts: who has which tokens
     experts     mixture of experts, each rank with a few of them
     planner     how to divide a GPT over so many ranks: in plan_text's words; the formulas

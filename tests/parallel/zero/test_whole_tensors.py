@@ -1,5 +1,7 @@
 """LARS and LAMB on ZeRO's shards: the norms are those of whole tensors, whoever has which part."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,11 +13,12 @@ from minidl.parallel import Zero1
 from minidl.parallel.zero.offload import Offload
 from minidl.precision import amp
 from tests.conftest import ranks
+from tests.optim import every
 from tests.parallel.zero.zero_net import (
     SIZES, backward, data, each_stage, finish, leaves, net, parallel, share,
 )
 
-OPTIMIZERS = {
+OPTIMIZERS = {name: partial(every.make, name) for name in every.BY_WHOLE_TENSORS} | {
     "LARS": lambda groups: optim.LARS(groups, lr=3.0, trust_coefficient=0.02, weight_decay=0.01),
     "LAMB": lambda groups: optim.LAMB(groups, lr=0.05, weight_decay=0.1),
 }

@@ -16,6 +16,7 @@ from minidl.precision import amp
 from tests.conftest import ranks
 from tests.devices import host
 from tests.on_device import place
+from tests.optim import every
 from tests.parallel.zero.zero_net import (
     SIZES, assert_same_bits, backward, data, each_stage, finish, gather, leaves, net, parallel,
     share, train,
@@ -33,6 +34,29 @@ def test_float32_has_the_bits_of_data_parallelism(t, stage):
     assert len(model.reducer.buckets) >= 4
     want = train(parallel(0, net(), t, like=model), t)
     assert_same_bits(train(model, t), want)
+
+
+@each_stage
+@pytest.mark.parametrize("name", every.BY_ELEMENTS)
+@ranks(3)
+def test_every_optimizer_has_the_bits_of_data_parallelism(t, stage, name):
+    """Its update of a flat share is that of whole parameters. One that is not by elements is a
+    Layerwise, or refuses ZeRO (tests/optim/every.py)."""
+    model = parallel(stage, net(), t)
+    reference = parallel(0, net(), t, like=model)
+    got, want = (train(m, t, optimizer=every.make(name, leaves(m), weight_decay=0))
+                 for m in (model, reference))
+    assert_same_bits(got, want)
+
+
+@each_stage
+@pytest.mark.parametrize("name", sorted(every.MATRICES_ONLY))
+@ranks(2)
+def test_an_optimizer_of_whole_matrices_is_refused(t, stage, name):
+    model = parallel(stage, net(), t)
+    with pytest.raises(ValueError, match="matrices"):
+        every.make(name, model.shards())
+    model.close()
 
 
 @each_stage

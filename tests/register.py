@@ -1,0 +1,682 @@
+"""`make register`: what the repository says of itself is written again, from what is there.
+
+    make register                        after a file was added, renamed or deleted
+    make register ARGS="--since main"    files that were renamed on a whole branch
+    make register ARGS=--list            writes nothing; says what it would write, what is left
+    make register ARGS="--translated docs/zh/install.md"    this Chinese page is up to date now
+    make register ARGS=--demo            README.md shows the table of the last `make demo`
+
+A step is a function of a Tree, the texts of the checkout. It changes texts, and gives a line for
+each change. A second run changes nothing: tests/test_register.py asks that of each step, and asks
+that this checkout is as a run leaves it. At the end, the program prints what only a person can do.
+
+Test: tests/test_register.py
+"""
+
+import argparse
+import ast
+import difflib
+import inspect
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = "minidl", "kernels", "tests", "tutorials", "benchmarks", "docs"
+AT_THE_TOP = "README.md", "README.zh.md", "Makefile", "setup.cfg", "pyproject.toml", ".ci/run"
+TEXTS = {".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".txt", ".po", ".json"}
+# Folders whose __init__.py says in another form what its files are for.
+LISTED_OTHERWISE = {"minidl", "minidl/cli", "minidl/fused", "minidl/ops", "minidl/infer"}
+MAP, COLUMNS = "docs/map.md", 100
+
+
+class Tree:
+    """The texts of a checkout, by their paths. Nothing is written to the disk before `save`.
+
+    renamed: {old path: new path}. deleted: paths of files that are gone."""
+
+    def __init__(self, root=ROOT, renamed=(), deleted=()):
+        self.root, self.renamed, self.deleted = Path(root), dict(renamed), set(deleted)
+        self.written = {}
+        files = [f for folder in FOLDERS for f in (self.root / folder).rglob("*")
+                 if f.suffix in TEXTS and "results" not in f.parts]
+        files += [self.root / name for name in AT_THE_TOP]
+        self.files = sorted(f.relative_to(self.root).as_posix() for f in files if f.is_file())
+
+    def before(self, name):
+        return (self.root / name).read_text(encoding="utf-8")
+
+    def read(self, name):
+        return self.written[name] if name in self.written else self.before(name)
+
+    def write(self, name, text):
+        """True if this is another text than the one that is there."""
+        changed = text != self.read(name)
+        self.written[name] = text
+        return changed
+
+    def changed(self):
+        return {name: text for name, text in self.written.items() if text != self.before(name)}
+
+    def save(self):
+        for name, text in self.changed().items():
+            (self.root / name).write_text(text, encoding="utf-8")
+
+    def diff(self):
+        """What `save` would change, as a text."""
+        return "".join(line for name, text in sorted(self.changed().items())
+                       for line in difflib.unified_diff(
+                           self.before(name).splitlines(True), text.splitlines(True), name, name,
+                           n=0))
+
+    def modules(self, folder):
+        """The Python files in a folder, without __init__.py and __main__.py."""
+        return [f for f in self.files if f.endswith(".py") and parent(f) == folder
+                and not stem(f).startswith("__")]
+
+    def folders(self):
+        """The folders of minidl/ that have Python files."""
+        return sorted({parent(f) for f in self.files if f.startswith("minidl/")
+                       and f.endswith(".py")})
+
+
+def parent(name):
+    return PurePosixPath(name).parent.as_posix()
+
+
+def stem(name):
+    return PurePosixPath(name).stem
+
+
+def docstring(text):
+    try:
+        return ast.get_docstring(ast.parse(text)) or ""
+    except SyntaxError:
+        return ""
+
+
+def first_sentence(text):
+    """Of a module's docstring, in one line and without its full stop; "" if there is none."""
+    words = re.split(r"\.(?=\s|$)|\n\n", docstring(text))[0]
+    return " ".join(words.split()).rstrip(":").replace("|", "/")
+
+
+def git(root, *arguments, **env):
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True,
+                          env=os.environ | env)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def moves(root, base="HEAD"):
+    """({old path: new path}, {deleted paths}) between a commit and the files as they are now,
+    staged or not: git compares with a copy of its index, to which all files are added."""
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder) / "index"
+        if not (real := git(root, "rev-parse", "--git-path", "index").strip()):
+            return {}, set()
+        shutil.copy(Path(root) / real, index)
+        git(root, "add", "--all", GIT_INDEX_FILE=str(index))
+        words = git(root, "diff", "--cached", "--find-renames", "--name-status", "-z",
+                    "--diff-filter=RD", base, GIT_INDEX_FILE=str(index)).split("\0")
+    renamed, deleted = {}, set()
+    while len(words) > 1:
+        kind = words.pop(0)
+        if kind[0] == "R":
+            old, new = words.pop(0), words.pop(0)
+            renamed[old] = new
+        else:
+            deleted.add(words.pop(0))
+    return renamed, deleted
+
+
+# -- files that were renamed
+
+
+def mentions(tree):
+    """Each mention of a renamed file has its new name. Imports stay: they change the program."""
+    for old, new in [*tree.renamed.items(), *moved_folders(tree)]:
+        names = [*tree.files, old]
+        is_unique = sum(PurePosixPath(f).name == PurePosixPath(old).name for f in names) == 1
+        for name in (f for f in tree.files if f != "tests/test_register.py"):  # with its own tree
+            here = parent(name) in (parent(old), parent(new))
+            text = tree.read(name)
+            if name == f"{parent(old)}/__init__.py":
+                text = in_list(text, old, new)
+            keep = import_lines(text) if name.endswith(".py") else set()
+            lines = text.split("\n")
+            for i, line in enumerate(lines):
+                if i not in keep:
+                    lines[i] = renamed_in(line, old, new, bare=is_unique or here)
+            if tree.write(name, "\n".join(lines)):
+                yield f"{name}: {old} is {new}"
+
+
+def moved_folders(tree):
+    """[(old, new)] of the folders without a file now, all of whose files are in one new folder."""
+    gone = {parent(old) for old in tree.renamed} - {parent(f) for f in tree.files}
+    for folder in sorted(gone, key=len, reverse=True):
+        to = {parent(new) for old, new in tree.renamed.items() if parent(old) == folder}
+        if len(to) == 1:
+            yield folder, *to
+
+
+def renamed_in(line, old, new, bare):
+    """The line with the new name of a file or folder: its path, a part of the path, the module.
+    bare: its name alone, too."""
+    suffix = PurePosixPath(old).suffix
+    pairs = [word(old, new)]
+    if suffix in ("", ".py"):
+        pairs.append(word(*(name.removesuffix(".py").replace("/", ".") for name in (old, new)),
+                          before=r"[\w.]"))
+    short_old, short_new = (re.sub(r"^\w+/", "", name) for name in (old, new))
+    if suffix and "/" in short_old:  # comm/old.py, comm/old
+        pairs.append(word(short_old, short_new, before=r"[\w/]"))
+        pairs.append(word(*(name.rpartition(".")[0] for name in (short_old, short_new)),
+                          before=r"[\w/]", after=r"[\w/-]|\.\w"))
+    name_old, name_new = PurePosixPath(old).name, PurePosixPath(new).name
+    if suffix and name_old != name_new:
+        if bare:
+            pairs.append(word(name_old, name_new, before=r"[\w/.-]"))
+        # the words of a link to it: [old](../minidl/new.py)
+        pairs.append((rf"\[((?:\w+/)*){re.escape(stem(old))}({re.escape(suffix)})?\]"
+                      rf"(?=\((?:[^)]*/)?{re.escape(name_new)}\))",
+                      lambda found: f"[{found[1]}{stem(new)}{found[2] or ''}]"))
+    for pattern, other in pairs:
+        line = re.sub(pattern, other, line)
+    return line
+
+
+def word(old, new, before=r"\w", after=r"\w"):
+    """(pattern, what it becomes): `old` not between such characters; `new` itself stays, where it
+    begins with `old`."""
+    rest = rf"|{re.escape(new[len(old):])}(?!\w)" if new.startswith(old) else ""
+    return rf"(?<!{before}){re.escape(old)}(?!{after}{rest})", new
+
+
+def import_lines(text):
+    """The numbers, from 0, of the lines that import something."""
+    try:
+        found = [node for node in ast.walk(ast.parse(text))
+                 if isinstance(node, (ast.Import, ast.ImportFrom))]
+    except SyntaxError:
+        return {i for i, line in enumerate(text.split("\n")) if re.match(r" *(import|from) ", line)}
+    return {i for node in found for i in range(node.lineno - 1, node.end_lineno)}
+
+
+# -- docs/map.md
+
+
+def cells_of(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def a_row(cells):
+    return re.sub(r"  +", " ", f"| {' | '.join(cells)} |")
+
+
+class Map:
+    """docs/map.md as sections: [heading, its lines], the first one without a heading."""
+
+    HEAD = ["", "| concept | file | kernel | test | tutorial | paper |", "|---" * 6 + "|"]
+
+    def __init__(self, text):
+        parts = re.split(r"^(?=## )", text, flags=re.M)
+        self.sections = [part.rstrip("\n").split("\n") for part in parts]
+
+    def text(self):
+        return "\n\n".join("\n".join(lines) for lines in self.sections) + "\n"
+
+    def section(self, folder):
+        return next((lines for lines in self.sections if lines[0].endswith(f"(`{folder}/`)")), None)
+
+    def folder_of(self, lines):
+        found = re.fullmatch(r"## .*\(`([\w/]+)/`\)", lines[0])
+        return found and found[1]
+
+    def rows(self, lines):
+        """The places of a section's rows, without the head of the table."""
+        table = [i for i, line in enumerate(lines) if line.startswith("|")]
+        return table[2:]
+
+    def add(self, folder, title, row):
+        """Put a row at the end of a folder's section; True if there was no such section."""
+        lines = self.section(folder)
+        is_new = lines is None
+        if is_new:
+            lines = [f"## {title} (`{folder}/`)", *self.HEAD]
+            part = "/".join(folder.split("/")[:2])
+            near = [i for i, other in enumerate(self.sections)
+                    if (self.folder_of(other) or "").startswith(part)]
+            self.sections.insert(max(near, default=len(self.sections) - 1) + 1, lines)
+        last = max(i for i, line in enumerate(lines) if line.startswith("|"))
+        lines.insert(last + 1, row)
+        return is_new
+
+
+def rows_of_the_map(tree):
+    """Each file of minidl/ has a row, in its folder's section. A file that is gone has none."""
+    if MAP not in tree.files:
+        return
+    page, said = Map(tree.read(MAP)), []
+    title_of = {folder: first_sentence(tree.read(f"{folder}/__init__.py"))
+                for folder in tree.folders() if f"{folder}/__init__.py" in tree.files}
+    moved = []
+    for lines in page.sections:
+        folder = page.folder_of(lines)
+        for i in reversed(page.rows(lines) if folder else []):
+            row = without_what_is_gone(tree, lines[i])
+            if row != lines[i]:
+                said.append(f"{MAP}: '{cells_of(lines[i])[0]}' had files that are gone")
+            files = re.findall(r"\]\(\.\./(minidl/[^)]+)\)", cells_of(row)[1]) if row else []
+            if row is None or (files and parent(files[0]) != folder):
+                moved += [(parent(files[0]), row)] if row else []
+                del lines[i]
+            else:
+                lines[i] = row
+    for folder, row in reversed(moved):
+        page.add(folder, title_of.get(folder, folder), row)
+        said.append(f"{MAP}: the row '{cells_of(row)[0]}' is in the section {folder} now")
+    known = set(re.findall(r"\]\(\.\./(minidl/[^)#]+\.py)\)", page.text()))
+    for name in (f for folder in tree.folders() for f in tree.modules(folder)):
+        if name not in known:
+            folder = parent(name)
+            if page.add(folder, title_of.get(folder, folder), new_row(tree, name)):
+                said.append(f"{MAP}: a new section, {folder}; is it where the import rule "
+                            "has it?")
+            said.append(f"{MAP}: a row for {name}; does it have a kernel, a tutorial, a paper?")
+    page.sections = [lines for lines in page.sections
+                     if page.folder_of(lines) is None or page.rows(lines)]
+    tree.write(MAP, page.text())
+    yield from said
+
+
+def without_what_is_gone(tree, row):
+    """The row without links to files that do not exist; None if it is about no other file."""
+    cells = cells_of(row)
+    here = [re.findall(r"\[[^]]*\]\([^)]+\)", cell) for cell in cells]
+    for i, links in enumerate(here[1:4], 1):
+        there = [link for link in links
+                 if (tree.root / "docs" / re.search(r"\(([^)#]+)", link)[1]).exists()]
+        if there != links:
+            cells[i] = ", ".join(there)
+            if i == 1 and not there:
+                return None
+    return a_row(cells) if cells != cells_of(row) else row
+
+
+def new_row(tree, name):
+    inside = name.removeprefix("minidl/")
+    test = f"tests/{parent(inside)}/test_{stem(name)}.py".replace("/./", "/")
+    if test not in tree.files:
+        others = [f for f in tree.files if f.startswith("tests/")
+                  and PurePosixPath(f).name == f"test_{stem(name)}.py"]
+        test = others[0] if len(others) == 1 else None
+    return a_row([first_sentence(tree.read(name)) or stem(name),
+                  f"[{PurePosixPath(name).name}](../{name})", "",
+                  f"[{stem(test)}](../{test})" if test else "", "", ""])
+
+
+# -- the lists of files in minidl/**/__init__.py
+
+ENTRY = re.compile(r"( *)(\w+)(\.py)?( +)(\S.*)")
+
+
+def in_list(text, old, new):
+    """The text of __init__.py with the new name of a file, whose words stay at their column."""
+    if parent(old) != parent(new):
+        return text
+    head, quotes, rest = text.partition('"""')
+    told, end, code = rest.partition('"""')
+    lines = [with_name(line, stem(old), stem(new)) for line in told.split("\n")]
+    return head + quotes + "\n".join(lines) + end + code
+
+
+def is_names(cell):
+    """Whether a cell of a list is names of files: `sgd, adam`, `ring.py`."""
+    return re.fullmatch(r"(\w+(\.py)?(, )?)+", cell)
+
+
+def with_name(line, old, new):
+    """A line of a list in which a file has another name; new "": it is gone from a cell that has
+    other files, too."""
+    if (found := ENTRY.fullmatch(line)) and found[2] == old and new:
+        space = " " * max(1, len(found[4]) + len(old) - len(new))
+        return f"{found[1]}{new}{found[3] or ''}{space}{found[5]}"
+    parts = re.split(r"( {2,})", line)  # cells at even places, what is between them at odd ones
+    for i in range(0, len(parts), 2):
+        if is_names(parts[i]) and re.search(rf"\b{old}\b", parts[i]) and (new or "," in parts[i]):
+            pattern = rf"\b{old}\b" if new else rf"\b{old}(\.py)?, |, {old}(\.py)?\b"
+            cell = re.sub(pattern, new, parts[i])
+            if i + 1 < len(parts):
+                parts[i + 1] = " " * max(2, len(parts[i + 1]) + len(parts[i]) - len(cell))
+            parts[i] = cell
+    return "".join(parts)
+
+
+def lists_of_files(tree):
+    """The list that a folder's __init__.py begins with has each of its files, and no other."""
+    gone = tree.deleted | {old for old, new in tree.renamed.items() if parent(old) != parent(new)}
+    for folder in tree.folders():
+        name = f"{folder}/__init__.py"
+        if folder in LISTED_OTHERWISE or name not in tree.files:
+            continue
+        head, quotes, rest = tree.read(name).partition('"""')
+        told, end, code = rest.partition('"""')
+        stems = [stem(f) for f in tree.modules(folder)]
+        lines = told.split("\n")
+        for file in gone:
+            if parent(file) == folder and stem(file) not in stems:
+                lines = [with_name(line, stem(file), "") for line in lines]
+                lines = without_entry(lines, stem(file), stems)
+        for file in tree.modules(folder):
+            if not re.search(rf"\b{stem(file)}\b", "\n".join(lines)):
+                lines = with_entry(lines, stems, stem(file), first_sentence(tree.read(file)))
+        if tree.write(name, head + quotes + "\n".join(lines) + end + code):
+            yield f"{name}: its list of files is the folder's"
+
+
+def is_entry(line, stems):
+    found = ENTRY.fullmatch(line)
+    return found if found and found[2] in stems and (found[3] or len(found[4]) > 1) else None
+
+
+def with_entry(lines, stems, name, sentence):
+    """The lines with one for the file `name`, after the last one of the list and in its form.
+    Without a list they stay, and `left` says so."""
+    entries = [i for i, line in enumerate(lines) if is_entry(line, stems)]
+    if not entries:
+        return lines
+    found = is_entry(lines[entries[-1]], stems)
+    column = found.start(5)
+    start = f"{found[1]}{name}{'.py ' if found[3] else '  '}".ljust(column)
+    new = textwrap.wrap(start + sentence, COLUMNS, subsequent_indent=" " * column)
+    at = entries[-1] + 1
+    while at < len(lines) and re.match(rf" {{{len(found[1]) + 4}}}", lines[at]):
+        at += 1  # the entry before goes on
+    return [*lines[:at], *new, *lines[at:]]
+
+
+def without_entry(lines, name, stems):
+    """The lines without the one for a file, and without those that go on with it. A line that has
+    other files in further columns stays: `left` says so."""
+    kept, dropped = [], None
+    for line in lines:
+        found = ENTRY.fullmatch(line)
+        if found and found[2] == name and not set(re.split(" {2,}", found[5])) & set(stems):
+            dropped = len(found[1])
+        elif dropped is None or not re.match(rf" {{{dropped + 4}}}", line):
+            dropped = None
+            kept.append(line)
+    return kept
+
+
+# -- counts of lines
+
+
+def is_far(stated, counted):
+    """A number that is a tenth off is written again. One that is nearer stays: else each change of
+    the code would change these pages."""
+    return stated == 0 or abs(stated - counted) > max(0.1 * counted, 10)
+
+
+def n_lines(tree, name):
+    return len(tree.read(name).splitlines())
+
+
+def line_counts(tree):
+    """The column `lines` of README.md's first table, and of what each folder earns in the map."""
+    def of_a_file(row):
+        counted = n_lines(tree, row[2]) if row[2] in tree.files else 0
+        return f"{row[1]}{counted}{row[4]}" if is_far(int(row[3]), counted) else row[0]
+
+    def of_a_folder(row):
+        counted = sum(n_lines(tree, f) for f in tree.files
+                      if f.endswith(".py") and parent(f) == row[2])
+        if not counted:
+            return ""  # the folder is gone
+        stated = int(row[3].replace(",", ""))
+        return f"{row[1]}{max(10, round(counted, -1)):,}{row[4]}" if is_far(
+            stated, counted) else row[0]
+
+    if "README.md" in tree.files:
+        text = re.sub(r"^(\| \d+ \| \[(\S+)\]\(\2\) \| )(\d+)( \|.*\n)", of_a_file,
+                      tree.read("README.md"), flags=re.M)
+        if tree.write("README.md", text):
+            yield "README.md: lines of the files to read"
+    if MAP in tree.files:
+        pattern = r"^(\| `([\w/]+)/` \| )([\d,]+)( \|.*\n)"
+        text = tree.read(MAP)
+        for folder in tree.folders():
+            rows = re.findall(pattern, text, re.M)
+            if rows and folder not in [row[1] for row in rows]:
+                above = [row for row in rows if row[1] < folder] or rows[:1]
+                near = max(above, key=lambda row: len(os.path.commonprefix([row[1], folder])))
+                line, told = "".join((near[0], near[2], near[3])), f"{folder}/__init__.py"
+                sentence = first_sentence(tree.read(told)) if told in tree.files else folder
+                text = text.replace(line, f"{line}| `{folder}/` | 0 | {sentence}. |\n", 1)
+        if tree.write(MAP, re.sub(pattern, of_a_folder, text, flags=re.M)):
+            yield f"{MAP}: lines of the folders"
+
+
+# -- tables that are written elsewhere
+
+DEMO = "docs/train_gpt.json"  # the table of a run of `make demo`: course/table.py saves it
+SHOWN = "bytes sent in a step, by this rank", "bytes of state held by this rank"
+
+
+def take_over_the_demo():
+    """The table of the last `make demo` becomes the record; without the speed, which differs."""
+    from minidl.course import table
+
+    rows = table.load(ROOT / "out" / "train_gpt.json")
+    table.save([row for row in rows if "per second" not in row.quantity], ROOT / DEMO)
+
+
+def demo_table(tree):
+    """What `make demo` printed, in the pages that show it: all of it, or the two rows of bytes."""
+    if DEMO not in tree.files:
+        return
+    from minidl.course import language, table
+
+    rows = table.load(tree.root / DEMO)
+    few = [row for row in rows if row.quantity in SHOWN]
+    for page, kind, shown in (("docs/three_examples.md", "en", rows), ("README.md", "en", few),
+                              ("README.zh.md", "zh", few)):
+        if page in tree.files:
+            with language.spoken(kind):
+                lines = table.render(shown).splitlines()
+            lines = lines if shown is rows else [lines[0], *lines[2:]]
+            text, pattern = tree.read(page), r"^( *)(?:quantity|量) .*\n(?: *\S.*(?: \| |-\+-).*\n)+"
+            if old := re.search(pattern, text, re.M):
+                new = "".join(f"{old[1]}{line}\n" for line in lines)
+                text = text[:old.start()] + new + text[old.end():]
+            if tree.write(page, text):
+                yield f"{page}: the table of {DEMO}"
+
+
+WORDS = {"## Each yes, and the test that holds it": "yes",
+         "## Each no, and what the error says": "no", "## What there is not": "-"}
+
+
+def rows_after(page, heading):
+    """The cells of each row of the first table after a heading, its two first lines with them."""
+    lines = itertools.dropwhile(lambda line: not line.startswith("|"),
+                                page.split(f"{heading}\n", 1)[1].splitlines())
+    return [cells_of_a_grid(line) for line in itertools.takewhile(
+        lambda line: line.startswith("|"), lines)]
+
+
+def cells_of_a_grid(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def pairs(text):
+    """The pairs that a cell such as `DP x TP, SP; Rec x PP` is about."""
+    for product in text.split("; "):
+        for pair in itertools.product(*(side.split(", ") for side in product.split(" x "))):
+            yield frozenset(pair)
+
+
+def together(tree):
+    """The table of docs/together.md says of each pair what the lists below it say."""
+    if (name := "docs/together.md") not in tree.files:
+        return
+    page = tree.read(name)
+    of = {pair: word for heading, word in WORDS.items() for row in rows_after(page, heading)[2:]
+          for pair in pairs(row[0])}
+    names = [row[0] for row in rows_after(page, "# Which technique goes with which")[2:]]
+    lines = [f"| | {' | '.join(names[:-1])} |", "|---" * len(names) + "|"]
+    for i, short in enumerate(names[1:], 1):
+        cells = [of.get(frozenset((short, other)), "?") if j < i else ""
+                 for j, other in enumerate(names[:-1])]
+        lines.append(f"| {short} | {' | '.join(cells)} |")
+    text = re.sub(r"(?<=^## The table\n\n)(?:\|.*\n)+", "\n".join(lines) + "\n", page, flags=re.M)
+    if tree.write(name, text):
+        yield f"{name}: the table, from the lists below it"
+
+
+def figures(tree):
+    """The table of docs/figures.md is that of the newest file of benchmarks/results."""
+    if (name := "docs/figures.md") not in tree.files:
+        return
+    sys.path.insert(0, str(tree.root / "benchmarks"))  # where it finds its neighbours
+    try:
+        import run_all
+    finally:
+        sys.path.pop(0)
+    if tree.write(name, run_all.with_table(tree.read(name), run_all.newest())):
+        yield f"{name}: the table of the newest results"
+
+
+# -- Chinese: what a step changed in an English text, it changed in its Chinese, too
+
+
+def stamps(tree):
+    """A Chinese text that was not older than its English before the steps is not older now: its
+    digest is written again. One that was older stays older."""
+    from tests.course import behind
+
+    new = {}  # digest before: digest now
+    for name in {*tree.changed(), *tree.renamed.values()} & set(tree.files):
+        for old, now in zip(behind.english(name, tree.before(name)),
+                            behind.english(name, tree.read(name)), strict=True):
+            new[behind.digest(old)] = behind.digest(now)
+    for name in tree.files:
+        if name.startswith("docs/zh/") or name == "README.zh.md":
+            text = re.sub(r"^(<!-- \S+ of |=== \w+ of )([0-9a-f]{12})",
+                          lambda found: found[1] + new.get(found[2], found[2]),
+                          tree.read(name), flags=re.M)
+            if tree.write(name, text):
+                yield f"{name}: the digest of its English"
+
+
+STEPS = (mentions, rows_of_the_map, lists_of_files, line_counts, demo_table, together, figures,
+         stamps)
+
+
+def run_steps(tree, steps=STEPS):
+    """What each step says that it changed."""
+    return [line for step in steps for line in step(tree)]
+
+
+def planted_bugs():
+    """The lists of planted bugs, and their table in tests/README.md: tests/mutations.py writes
+    them, from the files on the disk."""
+    from tests import mutations
+
+    for function in (getattr(mutations, name, None) for name in ("repair_paths", "write_table")):
+        if function is not None:
+            wants = inspect.signature(function).parameters.values()
+            of = [mutations.every_mutation()] if any(p.default is p.empty for p in wants) else []
+            function(*of)
+
+
+# -- what is left for a hand
+
+
+def left(tree):
+    """Lines, each with the file to edit and what it lacks."""
+    for old, new in tree.renamed.items():
+        if old.endswith(".py"):
+            module = old[:-3].replace("/", ".")
+            for name in (f for f in tree.files if f.endswith(".py")):
+                if imports(tree.read(name), module):
+                    yield f"{name}: imports {module}, which is {new} now"
+            for name in tree.files:
+                for i, line in enumerate(tree.read(name).split("\n"), 1):
+                    if re.search(rf"`{stem(old)}\.(?!py\b)\w", line):
+                        yield f"{name}:{i}: a name in `{stem(old)}.`, which is {new} now"
+    for folder in tree.folders():
+        name = f"{folder}/__init__.py"
+        if name not in tree.files:
+            yield f"{name}: there is none; its docstring says what the folder is for"
+        elif folder not in LISTED_OTHERWISE:
+            told = docstring(tree.read(name))
+            for file in tree.modules(folder):
+                if not re.search(rf"\b{stem(file)}\b", told):
+                    yield f"{name}: no list of files that {stem(file)} could be put into"
+            for file in tree.deleted:
+                cells = [cell for line in told.split("\n") for cell in re.split(" {2,}", line)]
+                if parent(file) == folder and stem(file) in cells:
+                    yield f"{name}: its list still has {stem(file)}"
+    for name in (f for folder in tree.folders() for f in tree.modules(folder)):
+        if not first_sentence(tree.read(name)):
+            yield f"{name}: no docstring; its first sentence is its row of {MAP}"
+
+
+def lost_bugs():
+    """Planted bugs whose line is not in its file any more, or more than once."""
+    from tests import mutations
+
+    for mutation in mutations.every_mutation():
+        text = (ROOT / mutation.file).read_text() if (ROOT / mutation.file).exists() else ""
+        if text.count(mutation.old) != 1:
+            yield (f"tests/mutations_*.py: '{mutation.name}': its text must be once in "
+                   f"{mutation.file}, and is {text.count(mutation.old)} times: write it again")
+
+
+def imports(text, module):
+    package, _, name = module.rpartition(".")
+    of = re.escape(module)
+    return re.search(rf"^\s*(?:from {of} import|import {of}\b|from {re.escape(package)} import "
+                     rf"(?:[^\n(]*|\([^)]*)\b{name}\b)", text, re.M)
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--since", default="HEAD", metavar="BASE", help="renames since this commit")
+    parser.add_argument("--list", action="store_true", help="write nothing")
+    parser.add_argument("--translated", nargs="+", default=[], metavar="FILE",
+                        help="Chinese texts that are up to date now")
+    parser.add_argument("--demo", action="store_true", help="take over out/train_gpt.json")
+    args = parser.parse_args(arguments)
+    tree = Tree(ROOT, *moves(ROOT, args.since))
+    try:
+        from tests.course import behind
+    except ImportError as error:
+        print(f"minidl cannot be imported: {error}. Edit the imports, then run this again:",
+              *left(tree), sep="\n")
+        return 1
+    if args.demo:
+        take_over_the_demo()
+    for name in args.translated:
+        print(behind.stamp(name))
+    for line in run_steps(tree):
+        print(f"would change {line}" if args.list else line)
+    if not args.list:
+        tree.save()
+        planted_bugs()
+    rest = [*left(tree), *lost_bugs(), *(f"{file}: {what}" for file, what in behind.behind())]
+    print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main(sys.argv[1:]))
