@@ -4,8 +4,7 @@
             f: function of minidl.nn.functional (F.relu(x))
 
 An op is a Function (forward and backward adjacent) plus a function with PyTorch's name, argument
-order and defaults. To add one: write both in the file it belongs to, name it here, and give it a
-row in tests/ops/samples.py: the tests then check its gradient and compare it with PyTorch.
+order and defaults. To add one: docs/changing.md, "A new op".
 """
 
 import numpy as np
