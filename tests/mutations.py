@@ -33,7 +33,6 @@ import tempfile
 import threading
 import time
 from collections import Counter, namedtuple
-from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -341,22 +340,15 @@ def chosen_by_change(bugs, asked, draw):
 
 # ---- and whether they are seen
 
-def baseline(copy, bugs):
-    """Returns {(test, on_stand_in): why it proves nothing}, of tests that fail without any bug.
-    The tests of a file run together, and one by one only where that does not pass."""
-    tests = sorted({(bug.on_stand_in, test) for bug in bugs for test in bug.tests})
-    useless = {}
-    for (on_stand_in, _), file in groupby(tests, key=lambda t: (t[0], t[1].split("::")[0])):
-        together = [test for _, test in file]
-        run = copy.pytest(together, on_stand_in)
-        if run.status != 0 or run.skipped:
-            for test in together:
-                run = copy.pytest([test], on_stand_in)
-                if run.status != 0:
-                    useless[test, on_stand_in] = "fails without the bug:\n" + run.output
-                elif not run.passed:
-                    useless[test, on_stand_in] = "skipped here"
-    return useless
+def baseline(copy, bug):
+    """Returns why the bug's tests prove nothing, or "": without the bug they must pass."""
+    for test in bug.tests:
+        run = copy.pytest([test], bug.on_stand_in)
+        if run.status != 0:
+            return "fails without the bug:\n" + run.output
+        if not run.passed:
+            return "skipped here"
+    return ""
 
 
 def verdict(run):
@@ -393,13 +385,15 @@ def plant(bugs):
     words, start = Counter(), time.perf_counter()
     with (tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder,
           contextlib.closing(Copy(Path(folder).resolve())) as copy):
-        useless = baseline(copy, bugs)
+        without = {}  # what the tests say without a bug
         for bug in bugs:
-            begin = time.perf_counter()
-            reasons = [useless[test, bug.on_stand_in] for test in bug.tests
-                       if (test, bug.on_stand_in) in useless]
-            if reasons:
-                word, note = "skipped" if reasons[0] == "skipped here" else "RED", reasons[0]
+            begin, tests = time.perf_counter(), (bug.test, bug.on_stand_in)
+            if tests not in without:
+                without[tests] = baseline(copy, bug)
+            if without[tests]:
+                word, note = "RED", without[tests]
+                if note == "skipped here":
+                    word = "skipped"
             else:
                 run = copy.pytest_with(bug)
                 word = verdict(run)

@@ -151,10 +151,11 @@ def checkout(folder, **files):
     ({"minidl__sums": SUMS}, ("minidl/sums.py", "total")),
     ({"minidl__sums": IN_CLASS}, ("minidl/sums.py", "total")),
     ({"minidl__deep__adding": SUMS}, ("minidl/deep/adding.py", "total")),
+    ({"minidl__deep__sums": SUMS, "minidl__adding": SUMS}, ("minidl/deep/sums.py", "total")),
     ({"minidl__sums": "x = 1\n", "minidl__adding": SUMS}, ("minidl/adding.py", "total")),
     ({"minidl__sums": SUMS.replace("total", "add_up")}, ("minidl/sums.py", "add_up"))],
-    ids=["as it was", "in a class now", "file renamed", "function in another file",
-         "function renamed"])
+    ids=["as it was", "in a class now", "file renamed", "file in another folder",
+         "function in another file", "function renamed"])
 def test_what_moved_or_was_renamed_is_found(tmp_path, files, where):
     now = located(BUG, checkout(tmp_path, **files))
     assert (now.file, now.where) == where
@@ -177,6 +178,8 @@ def test_a_test_that_moved_is_found_and_one_that_is_gone_is_said(tmp_path):
     checkout(tmp_path, tests__test_more=CHECK)
     with pytest.raises(Gone, match="no test tests/test_sums.py::test_total .found 2 times"):
         test_located(BUG, tmp_path)
+    checkout(tmp_path, tests__deep__test_sums=CHECK)  # the same file in another folder
+    assert test_located(BUG, tmp_path).test == "tests/deep/test_sums.py::test_total"
 
 
 def test_the_names_in_a_list_are_repaired_and_nothing_else():
@@ -276,7 +279,7 @@ def doubling(becomes, test="test_double.py::test_double"):
                          [("x * 3", "caught"), ("x * x", "SURVIVED"), ("x +", "BROKEN")])
 def test_a_bug_is_caught_survives_or_breaks_the_import(tmp_path, copy, becomes, word):
     bug = doubling(becomes)
-    assert mutations.baseline(copy, [bug]) == {}
+    assert mutations.baseline(copy, bug) == ""
     assert mutations.verdict(copy.pytest_with(bug)) == word
     assert (tmp_path / "minidl_like.py").read_text() == FILE
 
@@ -285,7 +288,7 @@ def test_a_test_that_does_not_end_without_a_bug_proves_nothing(copy, monkeypatch
     endless = mutations.Run(None, False, False, "", "no end")
     monkeypatch.setattr(copy, "pytest", lambda tests, on_stand_in: endless)
     bug = doubling("x")
-    assert "no end" in mutations.baseline(copy, [bug])[bug.test, False]
+    assert "no end" in mutations.baseline(copy, bug)
     assert mutations.verdict(endless) == "HANGS"
 
 
@@ -310,7 +313,6 @@ def test_a_test_that_fails_or_skips_without_a_bug_proves_nothing(tmp_path, copy)
     (tmp_path / "test_double.py").write_text(
         "import pytest\n\n\ndef test_red():\n    assert False\n\n\n"
         "@pytest.mark.skip(reason='no')\ndef test_skip():\n    pass\n")
-    bugs = [doubling("x", f"test_double.py::{name}") for name in ("test_red", "test_skip")]
-    useless = mutations.baseline(copy, bugs)
-    assert useless["test_double.py::test_skip", False] == "skipped here"
-    assert useless["test_double.py::test_red", False].startswith("fails without the bug")
+    red, skipped = (doubling("x", f"test_double.py::test_{name}") for name in ("red", "skip"))
+    assert mutations.baseline(copy, skipped) == "skipped here"
+    assert mutations.baseline(copy, red).startswith("fails without the bug")

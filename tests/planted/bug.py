@@ -219,6 +219,7 @@ def located(bug, root=ROOT):
         source = text_of(other)
         if bug.where.split(".")[-1] in source:
             elsewhere += [name] * len(places(source, name, bug.where, bug.text))
+    elsewhere = likeliest(elsewhere, bug.file)
     if len(elsewhere) == 1:
         return replace(bug, file=elsewhere[0])
     if path.is_file() and not elsewhere:  # the function may have another name
@@ -226,6 +227,11 @@ def located(bug, root=ROOT):
         if len(found) == 1:
             return replace(bug, where=name_at(source, bug.file, found[0][0]))
     raise Gone(told(bug, len(elsewhere), [f"in {name}" for name in elsewhere]))
+
+
+def likeliest(names, file):
+    """Returns the files with the same last name, which moved to another folder; else all."""
+    return [name for name in names if Path(name).name == Path(file).name] or names
 
 
 def name_at(source, file, place):
@@ -248,7 +254,7 @@ def told(bug, n, listed):
         return (f"{head}  is no longer in {where}. Delete the entry if the mistake cannot be made "
                 f"any more;\n  or give the new text of that line, and the function that has it.")
     return (f"{head}  is there {n} times: {', '.join(listed)}. Wanted is one place in {where}:\n"
-            f"  give more of the line, or the name of the function that has it.")
+            f"  give more of the line, or the names of the file and the function that have it now.")
 
 
 def test_located(bug, root=ROOT):
@@ -268,10 +274,11 @@ def _one_test(bug, test, root):
 
     if (root / file).is_file() and has(root / file):
         return test
-    others = [path for path in sorted((root / "tests").rglob("test_*.py"))
-              if has(path) and (function or path.name == Path(file).name)]
+    others = likeliest([path.relative_to(root).as_posix()
+                        for path in sorted((root / "tests").rglob("test_*.py"))
+                        if has(path) and (function or path.name == Path(file).name)], file)
     if len(others) == 1:
-        return test.replace(file, others[0].relative_to(root).as_posix(), 1)
+        return test.replace(file, others[0], 1)
     raise Gone(f'{listed_in(bug)}, the planted bug "{bug.name}":\n  there is no test {test}'
                + (f" (found {len(others)} times elsewhere)" if others else "")
                + ".\n  Name the test that fails with this bug, or delete the entry.")
