@@ -217,6 +217,17 @@ def found(bug):
     return test_located(located(bug))
 
 
+def lost():
+    """Returns a message for each entry whose text or test is gone: what to write, and where."""
+    messages = []
+    for bug in every_bug():
+        try:
+            found(bug)
+        except Gone as gone:
+            messages.append(str(gone))
+    return messages
+
+
 def repair_paths():
     """Writes the new names of files and functions into the lists; returns what it changed.
 

@@ -127,13 +127,19 @@ def meet(copy, change, tests, limit_s):
     return {"HANGS": "late", "SURVIVED": "survived"}.get(word, word)
 
 
-def meets_all_tests(copy, change):
-    """Returns whether some test of the whole suite sees the change."""
+def whole_suite(copy, *arguments):
+    """Returns (pytest's exit status, the names of the tests that failed) of all tests."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *arguments],
+        cwd=copy.root, env=mutations.environment(copy.root), capture_output=True, text=True)
+    return run.returncode, re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", run.stdout, re.M)
+
+
+def meets_all_tests(copy, change, red):
+    """Returns what all tests say of the change, without those that are red without it."""
     with copy.changed(change.file, lambda source: planted(source, change)):
-        run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile"],
-            cwd=copy.root, env=mutations.environment(copy.root), capture_output=True, text=True)
-    return "caught" if run.returncode else "survived"
+        status, _ = whole_suite(copy, "-x", *(f"--deselect={test}" for test in red))
+    return "caught" if status else "survived"
 
 
 def main(words):
@@ -147,7 +153,8 @@ def main(words):
                                   for path in (ROOT / "minidl" / folder).rglob("*.py"))
     some, n_all = drawn(asked.n, asked.seed, files)
     print(f"{len(some)} of {n_all} changes of one token, in {len(files)} files", flush=True)
-    words, survivors, start, limits = Counter(), [], time.perf_counter(), {}
+    words, survivors, limits, red = Counter(), [], {}, None
+    start = time.perf_counter()
     with (tempfile.TemporaryDirectory(prefix="minidl-one-token-") as folder,
           contextlib.closing(mutations.Copy(Path(folder).resolve())) as copy):
         for change in some:
@@ -158,14 +165,18 @@ def main(words):
             limit_s = limits[change.file]
             word = meet(copy, change, tests, limit_s) if limit_s else "RED without it"
             if word == "survived" and asked.whole:
-                word = meets_all_tests(copy, change)
+                red = whole_suite(copy)[1] if red is None else red
+                word = meets_all_tests(copy, change, red)
             words[word] += 1
             print(f"{word:8} | {time.perf_counter() - begin:5.1f} s | {told(change)}", flush=True)
             if word == "survived":
                 survivors.append(change)
     print(f"\n{len(some)} planted, {dict(words)}, {time.perf_counter() - start:.0f} s")
     for change in survivors:
-        print(f"{told(change)}\n    seen by none of: {' '.join(own_tests(change.file))}")
+        whom = "any test" if asked.whole else " ".join(own_tests(change.file))
+        print(f"{told(change)}\n    not seen by {whom}")
+    if red:
+        print(f"red without any change, and left out: {' '.join(red)}")
 
 
 def limit_of(copy, tests):

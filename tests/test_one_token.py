@@ -1,6 +1,8 @@
 """Changes of one token are those of the table, and leave out what only makes messages."""
 
 
+import contextlib
+
 import pytest
 
 from tests import mutations, one_token
@@ -62,19 +64,36 @@ def test_every_file_has_tests_that_exist():
             assert all((mutations.ROOT / test).exists() for test in own_tests(name)), name
 
 
-@pytest.mark.slow
-def test_a_change_that_a_test_sees_is_caught_and_another_survives(tmp_path):
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of one module and its test, without minidl."""
+    (tmp_path / "alike.py").write_text("def f(x):\n    return x if x > 3 else x + 0\n")
+    (tmp_path / "test_alike.py").write_text(
+        "import alike\n\n\ndef test_f():\n    assert alike.f(2) == 2 and alike.f(9) == 9\n")
+
     class Plain(mutations.Copy):
         def __init__(self, folder):
             self.root, self.server = folder, mutations.Server(folder, imported=())
 
-    (tmp_path / "alike.py").write_text("def f(x):\n    return x if x > 3 else x + 0\n")
-    (tmp_path / "test_alike.py").write_text(
-        "import alike\n\n\ndef test_f():\n    assert alike.f(2) == 2 and alike.f(9) == 9\n")
-    copy = Plain(tmp_path)
-    try:
-        met = {change.new: one_token.meet(copy, change, ["test_alike.py"], 30)
-               for change in changes("alike.py", (tmp_path / "alike.py").read_text())}
-    finally:
-        copy.close()
+    with contextlib.closing(Plain(tmp_path)) as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_a_change_that_a_test_sees_is_caught_and_another_survives(copy):
+    met = {change.new: one_token.meet(copy, change, ["test_alike.py"], 30)
+           for change in changes("alike.py", (copy.root / "alike.py").read_text())}
     assert met == {">=": "survived", "4": "survived", "-": "survived", "1": "caught"}
+
+
+@pytest.mark.slow
+def test_the_whole_suite_counts_without_what_is_red_anyway(copy):
+    (copy.root / "test_more.py").write_text(
+        "import alike\n\n\ndef test_red():\n    assert False\n\n\n"
+        "def test_another():\n    assert alike.f(3) == 3\n")
+    status, red = one_token.whole_suite(copy)
+    assert (status, red) == (1, ["test_more.py::test_red"])
+    made = {change.new: change
+            for change in changes("alike.py", (copy.root / "alike.py").read_text())}
+    assert one_token.meets_all_tests(copy, made["-"], red) == "survived"
+    assert one_token.meets_all_tests(copy, made["1"], red) == "caught"
