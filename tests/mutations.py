@@ -387,7 +387,8 @@ def main(words):
             bugs.append(found(bug))
         except Gone as gone:
             unclear.append(f"{gone}")
-    print(*unclear, sep="\n\n")
+    for message in unclear:
+        print(message, flush=True)
     return plant(bugs) or int(bool(unclear))
 
 

@@ -139,7 +139,7 @@ BUGS = [
         "1, math.ceil", "1, int",
         "tests/data/test_ahead.py::test_workers_by_little_s_law"),
     Bug(
-        "a run of equal tokens begins anew at each of them",
+        "a run of equal tokens begins again at each of them",
         "minidl/data/byte_pairs.py", "join",
         "1, at, 0", "0, at, 0",
         "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left"),

@@ -25,7 +25,7 @@ BUGS = [
         "at = step", "at = step - 1",
         "tests/elastic/test_restart.py::test_nothing_is_done_twice_and_nothing_left_out"),
     Bug(
-        "buckets are cut anew after every backward",
+        "buckets are cut again after every backward",
         "minidl/parallel/data/bucket.py", "Reducer.rebuild",
         "self.rebuilt = True", "pass",
         "tests/parallel/data/test_bucket.py"
@@ -158,7 +158,7 @@ BUGS = [
         "tests/parallel/model/test_plan_axes.py"
         "::test_activations_and_weights_with_experts_are_exact"),
     Bug(
-        "ring attention's blocks are planned as if nothing were computed beside them",
+        "ring attention's blocks are planned as if nothing were computed meanwhile",
         "minidl/parallel/model/plan_network.py", "pass_around_s",
         "max(visit, hop_s(usual, b))", "(visit + hop_s(usual, b))",
         "tests/parallel/model/test_plan_network.py"
@@ -169,7 +169,7 @@ BUGS = [
         "(4 + 2 * again) * stage", "4 * stage",
         "tests/parallel/model/test_plan_costs.py::test_bytes_are_the_ledgers"),
     Bug(
-        "a plan that does not fit is said to be slow",
+        "a plan that does not fit is called slow",
         "minidl/parallel/model/plan_text.py", "why_not",
         "memory > task.memory", "memory < 0",
         "tests/parallel/model/test_planner.py"
@@ -328,7 +328,7 @@ BUGS = [
         "end <= size - 8 - n", "end",
         "tests/snapshot/test_hugging_face.py::test_what_is_not_here_or_not_whole_is_refused"),
     Bug(
-        "the warm-up starts anew after a snapshot",
+        "the warm-up starts again after a snapshot",
         "minidl/snapshot/kept.py", "resume",
         'there["steps"]', "0",
         "tests/snapshot/test_kept.py::test_a_resumed_run_is_the_run_that_never_stopped"),
