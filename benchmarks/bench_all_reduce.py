@@ -34,7 +34,7 @@ from common import (
 )
 
 from minidl.comm import cost, ring, select, simulate, tree, world
-from minidl.comm.collective import label_of
+from minidl.comm.labels import label_of
 
 OURS, RING, MPI, IN_PLACE, GLOO, COPY = "ours", "ring", "MPI", "in place", "gloo", "copy"
 ORDER = (OURS, RING, MPI, IN_PLACE, GLOO, COPY)

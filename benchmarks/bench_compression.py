@@ -32,8 +32,8 @@ from small_gpt import VOCAB, batch_of, final_losses, step_of
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import codec, links_text, simulate
-from minidl.comm.throttled import Throttled
+from minidl.comm import Throttled, codec, simulate
+from minidl.comm.transport import links_text
 from minidl.fused import topk_mask
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
 from minidl.parallel.data.dgc import WARM_UP

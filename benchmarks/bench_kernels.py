@@ -26,9 +26,9 @@ from common import (
 )
 
 import minidl.cuda as cuda
-from minidl.cuda import cpu
-from minidl.cuda.includes import inline_includes
-from minidl.cuda.source import Source
+from minidl.cuda.host import cpu
+from minidl.cuda.host.includes import inline_includes
+from minidl.cuda.host.source import Source
 from minidl.fused import layer_norm
 
 torch = import_torch()

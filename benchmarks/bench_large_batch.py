@@ -30,10 +30,8 @@ from small_gpt import VOCAB, batch_of, final_losses
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import links_text, simulate
-from minidl.comm.links import Links
-from minidl.comm.observe.ledger import Ledger
-from minidl.comm.throttled import Throttled
+from minidl.comm import Ledger, Links, Throttled, simulate
+from minidl.comm.transport import links_text
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD, SyncBatchNorm
 from minidl.parallel.data import sync_batchnorm

@@ -13,9 +13,8 @@ import statistics
 import numpy as np
 from common import bar, device_option, finish, heading, row, span, take_turns, timed
 
-from minidl.comm import simulate, world
+from minidl.comm import Ledger, simulate, world
 from minidl.comm.collective import collective
-from minidl.comm.ledger import Ledger
 
 PLAIN, COUNTED, OFF = "plain", "counted", "off"
 

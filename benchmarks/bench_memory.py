@@ -70,8 +70,9 @@ class Training:
 
     def __init__(self, n_blocks, n_rows, segments, level="O0"):
         import minidl
-        from minidl import amp, nn, optim
-        from minidl.recompute import recompute_sequential
+        from minidl import nn, optim
+        from minidl.memory.recompute import recompute_sequential
+        from minidl.precision import amp
 
         minidl.manual_seed(0)
         model = nn.GPT(VOCABULARY, CONTEXT, n_blocks, HEADS, WIDTH)

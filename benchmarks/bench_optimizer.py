@@ -77,7 +77,7 @@ def contestants(n_threads, device):
 
     import minidl
     from minidl import optim
-    from minidl.grad_scaler import GradScaler
+    from minidl.precision.grad_scaler import GradScaler
 
     ours = optim.AdamW(parameters(np.float32, device))
     low = optim.use_master_weights(optim.AdamW(parameters(np.float16, device)))
@@ -111,8 +111,9 @@ def autocast_overhead(repeats, device):
     import numpy as np
 
     import minidl
-    from minidl import amp, nn, optim
+    from minidl import nn, optim
     from minidl.nn import functional as F
+    from minidl.precision import amp
 
     model = nn.GPT(256, 128, 4, 4, 128).to(device)
     optimizer = optim.AdamW(model.parameters())

@@ -21,9 +21,7 @@ from common import bar, device_option, finish, heading, number, row
 
 import minidl
 from minidl import optim
-from minidl.comm import ring, simulate
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm import Ledger, Links, ring, simulate
 from minidl.parallel.server.rules import ASYNC, GEO, SYNC, bounded
 from minidl.parallel.server.server import Server
 from minidl.parallel.server.worker import Worker

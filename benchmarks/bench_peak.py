@@ -29,7 +29,7 @@ from common import (
 )
 
 import minidl.cuda as cuda
-from minidl.launcher import environment
+from minidl.cli.machine import environment
 
 SIZES = {"3": Size(), "23": Size(7, 512, 8), "124": Size(12, 768, 12, vocab=50257, batch=4)}
 PEAK_BAR = {"23": 0.8, "124": 0.8}  # part of the peak

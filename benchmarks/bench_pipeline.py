@@ -36,15 +36,12 @@ from common import (
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import ring
-from minidl.comm.grid import Grid
-from minidl.comm.observe.ledger import Ledger
-from minidl.comm.transport.links import Links
+from minidl.comm import Grid, Ledger, Links, ring
 from minidl.nn import functional as F
 from minidl.parallel.model import plan_costs, plan_step, planner, schedule
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER, HEADER_BYTES, Pipeline
 
 STAGES = 2
 SHAPE = VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = 256, 64, 4, 4, 256
@@ -92,7 +89,8 @@ def simulated():
         boundaries = 1024 // p * (p - 1)
         found[name] = dict(
             modelled_s=max(r[0] for r in ranks), formula_s=3 * (m + p - 1) + n_hops * hop,
-            n_bytes=sum(r[1] for r in ranks), bytes_formula=boundaries * (2 * m * 16 + 8 * HEADER),
+            n_bytes=sum(r[1] for r in ranks),
+            bytes_formula=boundaries * (2 * m * 16 + HEADER_BYTES),
             messages=sum(r[2] for r in ranks), messages_formula=boundaries * (2 * m + 1),
             took_s=time.perf_counter() - start)
     return found

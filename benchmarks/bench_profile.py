@@ -31,8 +31,8 @@ from common import (
 )
 
 import minidl
+from minidl.cli.machine import environment
 from minidl.function import Function
-from minidl.launcher import environment
 from minidl.timeline import recording
 
 OURS, MEMORY, TORCH = "minidl", "minidl, memory by kind too", "torch.profiler"

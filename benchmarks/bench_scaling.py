@@ -51,10 +51,10 @@ from common import (
 
 import minidl
 from minidl import memory
+from minidl.cli.machine import environment
 from minidl.comm import cost, double_tree, halving_doubling, ring, select, simulate, tree
-from minidl.comm.collective import label_of
+from minidl.comm.labels import label_of
 from minidl.comm.transport import links_text
-from minidl.launcher import environment
 from minidl.nn import functional as F
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_network import Network

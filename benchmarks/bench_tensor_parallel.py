@@ -40,10 +40,8 @@ from common import (
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import all_to_all, links_text, naive, shared_memory
-from minidl.comm.grid import Grid
-from minidl.comm.ledger import Ledger
-from minidl.comm.throttled import Throttled
+from minidl.comm import Grid, Ledger, Throttled, all_to_all, naive, shared_memory
+from minidl.comm.transport import links_text
 from minidl.nn import functional as F
 from minidl.parallel.model import experts
 from minidl.parallel.model.experts import expert_parallel

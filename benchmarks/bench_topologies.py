@@ -37,10 +37,10 @@ from common import (
     write_figures,
 )
 
-from minidl.comm import double_tree, halving_doubling, hierarchical, ring, simulate, tree, world
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
-from minidl.tutorial import gather
+from minidl.comm import (
+    Ledger, Links, double_tree, halving_doubling, hierarchical, ring, simulate, tree, world,
+)
+from minidl.course.tutorial import gather
 
 # Bytes of a round that belong to no array: barriers, the messages by which MPI announces a large
 # one, and what the hosts say by themselves (ARP, IPv6 neighbours). 3 KiB were seen.

@@ -26,8 +26,8 @@ from common import (
 
 import minidl
 from minidl import nn, optim
+from minidl.cli.machine import environment
 from minidl.function import Function
-from minidl.launcher import environment
 from minidl.memory.saved_bytes import saved_by_op
 from minidl.nn import functional as F
 

@@ -23,8 +23,7 @@ from common import (
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring, tree, world
-from minidl.comm.watch import Watch
+from minidl.comm import Watch, ring, tree, world
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 

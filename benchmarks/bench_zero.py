@@ -26,11 +26,12 @@ from common import (
 from small_gpt import VOCAB, batch_of, loss_of
 
 import minidl
-from minidl import amp, comm, memory, nn, optim
-from minidl.comm import links_text, naive, simulate
-from minidl.comm.ledger import Ledger
-from minidl.comm.throttled import Throttled
+from minidl import comm, memory, nn, optim
+from minidl.comm import Ledger, Throttled, naive, simulate
+from minidl.comm.transport import links_text
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
+from minidl.parallel.data import header
+from minidl.precision import amp
 
 STAGES = {"data parallel": DataParallel, "stage 1": Zero1, "stage 2": Zero2, "stage 3": Zero3}
 HEADS = 4
@@ -78,7 +79,8 @@ def held_and_sent(t, name):
     held = sum(memory.totals(module, optimizer)[kind] for kind in memory.STATES)
     n = t.size
     root = sum(b.bounds[-1] for b in model.root) if name == "stage 3" else 0
-    header = 2 * (n - 1) * 8 * (1 + len(model.reducer.params)) / n
+    n_params = len(model.reducer.params)
+    ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
     unit = 2 * X * (n - 1) / n  # float16
     held_formula, units = {
         "data parallel": (16 * X, 2 * 2),  # its buckets are float32
@@ -87,7 +89,7 @@ def held_and_sent(t, name):
     sent = np.array([t.bytes_sent])  # before close(), which brings the weights of stage 3 home
     model.close()
     sent = naive.all_reduce(t.inner, sent)[0] / n  # headers may be uneven
-    return held, held_formula, sent, units * unit + header
+    return held, held_formula, sent, units * unit + ahead
 
 
 def bytes_table():

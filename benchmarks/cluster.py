@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from minidl import launcher
+from minidl.cli import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 ENTER_HOST = Path(__file__).with_name("enter_host.sh")
@@ -71,9 +71,9 @@ class Cluster(NamedTuple):
         The ranks abort together, as under `minidl run`.
         """
         n = per_host * len(self.hosts)
-        mpiexec = [launcher.find_mpiexec(), "-launcher", "ssh", "-launcher-exec", str(ENTER_HOST)]
+        mpiexec = [machine.find_mpiexec(), "-launcher", "ssh", "-launcher-exec", str(ENTER_HOST)]
         places = ",".join(f"{host}:{per_host}" for host in self.hosts)
-        env = launcher.environment(n) | {
+        env = machine.environment(n) | {
             "UCX_TLS": "tcp",
             "UCX_NET_DEVICES": "eth0",
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -130,7 +130,7 @@ def why_not():
     if " " in f"{ENTER_HOST}{sys.executable}":
         return ("the test cluster needs paths without a space, as MPICH starts no others on "
                 f"another host: move {ROOT}")
-    mpiexec = launcher.find_mpiexec()
+    mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         return "the test cluster needs MPICH's mpiexec: pip install mpich"
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True).stdout

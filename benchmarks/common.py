@@ -227,7 +227,7 @@ def measured(*command, **environ):
 
 def on_ranks(n, *command, python=sys.executable, **environ):
     """As `measured`, of n ranks of a Python script; `python` decides which MPI."""
-    from minidl.cli.launcher import environment, find_mpiexec
+    from minidl.cli.machine import environment, find_mpiexec
 
     mpiexec = Path(python).parent / "mpiexec"
     mpiexec = mpiexec if mpiexec.exists() else find_mpiexec()

@@ -6,9 +6,10 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 import minidl
-from minidl import amp, memory
+from minidl import memory
 from minidl.comm import simulate
 from minidl.mode import Mode, current, running
+from minidl.precision import amp
 
 
 def test_blocks_nest_and_end_also_by_an_error():

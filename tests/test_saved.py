@@ -112,12 +112,12 @@ def test_a_bfloat16_array_is_rounded_and_then_sent_to_the_host():
         return (F.softmax(h, -1) * h).sum()
 
     plain = loss()
-    held = minidl.saved_bytes(plain)
+    held = minidl.memory.saved_bytes(plain)
     plain.backward()
     wanted, x.grad = x.grad, None
     with offload(min_bytes=1024) as host:
         y = loss()
-    assert minidl.saved_bytes(y) == 0 and host.held_bytes == held
+    assert minidl.memory.saved_bytes(y) == 0 and host.held_bytes == held
     node = y.grad_fn.edges[0][0]
     pack, = {type(s) for s in saved.held(node) if s is not None}
     assert pack is Stored and all(s.host.dtype == minidl.bfloat16 for s in saved.held(node))
@@ -130,7 +130,7 @@ def test_saved_bytes_sees_through_packs():
     x = (minidl.randn(32, 32, requires_grad=True) * 1.0).to(minidl.bfloat16)
     y = F.gelu(x)  # saves x, widened in forward and held as it came
     assert list(saved.held(y.grad_fn))[0] is x.data
-    assert minidl.saved_bytes(y) == 32 * 32 * 2
+    assert minidl.memory.saved_bytes(y) == 32 * 32 * 2
 
 
 def test_an_array_of_two_tensors_is_noted_with_both():

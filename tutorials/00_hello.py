@@ -17,10 +17,10 @@ the sum is made.
 
 import numpy as np
 
-from minidl import doctor
 from minidl.backend import device_of
+from minidl.cli import doctor
 from minidl.comm import ring
-from minidl.tutorial import Table, gather, launch, put, say
+from minidl.course.tutorial import Table, gather, launch, put, say
 
 
 def main(t, args):

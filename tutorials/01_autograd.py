@@ -30,8 +30,8 @@ import numpy as np
 
 import minidl
 from minidl.course.out import BLUE, GREY, ORANGE, PALE_BLUE, PALE_ORANGE, RED, arrow, box, line_at
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.gradcheck import gradcheck
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 
 class LogSumExp(minidl.Function):
@@ -139,7 +139,7 @@ def main(t, args):
         best = float(steps[4 + smooth.argmin()])
         table.row(f"best h, {np.dtype(dtype).name}", best, eps ** (1 / 3), "factor<4")
     named = [(x, "x"), (y, "y"), (u, "u = x y"), (v, "v = tanh x"), (loss, "loss = u + v")]
-    picture(t, draw, named, curves)
+    picture(t, args, draw, named, curves)
     return table
 
 

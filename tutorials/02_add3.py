@@ -38,7 +38,7 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, PALE_BLUE, PALE_ORANGE, RED, arrow, box
-from minidl.tutorial import Table, launch, picture, put, say
+from minidl.course.tutorial import Table, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
@@ -152,7 +152,7 @@ def main(t, args):
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
     few = [generator.normal(4) for _ in range(3)]
-    picture(t, draw, two_launches(checked, *few)[0], one_launch(checked, *few)[0])
+    picture(t, args, draw, two_launches(checked, *few)[0], one_launch(checked, *few)[0])
     return table
 
 

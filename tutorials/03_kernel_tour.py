@@ -46,7 +46,7 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, RED, arrow, box
-from minidl.tutorial import Table, host, launch, picture, put, say
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
@@ -187,7 +187,7 @@ def main(t, args):
         name, tile = f"tile {32 + pad} wide", transposed("transpose_tile", square, PAD=pad)
         table.row(f"{name}: sectors of a warp's store", tile["stores", "out"], 4.0, "exact")
         table.row(f"{name}: threads of a warp at one bank", tile["loads", "tile"], threads, "exact")
-    picture(t, draw, norms, softmaxes, adamws, n)
+    picture(t, args, draw, norms, softmaxes, adamws, n)
     return table
 
 

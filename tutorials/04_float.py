@@ -32,7 +32,7 @@ import numpy as np
 
 import minidl
 from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
-from minidl.tutorial import Table, WrongOption, launch, picture, say
+from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
 STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # of counting; not for hours
@@ -148,7 +148,7 @@ def main(t, args):
     table.row("fp32 master: weight", float(paths[-1, 1]), wanted, "exact")
     # the weight is within an ulp, 2^-11 below 1, of what it would be
     table.row("fp16 with Kahan's remainder: weight", float(paths[-1, 2]), wanted, "abs<0.0005")
-    picture(t, draw, sizes, curves, paths)
+    picture(t, args, draw, sizes, curves, paths)
     return table
 
 

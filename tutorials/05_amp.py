@@ -37,11 +37,12 @@ import math
 import numpy as np
 
 import minidl
-from minidl import amp, nn
+from minidl import nn
 from minidl.course.out import BLUE, ORANGE, RED, line_at
+from minidl.course.tutorial import Table, host, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, host, launch, picture, progress, put, say
+from minidl.precision import amp
 
 SMALLEST, LARGEST = 2.0**-25, 65504.0  # at most this becomes 0 in fp16; its largest number
 WEIGHT = 2.0**-18  # of the loss: as small as gradients are in the first layers of a deep network
@@ -184,7 +185,7 @@ def main(t, args):
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
         table.row(f"{name}: how far the loss fell (O0: 1)", way, 0.5, "<=")
-    picture(t, draw, normal, real, curves, scales["O2"], theory)
+    picture(t, args, draw, normal, real, curves, scales["O2"], theory)
     return table
 
 

@@ -28,11 +28,12 @@ marked regions empty; `minidl check 06` grades it.
 import numpy as np
 
 import minidl
-from minidl import amp, memory, nn, optim
+from minidl import memory, nn, optim
 from minidl.course.out import BLUE, RED, line_at
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, launch, picture, put, say
+from minidl.precision import amp
 
 N_LAYERS = 16
 
@@ -187,7 +188,7 @@ def main(t, args):
     peak = measure(args, widths, segments)[0] + sizes[0]  # to the ledger, x is an input
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
     table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
-    picture(t, draw, (ledger, again), peaks, sizes, segments, budget)
+    picture(t, args, draw, (ledger, again), peaks, sizes, segments, budget)
     return table
 
 

@@ -36,12 +36,13 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import chunks
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, chunks
 from minidl.course.out import BLUE, RED, line_at
+from minidl.course.tutorial import (
+    Table, gather, host, launch, per_rank, picture, progress, put, say,
+)
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, gather, host, launch, per_rank, picture, progress, put, say
 
 
 def reduce_scatter(t, x):
@@ -184,7 +185,7 @@ def main(t, args):
         alone, _ = train(t.subgroup([0]), args)
         # float32: the two runs add in different orders, which moves the seventh digit
         table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
-        picture(t, draw, films, losses, alone)
+        picture(t, args, draw, films, losses, alone)
     return table
 
 

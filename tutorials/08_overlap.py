@@ -32,13 +32,11 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import ring, simulate
-from minidl.comm.background import Background
-from minidl.comm.ledger import Ledger
+from minidl.comm import Background, Ledger, ring, simulate
 from minidl.course.out import BLUE, GREY, RED, arrow, lanes, line_at
+from minidl.course.tutorial import Table, gather, host, launch, per_rank, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.tutorial import Table, gather, host, launch, per_rank, picture, put, say
 
 
 def fill(sizes, cap):
@@ -183,7 +181,7 @@ def main(t, args):
     table.modelled("best number of buckets", best, best_theory, "exact")
     if b < backward_s:
         table.modelled("where T(k)'s two branches meet", best, (backward_s - b) / a, "factor<2")
-    picture(t, draw, steps, branches, best, backward_s)
+    picture(t, args, draw, steps, branches, best, backward_s)
     return table
 
 

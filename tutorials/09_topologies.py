@@ -35,11 +35,11 @@ from functools import partial
 
 import numpy as np
 
-from minidl.comm import chunks, cost, double_tree, halving_doubling, ring, simulate, tree
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm import (
+    Ledger, Links, chunks, cost, double_tree, halving_doubling, ring, simulate, tree,
+)
 from minidl.course.out import heat_map
-from minidl.tutorial import Table, host, launch, picture, progress, put, say
+from minidl.course.tutorial import Table, host, launch, picture, progress, put, say
 
 MODEL_BYTES = 1 << 14
 
@@ -187,7 +187,7 @@ def main(t, args):
     sizes = 2.0 ** np.arange(6, 27)
     times = [[compare(p, ways, size, *link, network) for size in sizes]
              for network in progress(t, networks, "simulating")]
-    picture(t, draw, matrices, g, K, sizes, times, link)
+    picture(t, args, draw, matrices, g, K, sizes, times, link)
     return table
 
 

@@ -37,15 +37,14 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring, simulate
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, ring, simulate
 from minidl.course.out import LINES, lanes
+from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
-from minidl.parallel.param_rules import ASYNC, Rule, each_push
-from minidl.parallel.param_server import Server
-from minidl.parallel.param_worker import Worker
-from minidl.tutorial import Table, launch, picture, progress, put, say
+from minidl.parallel.server.rules import ASYNC, Rule, each_push
+from minidl.parallel.server.server import Server
+from minidl.parallel.server.worker import Worker
 
 
 def may_pull(clocks, worker, s):
@@ -187,7 +186,7 @@ def main(t, args):
                for name in ("async", "sync")]
     table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", *reached, "<=")
     delayed = {tau: descend(tau, np.array([0.4]), 80)[:, 0] for tau in (0, 1, 3, 7)}
-    picture(t, draw, runs, delayed, args.seconds)
+    picture(t, args, draw, runs, delayed, args.seconds)
     return table
 
 

@@ -32,14 +32,14 @@ Exercises: `minidl exercise 11` writes work/11_zero.py with the marked regions e
 import numpy as np
 
 import minidl
-from minidl import amp, memory, nn, optim
-from minidl.comm import chunks, ring_blocks
-from minidl.comm.ledger import Ledger
+from minidl import memory, nn, optim
+from minidl.comm import Ledger, chunks, ring_blocks
 from minidl.course.out import GREY, line_at
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
-from minidl.tutorial import Table, launch, picture, put, say
+from minidl.precision import amp
 
 STAGES = [DataParallel, Zero1, Zero2, Zero3]
 KINDS = ("parameters", "gradients", "master weights", "optimizer")
@@ -185,7 +185,7 @@ def main(t, args):
         error = np.abs(np.subtract(train(t, stage, args, half=False)[0], plain)).max()
         # float32: sums of three ranks or more in another order, then Adam's division
         table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
-    picture(t, draw, t.size, measured, held, share, bound, 2 * X)
+    picture(t, args, draw, t.size, measured, held, share, bound, 2 * X)
     return table
 
 

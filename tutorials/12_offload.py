@@ -38,11 +38,11 @@ import numpy as np
 
 from minidl import manual_seed, nn, optim
 from minidl.course.out import GREEN, GREY, ORANGE, lanes, line_at
+from minidl.course.tutorial import Table, launch, picture, progress, put, say, write
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import Offload, Zero2
-from minidl.parallel.lanes import Modelled
-from minidl.tutorial import Table, launch, picture, progress, put, say, write
+from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:
@@ -182,7 +182,7 @@ def main(t, args):
     write("12_trace.json", runs[True][0].trace)
     batches = np.geomspace(even / 8, 32 * even, 13)
     sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
-    picture(t, draw, args, runs, batches, sweep, even)
+    picture(t, args, draw, args, runs, batches, sweep, even)
     return table
 
 

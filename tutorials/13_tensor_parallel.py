@@ -35,15 +35,12 @@ import numpy as np
 
 import minidl
 from minidl import memory, nn, optim
-from minidl.comm import chunks, grid, ring
-from minidl.comm.grid import Grid
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
+from minidl.comm import Grid, Ledger, Links, chunks, grid, ring
 from minidl.course.out import GREY, LINES
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import text
 from minidl.parallel.model import vocabulary
 from minidl.parallel.model.parallelize import parallelize
-from minidl.tutorial import Table, launch, picture, put, say
 
 VOCAB, HEADS = 256, 4
 
@@ -173,7 +170,7 @@ def main(t, args):
         table.row("sequences: bytes kept for backward, at most", kept_seq, kept, "<=")
         shares["sequences, too"] = kept_seq
     where(t, one)
-    picture(t, draw, n, shares)
+    picture(t, args, draw, n, shares)
     return table
 
 

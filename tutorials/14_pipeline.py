@@ -38,16 +38,15 @@ import numpy as np
 
 import minidl
 from minidl import memory, nn, optim
-from minidl.comm import simulate
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, simulate
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE, PALE_BLUE, lanes
+from minidl.course.tutorial import Table, WrongOption, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel.model import schedule
 from minidl.parallel.model.cut import cut
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import Do
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, put, say
 
 WIDTH, ROWS = 64, 16  # of the layers; samples of a micro-batch
 
@@ -135,7 +134,7 @@ def costs(t, args, table):
     pipe.step(*batch(0, m, args))
     size, up, down = 4 * ROWS * WIDTH, s < p - 1, s > 0
     table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent,
-              up * (m * size + 8 * HEADER) + down * m * size, "exact")
+              up * (m * size + HEADER_BYTES) + down * m * size, "exact")
     table.row("messages", ledger.messages_sent, up * (m + 1) + down * m, "exact")
 
 
@@ -186,7 +185,7 @@ def main(t, args):
     say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
     p = max(p, 2)
     charts = {name: modelled(p, 2 * p, name, args) for name in ORDERS if t.rank == 0}
-    picture(t, draw, charts)
+    picture(t, args, draw, charts)
     return table
 
 

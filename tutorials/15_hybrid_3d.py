@@ -34,20 +34,19 @@ from itertools import islice, permutations
 import numpy as np
 
 import minidl
-from minidl import amp, memory, nn, optim
-from minidl.comm import average, chunks, grid, ring, ring_blocks
-from minidl.comm.grid import Grid
-from minidl.comm.observe.ledger import Ledger
-from minidl.comm.transport.links import Links
+from minidl import memory, nn, optim
+from minidl.comm import Grid, Ledger, Links, average, chunks, grid, ring, ring_blocks
 from minidl.course.out import GREEN, GREY, LINES, ORANGE
+from minidl.course.tutorial import Table, WrongOption, launch, picture, put, say
 from minidl.data import text
+from minidl.parallel.data import header
 from minidl.parallel.model import vocabulary
 from minidl.parallel.model.cut import cut, split_by_cost
 from minidl.parallel.model.parallelize import parallelize
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
 from minidl.parallel.model.tensor import whole
-from minidl.tutorial import Table, WrongOption, launch, picture, put, say
+from minidl.precision import amp
 
 VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
 AXES = "tp", "pp", "dp"
@@ -142,11 +141,11 @@ def bytes_of(axes, args, parameters, item=8):
     of_tp += last * vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
     of_pp = (2 - first - last) * rows * args.width * item
     # ZeRO 1: a reduce-scatter of the gradients, an all-gather of the weights; those that tp
-    # divides, and those that it does not, in a buffer each; which gradients come: 8 bytes each
-    of_dp = ring.bytes_sent(1 + len(parameters), 8, dp.size, dp.rank)
+    # divides, and those that it does not, in a buffer each; and the header, which gradients come
+    of_dp = header.bytes_sent(len(parameters), dp.size, dp.rank)
     of_dp += sum(ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
                  for n in counts(parameters))
-    return {"tp": MICRO * of_tp, "pp": MICRO * of_pp + (not last) * 8 * HEADER, "dp": of_dp}
+    return {"tp": MICRO * of_tp, "pp": MICRO * of_pp + (not last) * HEADER_BYTES, "dp": of_dp}
 
 
 def counts(parameters):
@@ -187,7 +186,7 @@ def main(t, args):
         layout = choose(8, gigabytes * 1e9, net, links).items()
         names = ", ".join(f"{axis} {n}" for axis, n in layout if n > 1)
         say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
-    picture(t, draw, axes.sizes, matrices)
+    picture(t, args, draw, axes.sizes, matrices)
     return table
 
 

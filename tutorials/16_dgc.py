@@ -34,13 +34,12 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import codec, compressed, ring
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, codec, compressed, ring
 from minidl.course.out import BLUE, GREY, RED
+from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
-from minidl.tutorial import Table, launch, picture, progress, put, say
 
 
 def select(u, v, g, k, m):
@@ -183,7 +182,7 @@ def main(t, args):
                "fewer bytes")
         if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 300 and t.size > 1:
             table.row(f"{name}: loss, at most dense's + 2 % of its gain", losses[-1], bound, "<=")
-    picture(t, draw, curves, t.size, args)
+    picture(t, args, draw, curves, t.size, args)
     return table
 
 

@@ -27,14 +27,14 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, ring
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD
+from minidl.parallel.data import header
 from minidl.parallel.data.local_sgd import h0_inside, h0_outside
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 
 def plan(rates, period):
@@ -132,9 +132,10 @@ def main(t, args):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
     K = local.bytes_sent()  # 2(p-1)/p K, to the byte where p does not divide the weights, too
     table.row("bytes of the rounds of H", sent[-1] - sent[start - 1], K * long_rounds, "exact")
-    header = ring.bytes_sent(1 + len(list(network().parameters())), 8, t.size, t.rank)
+    n_params = len(list(network().parameters()))
+    ahead = header.bytes_sent(n_params, t.size, t.rank)
     table.row("bytes of a step of data parallelism, its header too",
-              np.diff(runs["data parallelism"][1])[-1], K + header, "exact")
+              np.diff(runs["data parallelism"][1])[-1], K + ahead, "exact")
 
     say(t, "2. How far the replicas are apart.")
     _, _, _, saw = train(t, data, args, lambda *parts: LocalSGD(*parts, period=H),
@@ -165,7 +166,7 @@ def main(t, args):
     for name, (losses, sent) in runs.items():
         table.row(f"{name}: mean loss of the last {H} steps", float(np.mean(losses[-H:])))
         table.row(f"{name}: MB sent", sent[-1] / 1e6)
-    picture(t, draw, runs, saw, H)
+    picture(t, args, draw, runs, saw, H)
     return table
 
 

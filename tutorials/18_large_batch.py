@@ -27,14 +27,13 @@ import numpy as np
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, ring
 from minidl.course.out import BLUE, GREY, ORANGE, line_at
+from minidl.course.tutorial import Table, host, launch, picture, progress, put
 from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, NoiseScale
 from minidl.parallel.data import sync_batchnorm
-from minidl.tutorial import Table, host, launch, picture, progress, put
 
 
 def merge(means, m2s, counts):
@@ -186,7 +185,8 @@ def main(t, args):
     table.row("samples used: batch 512's over batch 4's", 512 * steps[-1] / (4 * steps[0]))
     rate = optim.scaled_rate(0.1, 512, base_batch=64)
     table.row("rate for 512 samples where 0.1 is right for 64", rate, 0.8, "rel<1e-9")
-    picture(t, draw, batches, steps, smallest, critical, noise, means, layer_rates(table, x, y))
+    rates = layer_rates(table, x, y)
+    picture(t, args, draw, batches, steps, smallest, critical, noise, means, rates)
     return table
 
 

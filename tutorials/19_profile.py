@@ -36,12 +36,12 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import objects, ring
 from minidl.course.out import write
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.profile import flops
 from minidl.profile import picture as pictures
 from minidl.profile import summary
-from minidl.tutorial import Table, host, launch, picture, put, say
 
 FAULTS = "synchronisation", "loader", "float64"
 VOCAB, WIDTH, LAYERS = 256, 64, 3
@@ -181,7 +181,7 @@ def main(t, args):
     if t.rank == 0:
         write("19_trace.json", p.trace)
         write("19_profile.html", p.html)
-    picture(t, draw, p.ranks, p.summary)
+    picture(t, args, draw, p.ranks, p.summary)
     return table
 
 

@@ -33,10 +33,10 @@ import numpy as np
 import minidl
 from minidl import infer, nn, optim
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED, line_at
+from minidl.course.tutorial import Table, WrongOption, launch, picture, progress, say
 from minidl.data import datasets
 from minidl.infer import load
 from minidl.nn import functional as F
-from minidl.tutorial import Table, WrongOption, launch, picture, progress, say
 
 
 def per_channel(w):
@@ -190,7 +190,7 @@ def main(t, args):
     fold(t, model, images[:8], table)
     spans, offsets = reuse(model, images[:32], table)
     errors = quantise(model, images[:400], images[1000:], labels[1000:], table)
-    picture(t, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
+    picture(t, args, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
     return table
 
 

@@ -36,10 +36,10 @@ from minidl import elastic, nn, optim, snapshot
 from minidl.comm import tree
 from minidl.course.disk import PowerFailure, power_failures
 from minidl.course.out import GREY, LINES
+from minidl.course.tutorial import Table, launch, picture, put, say
 from minidl.data import DataLoader, DistributedSampler, Passes, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Zero1
-from minidl.tutorial import Table, launch, picture, put, say
 
 BATCH = 12  # of a rank
 FOLDER = "out/20_runs"
@@ -183,7 +183,7 @@ def main(t, args):
               delta / young + young / (2 * mtbf), "rel<1e-1")
     table.row("best interval of the sweep, in steps of sqrt 2 from Young's",
               abs(int(np.argmin(shares)) - 5), 1, "<=")
-    picture(t, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
+    picture(t, args, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
     return table
 
 

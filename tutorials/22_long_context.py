@@ -28,15 +28,14 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import ring
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, ring
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED, line_at
+from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.parallel import average_gradients
 from minidl.parallel.model import context
 from minidl.tensor import Tensor
-from minidl.tutorial import Table, launch, picture, progress, put, say
 
 
 def block(q, k, v, at_q, at_k):
@@ -185,7 +184,7 @@ def main(t, args):
     in_half(table)
     methods(t, args, table)
     train(t, args, table)
-    picture(t, draw, t.size, pairs)
+    picture(t, args, draw, t.size, pairs)
     return table
 
 

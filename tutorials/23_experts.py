@@ -32,16 +32,15 @@ import numpy as np
 
 import minidl
 from minidl import nn
-from minidl.comm import all_to_all, chunks, ring
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, all_to_all, chunks, ring
 from minidl.course.out import GREY, RED, line_at
+from minidl.course.tutorial import Table, host, launch, picture, progress, put, say
 from minidl.data import text
 from minidl.nn import functional as F
 from minidl.nn import moe
 from minidl.parallel import DataParallel
 from minidl.parallel.model import experts
 from minidl.tensor import Tensor
-from minidl.tutorial import Table, host, launch, picture, progress, put, say
 
 
 def places(t, choice, n_experts):
@@ -185,7 +184,7 @@ def main(t, args):
     if args.steps >= 40 and t.size == 4:
         most, bias = (ways[name][1][-5:].mean(axis=0).max() for name in ("nothing", "bias"))
         table.row("busiest expert's part with the bias, at most", bias, 0.7 * most, "<=")
-    picture(t, draw, ways, 2 * t.size)
+    picture(t, args, draw, ways, 2 * t.size)
     return table
 
 

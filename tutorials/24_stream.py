@@ -39,11 +39,11 @@ import minidl
 from minidl import nn, snapshot
 from minidl.comm import objects, ring
 from minidl.course.out import BLUE, GREEN, ORANGE
+from minidl.course.tutorial import Table, launch, picture
 from minidl.data.stream import FolderLog, Source
 from minidl.data.stream.prequential import Prequential
 from minidl.nn import delayed
 from minidl.nn import functional as F
-from minidl.tutorial import Table, launch, picture
 
 P, M = 2, 8  # partitions; records of each in a step
 DELAY, WINDOW = 60, 30  # minutes
@@ -185,7 +185,7 @@ def main(t, args):
     kills = exactly_once(t, args, table, folder)
     if t.rank == 0:
         shutil.rmtree(folder)
-    picture(t, draw, kills, late_labels(args, table))
+    picture(t, args, draw, kills, late_labels(args, table))
     return table
 
 

@@ -26,10 +26,10 @@ import numpy as np
 import minidl
 from minidl import infer, nn
 from minidl.course.out import BLUE, ORANGE, box
+from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 from minidl.infer.graph import Step, Value
 from minidl.infer.passes import PASSES
 from minidl.nn import functional as F
-from minidl.tutorial import Table, WrongOption, launch, picture, say
 
 PRODUCTS = "linear", "matmul"
 ACTIVATIONS = "relu", "sigmoid", "tanh", "gelu", "silu"
@@ -128,7 +128,7 @@ def main(t, args):
     table.row("the plan: largest difference", float(np.abs(plan(x).data - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)
-    picture(t, draw, history)
+    picture(t, args, draw, history)
     return table
 
 

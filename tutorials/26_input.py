@@ -35,11 +35,11 @@ import minidl
 from minidl import nn, optim
 from minidl.comm import ring
 from minidl.course.out import BLUE, GREY, ORANGE
+from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import Pipe, Pipeline, lengths, text
 from minidl.data.ahead import step_time, workers_for
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
-from minidl.tutorial import Table, launch, picture, progress, put, say
 
 VOCAB, LONGEST = 256, 256
 
@@ -182,7 +182,7 @@ def main(t, args):
     ways = padding(t, table, sizes, args.batch)
     training(t, args, table, samples, sizes)
     piping(t, table)
-    picture(t, draw, args.load, args.step, sizes, ways, args.batch)
+    picture(t, args, draw, args.load, args.step, sizes, ways, args.batch)
     return table
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from minidl import tutorial_table
+from minidl.course import table as tutorial_table
 
 FOLDER = Path(__file__).parent
 

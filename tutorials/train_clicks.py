@@ -38,6 +38,7 @@ import numpy as np
 from minidl import Tensor
 from minidl.comm import objects
 from minidl.course.out import BLUE, GREEN, GREY, ORANGE
+from minidl.course.tutorial import Table, launch, picture, say
 from minidl.data.flights import DAY, N_FEATURES, flights
 from minidl.data.stream import FolderLog, Join
 from minidl.data.stream.prequential import Prequential
@@ -46,7 +47,6 @@ from minidl.nn import functional as F
 from minidl.parallel import Table as Rows
 from minidl.parallel import Tables, ftrl
 from minidl.parallel.server.warm import warm_start
-from minidl.tutorial import Table, launch, picture, say
 
 P = 4  # partitions
 FLIGHT = np.dtype([("id", "<i8"), ("features", "<i8", N_FEATURES)])
@@ -205,7 +205,7 @@ def main(t, args):
               0.5, "<=")
     table.row("late ones dropped: AUC, at most", whole["2 h, late ones dropped"]["auc"],
               whole["weighted"]["auc"], "<=")
-    picture(t, draw, found)
+    picture(t, args, draw, found)
     if t.rank == 0:
         shutil.rmtree(folder)
     return table

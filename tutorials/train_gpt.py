@@ -36,19 +36,19 @@ from pathlib import Path
 import numpy as np
 
 import minidl
-from minidl import amp, comm, memory, nn, optim, snapshot
-from minidl.comm import average, objects
-from minidl.comm.grid import Grid
+from minidl import comm, memory, nn, optim, snapshot
+from minidl.comm import Grid, average, objects
 from minidl.course.out import GREY, LINES, ORANGE, line_at
 from minidl.course.training import TECHNIQUES, check, first_step
+from minidl.course.tutorial import Table, WrongOption, host, launch, picture, progress, put, say
 from minidl.data import byte_pairs, text
-from minidl.memory_predict import predict
+from minidl.memory.predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
 from minidl.parallel.model.on_grid import OnGrid
 from minidl.parallel.model.tensor import whole
-from minidl.tutorial import Table, WrongOption, host, launch, picture, progress, put, say
+from minidl.precision import amp
 
 OPTIONS = {
     "steps": (370, "training steps"),
@@ -67,7 +67,7 @@ OPTIONS = {
 
 def main(t, args):
     check(t, args)
-    start, t = first_step(args), comm.ledger.Ledger(t)
+    start, t = first_step(args), comm.Ledger(t)
     table = Table(t)
     data, valid, pairs = read(t, args)
     error = largest_difference(on_ranks(t, args, exact=True), args, data)
@@ -109,7 +109,7 @@ def main(t, args):
                   theory["total"], "rel<0.01")
     n_tokens = args.batch * args.context * (args.steps - start)
     table.row("tokens per second, all ranks", int(n_tokens / seconds))
-    picture(t, draw, args.vocabulary, losses, valid_loss, sample)
+    picture(t, args, draw, args.vocabulary, losses, valid_loss, sample)
     ours.parallel.close()
     return table
 

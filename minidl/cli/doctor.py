@@ -22,7 +22,8 @@ from collections import namedtuple
 from importlib import metadata
 from pathlib import Path
 
-from minidl.cli import launcher
+from minidl.cli import doctor_links, machine, numa
+from minidl.cli.machine import vendor_of
 from minidl.course.language import tr
 
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
@@ -34,11 +35,9 @@ SECONDS = 30  # for each program that is tried: the slowest, the first import of
 def main(links=None, peaks=None):
     """Print every finding; 0 if minidl is usable, else 1. links, peaks: other commands' numbers."""
     if links is not None:
-        from minidl.cli import doctor_links
-
         return doctor_links.main(links or [2, 4])
     if peaks is not None:
-        return measure_peaks(peaks or sorted({1, launcher.n_cores()}))
+        return measure_peaks(peaks or sorted({1, machine.n_cores()}))
     findings = []
     for check in (python, numpy, mpi, ranks, nodes, simulator, compiler, gpu, torch, pictures):
         for finding in check():
@@ -59,7 +58,7 @@ def measure_peaks(numbers):
     code = ("from minidl import cuda; from minidl.profile import peaks\n"
             "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
     return max(subprocess.run([sys.executable, "-c", code],
-                              env=launcher.environment(1, n)).returncode for n in numbers)
+                              env=machine.environment(1, n)).returncode for n in numbers)
 
 
 def python():
@@ -80,7 +79,7 @@ def numpy():
                       "minidl needs NumPy 2's dtype promotion: pip install -U numpy")
         return
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    cores, fix = launcher.n_cores(), ""
+    cores, fix = machine.n_cores(), ""
     n_threads = f"up to {cores} threads"
     if installed("threadpoolctl"):  # it comes with scikit-learn
         import threadpoolctl
@@ -123,7 +122,7 @@ def mpi_library():
 
 def ranks():
     """mpiexec, and whether two ranks that it starts meet in one world."""
-    mpiexec = launcher.find_mpiexec()
+    mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         mark = BROKEN if installed("mpi4py") else WITHOUT
         yield Finding(mark, "mpiexec", "not found beside this Python or on the PATH",
@@ -143,7 +142,7 @@ def two_ranks(mpiexec, vendor):
         "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
         # one write, so that the two ranks' lines cannot mix
         "sys.stdout.write(f'I am {MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size} {threads}\\n')\n")
-    done = _run([mpiexec, "-n", "2", sys.executable, "-c", code], env=launcher.environment(2))
+    done = _run([mpiexec, "-n", "2", sys.executable, "-c", code], env=machine.environment(2))
     if done is None:
         return Finding(
             BROKEN, "mpiexec", f"{vendor} at {mpiexec}: two ranks did not start within {SECONDS} s",
@@ -178,29 +177,16 @@ def diagnose(mpiexec, vendor, said, output):
     return Finding(BROKEN, "mpiexec", f"{vendor} at {mpiexec}: {text}", fix)
 
 
-def vendor_of(mpiexec):
-    """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
-    done = _run([mpiexec, "--version"])
-    # Intel's launcher says HYDRA, too: look for Intel first
-    for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
-                          ("HYDRA", "MPICH")):
-        if done and words in done.stdout:
-            return vendor
-    return "unknown vendor"
-
-
 def nodes():
     """The NUMA nodes; where `minidl run --bind numa` puts two ranks, and their memory."""
-    from minidl.cli import numa
-
-    mpiexec, told = launcher.find_mpiexec(), []
+    mpiexec, told = machine.find_mpiexec(), []
     if mpiexec is not None:
         try:
-            options = numa.options(vendor_of(mpiexec), "numa", 2, 1, launcher.n_cores())
+            options = numa.options(vendor_of(mpiexec), "numa", 2, 1, machine.n_cores())
         except numa.BindError:
             options = []
         done = options and _run([mpiexec, *options, "-n", "2", sys.executable, numa.__file__],
-                                env=launcher.environment(2))
+                                env=machine.environment(2))
         told = [json.loads(line) for line in re.findall("NUMA (.*)", done.stdout if done else "")]
     lines = numa.report(told)
     yield Finding(OK, "NUMA", f"\n{'':14}".join(lines))

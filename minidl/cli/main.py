@@ -28,8 +28,7 @@ from importlib import import_module
 
 from minidl import __version__
 from minidl.cli.launcher import LaunchError
-from minidl.course import old_names
-from minidl.course.exercise import ExerciseError
+from minidl.course.exercise import ROOT, ExerciseError
 from minidl.course.language import Parser, tr
 from minidl.cuda import KernelError
 
@@ -86,7 +85,7 @@ def _call(prog, work, args):
 
 
 def _add_script(command):
-    command.add_argument("script", type=old_names.script,
+    command.add_argument("script",
                          help="a Python file; everything after it goes to the script")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # else the error for a missing script asks for them, too
@@ -309,18 +308,22 @@ def _macro(text):
 
 
 def _number(text):
-    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a. A name means its number."""
-    if named := old_names.number(text):
-        return named
+    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a. So does its name, 06_memory."""
+    named = sorted((ROOT / "tutorials").glob(f"[0-9][0-9]_{text.removesuffix('.py')[3:]}.py"))
+    if named and named[0].stem == text.removesuffix(".py"):
+        return text[:2]
     if not re.fullmatch(r"\d{1,2}[a-z]?", text):
         raise argparse.ArgumentTypeError("want a tutorial or an exercise, such as 07 or 07a, got "
-                                         f"{text!r}")
+                                         f"{text!r}"
+                                         + (f"; did you mean {named[0].stem}?" if named else ""))
     return text.zfill(3 if text[-1].isalpha() else 2)
 
 
 def _notebook(text):
     """The number of a tutorial, from its name, too; or a path."""
-    return (None if os.path.isfile(text) else old_names.number(text)) or old_names.script(text)
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        return text if os.path.isfile(text) else _number(text)
+    return text
 
 
 if __name__ == "__main__":

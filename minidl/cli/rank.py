@@ -170,9 +170,9 @@ def _script():
 
     if "MINIDL_PROFILE" not in os.environ:
         return work()
-    from minidl.cli import profiler
+    from minidl.cli import profiled
 
-    profiler.in_ranks(work)
+    profiled.in_ranks(work)
 
 
 def _own_gpu_and_stdin():
@@ -200,13 +200,15 @@ def _run(link):
     from minidl.comm.transport import abort
 
     rank = _launched_rank()
+    in_language = contextlib.nullcontext()
     if os.environ.get("MINIDL_LANG"):
         from minidl.course import language
 
-        language.translate_errors()
-    abort.name_the_rank(rank)
+        in_language = language.errors_translated()
     try:
-        _script()
+        with in_language:
+            abort.name_the_rank(rank)
+            _script()
     except SystemExit as error:
         status = abort.status_of(error)
         if status:

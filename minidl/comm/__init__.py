@@ -3,6 +3,7 @@
 Ranks and the network
     transport/      the protocol every algorithm is written against, in MPI and in one process
     collective.py   what makes a function a collective: its messages have a label, a Watch sees it
+    labels.py       what the running collective is called
     call_code.py    which call a message is of: what ranks must have alike, checked always
     checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
@@ -34,37 +35,20 @@ Counted and explained
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
 
-Importing this package imports neither mpi4py nor greenlet: submodules load on first use.
+Importing this package imports neither mpi4py nor greenlet: `world` and `simulate` do that.
 """
 
-import importlib
-import pkgutil
-
-_SUBMODULES = tuple(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def world(**options):
-    """The transport of all MPI processes; see `mpi.world`."""
-    from minidl.comm.transport import mpi
-
-    return mpi.world(**options)
-
-
-def simulate(n, fn, *args, **options):
-    """Run `fn(t, *args)` as n ranks in this process; see `sim.simulate`."""
-    from minidl.comm.transport import sim
-
-    return sim.simulate(n, fn, *args, **options)
-
-
-def __getattr__(name):
-    try:
-        return importlib.import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":  # what a file of ours imports is not installed
-            raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__():
-    return sorted([*globals(), *_SUBMODULES])
+from minidl.comm import (
+    all_to_all, average, chunks, codec, compressed, cost, double_tree, grid, halving_doubling,
+    hierarchical, naive, objects, ring, ring_blocks, rpc, scatter_gather, select, shared_memory,
+    transport, tree,
+)
+from minidl.comm.grid import Grid
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.observe.watch import Mismatch, Watch
+from minidl.comm.transport.background import Background
+from minidl.comm.transport.links import Links
+from minidl.comm.transport.scheduler import Deadlock, RankFailed
+from minidl.comm.transport.sim import simulate
+from minidl.comm.transport.throttled import Throttled
+from minidl.comm.transport.world import world

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from minidl.backend import is_floating, xp_of
-from minidl.comm.collective import current_label
+from minidl.comm.labels import current_label
 
 
 class SizeMismatch(ValueError):

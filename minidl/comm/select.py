@@ -31,7 +31,8 @@ from typing import NamedTuple
 import numpy as np
 
 from minidl.comm import cost, double_tree, halving_doubling, objects, ring, shared_memory, tree
-from minidl.comm.collective import collective, label_of
+from minidl.comm.collective import collective
+from minidl.comm.labels import label_of
 from minidl.comm.transport.window import NoSharedMemory
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB

@@ -12,5 +12,5 @@
     language  what is shown, in the reader's language; comments: those of a script
     training  the options of a script that trains by any technique
     disk      one that may lose power, for the tutorial about snapshots
-    old_names tutorials that have another number now
+    renamed   names that have changed, in a student's files
 """

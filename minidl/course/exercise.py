@@ -23,7 +23,7 @@ import textwrap
 from collections import namedtuple
 from pathlib import Path
 
-from minidl.course import old_names
+from minidl.course import renamed
 from minidl.course.comments import in_language
 from minidl.course.language import padded, tr
 
@@ -148,17 +148,18 @@ def write(number, force=False, root=ROOT, work=WORK):
     `force`, and for one exercise over that one only. Without a number: list the exercises."""
     if number is None:
         return listing(root)
+    renamed.bring_up_to_date(work)
     found = _named(number, root)
     texts = {}
     for source in sources(number[:2], root):
-        path, english = old_names.theirs(work / source.name), blank(read(source))
+        path, english = work / source.name, blank(read(source))
         blanks = english, in_language(english)
         text = blanks[1]
         if path.exists() and read(path) not in blanks and not force:
             raise ExerciseError(f"{path} has been edited; nothing was written. To start again and "
                                 f"lose it: minidl exercise {number} --force")
         if path.exists() and len(number) > 2:
-            mine = old_names.read(path)
+            mine = read(path)
             text = fill(mine, {r.id: body(text, r) for r in regions(text) if r.id == number})
         texts[work / source.name] = text
     for path, text in texts.items():
@@ -207,11 +208,12 @@ def listing(root=ROOT):
 
 def solution(number, root=ROOT, work=WORK):
     """`minidl solution NN` or `NNa`: from the student's file to the tutorial, as a diff."""
+    renamed.bring_up_to_date(work)
     _named(number, root)
     same = True
     for source in sources(number[:2], root):
         path = existing(work / source.name, number)
-        theirs, ours = old_names.read(path), read(source)
+        theirs, ours = read(path), read(source)
         if ours == blank(ours, source.suffix == ".py"):
             raise ExerciseError(f"the solutions are not in this course's handout: {source} is "
                                 "blank, too. Ask whoever gave it to you")
@@ -229,9 +231,7 @@ def solution(number, root=ROOT, work=WORK):
 
 
 def existing(path, number):
-    """`path`, a student's file, or the same by its old name; an error if it does not exist."""
-    path = old_names.theirs(path)
+    """`path`, a student's file. Raises ExerciseError if it does not exist."""
     if not path.exists():
-        old_names.say_what_lies_beside(path)
         raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
     return path

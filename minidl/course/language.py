@@ -111,23 +111,20 @@ def tr(text, depth=DEPTH):
     return text
 
 
-def translate_errors():
-    """From now on the reader's language is that of an error which ends this program, and of what a
-    Watch reports."""
-    before = sys.excepthook
-    if language() == "en" or translation.get() is tr:
+@contextmanager
+def errors_translated():
+    """In the `with` block errors, and the reports of a Watch, are in the reader's language."""
+    if language() == "en":
+        yield
         return
-
-    def explain(error):
+    before = translation.set(tr)
+    try:
+        yield
+    except Exception as error:
         error.args = tuple(map(tr, error.args))
-
-    def hook(kind, error, trace):
-        explain(error)
-        before(kind, error, trace)
-
-    hook.explain, hook.aborts_mpi = explain, getattr(before, "aborts_mpi", False)
-    sys.excepthook = hook
-    translation.set(tr)
+        raise
+    finally:
+        translation.reset(before)
 
 
 class Help(argparse.HelpFormatter):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from minidl.comm import simulate
 from minidl.comm.observe.watch import DEADLINE_S
-from minidl.course import exercise, tutorial
+from minidl.course import exercise, renamed, tutorial
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
 from minidl.course.language import tr, unbroken
@@ -28,6 +28,7 @@ from minidl.course.out import script_of
 
 def write(script, root=ROOT, work=WORK):
     """`minidl notebook NN`, or a Python file: write work/NAME.ipynb."""
+    renamed.bring_up_to_date(work)
     source = Path(script)
     if script.isdigit():
         found = sorted((root / "tutorials").glob(f"{script.zfill(2)}_*.py"))
@@ -36,6 +37,7 @@ def write(script, root=ROOT, work=WORK):
         (source,) = found
     if not source.is_file() or source.suffix != ".py":
         raise ExerciseError(f"want the number of a tutorial or a Python file, got {script!r}")
+    renamed.update_imports(source)
     path = work / f"{source.stem}.ipynb"
     script = in_language(exercise.read(source))
     text = json.dumps(notebook(script, os.path.relpath(source, work)), indent=1)
@@ -91,7 +93,7 @@ def _call(tree):
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
-        raise ExerciseError("this script does not call minidl.tutorial.launch: no tutorial")
+        raise ExerciseError("this script does not call minidl.course.tutorial.launch: no tutorial")
     arguments = [*calls[0].args, *(k.value for k in calls[0].keywords)]
     names = [""] * len(calls[0].args) + [f"{k.arg}=" for k in calls[0].keywords]
     given = (name + ast.unparse(a) for name, a in zip(names, arguments, strict=True))
@@ -105,7 +107,8 @@ def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, **values):
     if unknown := set(values) - set(known):
         raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     args = argparse.Namespace(
-        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S)
+        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S,
+        slides=False, every_language=False)
     tutorial.one_blas_thread(os.environ)
     statuses = simulate(ranks, tutorial._run_rank, main, args, alpha=alpha, beta=beta,
                         rendezvous_bytes=tutorial.RENDEZVOUS_BYTES)

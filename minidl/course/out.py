@@ -1,7 +1,7 @@
 """What a tutorial leaves in out/: its picture, its table as JSON, a trace.
 
     write("12_trace.json", save)               save(Path("out/12_trace.json"))
-    picture(t, draw, *data)                    rank 0: out/<script>.png from draw(plt, *data)
+    picture(t, args, draw, *data)              rank 0: out/<script>.png from draw(plt, *data)
                                                --every-language: out/en, out/zh/<script>.png, too
     heat_map(axes, ledger.matrix())            who sent how much to whom
     lanes(axes, ["compute", "send"], spans)    who was busy when
@@ -55,9 +55,11 @@ STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
          "lines.linewidth": 2, "legend.frameon": False, "figure.constrained_layout.use": True}
 
 
-def picture(t, draw, *data):
+def picture(t, args, draw, *data):
     """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png; in
-    a Jupyter notebook it is shown below the cell, too."""
+    a Jupyter notebook it is shown below the cell, too.
+
+    args: the script's options. Two of them ask for more files: --slides and --every-language."""
     if t.rank > 0:
         return
     if importlib.util.find_spec("matplotlib") is None:
@@ -73,12 +75,12 @@ def picture(t, draw, *data):
         figure = draw(plt, *data)
         translate(figure)
         path = write(Path(script_of(draw)).stem + ".png", partial(figure.savefig, dpi=150))
-        if getattr(t, "slides", False):
+        if args.slides:
             slides(figure, Path(script_of(draw)).stem)
         plt.close(figure)
     if path:
         print(tr(f"picture: {path}"), flush=True)
-    if getattr(t, "every_language", False):
+    if args.every_language:
         for name in languages.LANGUAGES:
             in_its_language(name, plt, draw, *data)
     if path and in_notebook():

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from minidl.course import exercise, grade, old_names
+from minidl.course import exercise, grade, renamed
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
 from minidl.course.language import padded, tr
@@ -34,8 +34,7 @@ def numbers(root=ROOT, work=WORK):
     """The tutorials of the course: those of course.cfg, else those whose file is in work/."""
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     known = exercise.tutorials(root)
-    return named or [n for n, files in known.items()
-                     if old_names.theirs(work / files[0].name).exists()]
+    return named or [n for n, files in known.items() if (work / files[0].name).exists()]
 
 
 def results(wanted, root=ROOT, work=WORK, **how):
@@ -43,7 +42,7 @@ def results(wanted, root=ROOT, work=WORK, **how):
     points."""
     found = []
     for number in wanted:
-        path = old_names.theirs(work / exercise.sources(number[:2], root)[0].name)
+        path = work / exercise.sources(number[:2], root)[0].name
         if path.exists():
             found += grade.results(number, root, work, **how)
             continue
@@ -59,6 +58,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
           gradescope=None, root=ROOT):
     """`minidl check`: grade, and write what was asked for; 0 if every exercise passed, else 1."""
     work, answers = Path(work or WORK), answers and Path(answers)
+    renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
     if not wanted:
         raise ExerciseError(f"no exercise in {work.resolve()}; write one first: minidl exercise 01")
@@ -134,7 +134,7 @@ def _digest(code):
 def _regions_of(path):
     """{exercise: its code, in short} of a student's file; a file that has lost its marks: none."""
     try:
-        text = old_names.read(path)
+        text = exercise.read(path)
         return {r.id: _digest(exercise.body(text, r))
                 for r in exercise.regions(text, path.name)}
     except (OSError, ExerciseError):
@@ -146,10 +146,8 @@ def _remember(found, root, work):
     seen = _seen(work)
     for r in found:
         for source in exercise.sources(r.exercise[:2], root):
-            path = old_names.theirs(work / source.name)
-            if code := _regions_of(path).get(r.exercise):
-                seen[old_names.before(path, r.exercise)] = {
-                    "code": code, "verdict": r.verdict, "points": r.points}
+            if code := _regions_of(work / source.name).get(r.exercise):
+                seen[r.exercise] = {"code": code, "verdict": r.verdict, "points": r.points}
     if work.is_dir():
         exercise._replace(work / SEEN, json.dumps(seen, indent=1, sort_keys=True) + "\n")
 
@@ -163,18 +161,19 @@ def _seen(work):
 
 def progress(root=ROOT, work=WORK):
     """`minidl progress`: a line for each exercise of the course, and the points so far."""
+    renamed.bring_up_to_date(work)
     seen, points, of = _seen(work), 0.0, 0.0
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     for number in named or exercise.tutorials(root):
         for source in exercise.sources(number, root):
-            path = old_names.theirs(work / source.name)
-            theirs, blank = _regions_of(path), exercise.blank(exercise.read(source))
+            theirs = _regions_of(work / source.name)
+            blank = exercise.blank(exercise.read(source))
             other = in_language(blank)
             for r in exercise.regions(blank):
                 nothing = _digest(exercise.body(blank, r))
                 also = next(_digest(exercise.body(other, o)) for o in exercise.regions(other)
                             if o.id == r.id)
-                last = seen.get(old_names.before(path, r.id), {})
+                last = seen.get(r.id, {})
                 worth = grade.points_of(r.id, root)
                 states = {None: "not begun", nothing: "blank", also: "blank"}
                 state = states.get(theirs.get(r.id), "not checked")
@@ -210,6 +209,7 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         work = one / "work" if (one / "work").is_dir() else one
+        renamed.bring_up_to_date(work)
         found = results(wanted, root, work, answers=answers and Path(answers),
                         student=one.name if personal else None)
         points, of = total(found)

@@ -3,7 +3,7 @@
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
-        picture(t, draw, data)                 out/<script>.png: out.py
+        picture(t, args, draw, data)           out/<script>.png: out.py
         return table                           printed last; a row that is not ok: exit status 1
 
     if __name__ == "__main__":
@@ -33,14 +33,14 @@ import numpy as np
 
 from minidl import backend, comm, cuda
 from minidl.cli import gpus
-from minidl.cli.launcher import THREAD_VARIABLES
+from minidl.cli.machine import THREAD_VARIABLES
 from minidl.comm import objects, tree
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
-from minidl.course import old_names, table
-from minidl.course.language import Parser, RawHelp, tr, translate_errors, translated
+from minidl.course import table
+from minidl.course.language import Parser, RawHelp, errors_translated, tr, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
@@ -62,8 +62,12 @@ def launch(main, options=None, ranks=1):
     options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
     ranks     on how many ranks the script is meant to run; says what to type when it runs on one
     """
+    with errors_translated():
+        _launch(main, options, ranks)
+
+
+def _launch(main, options, ranks):
     script = script_of(main)
-    translate_errors()
     args = _parse(main, options or {})
     one_blas_thread(os.environ)
     if args.device == "cuda":
@@ -122,8 +126,6 @@ def _run_rank(t, main, args):
     """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
     # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
     t = Watch(t, args.deadline or None)
-    for option in "slides", "every_language":
-        setattr(t, option, getattr(args, option, False))
     script = script_of(main)
     try:
         table = main(t, args)
@@ -139,8 +141,7 @@ def _run_rank(t, main, args):
 
 def _parse(main, options):
     doc = sys.modules[main.__module__].__doc__ or ""
-    name = Path(script_of(main)).stem
-    doc = translated(old_names.OLD_NAMES.get(name, name)[:2], "head", doc)
+    doc = translated(Path(script_of(main)).stem[:2], "head", doc)
     parser = Parser(script_of(main), description=doc, formatter_class=RawHelp)
     for name, (default, text) in options.items():
         flag = "--" + name.replace("_", "-")

@@ -36,7 +36,7 @@ import tempfile
 import numpy as np
 
 from minidl.comm import objects, ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.data.ahead import ahead
 from minidl.data.dataset import IterableDataset
 

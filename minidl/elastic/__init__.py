@@ -1,6 +1,7 @@
 """Elastic training: a run that goes on by itself when ranks fail.
 
     restart   all ranks again, from the newest complete snapshot: start here
+    resume    load the newest snapshot that is whole
     parts     what is saved of replicas that differ (local SGD, DiLoCo)
     heal      the ranks that are left go on, at the interrupted step (Open MPI 5)
     buddy     what only one rank has also on another one, in memory

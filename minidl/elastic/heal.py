@@ -35,10 +35,11 @@ from pathlib import Path
 
 from minidl.comm import objects, tree
 from minidl.comm.observe.places import in_words
-from minidl.comm.transport import mpi, supervised, ulfm
+from minidl.comm.transport import supervised, ulfm
+from minidl.comm.transport.world import world
 from minidl.elastic import buddy
 from minidl.elastic.parts import Parts
-from minidl.elastic.restart import resume
+from minidl.elastic.resume import resume
 from minidl.timeline import recording
 
 REPLACEMENTS = "MINIDL_REPLACEMENTS"  # how many new processes a run may start: set by the launcher
@@ -54,7 +55,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
                               newest whole one, and goes back to it if there is no other way; 0:
                               none is written
     t                         None: comm.world()"""
-    t = mpi.world() if t is None else t
+    t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "
                            f"{t.library} without its fault tolerance. Start them with minidl run "

@@ -31,15 +31,13 @@ Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault
 """
 
 import os
-import sys
 from pathlib import Path
 
 from minidl import comm
-from minidl.comm import objects as messages
 from minidl.comm.transport import supervised
+from minidl.elastic import heal
 from minidl.elastic.parts import Parts
-from minidl.snapshot import folder as snapshots
-from minidl.snapshot.snapshot import SnapshotError
+from minidl.elastic.resume import resume
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
@@ -51,7 +49,7 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     t        the transport; None: comm.world()
     Returns the objects. Where `minidl run --heal` started it, heal.run takes its place."""
     if os.environ.get("MINIDL_HEAL") == "1":
-        return _heal()(train, state, n_steps, folder, every, t)
+        return heal.run(train, state, n_steps, folder, every, t)
     if every < 1:
         raise ValueError(f"elastic.run: wanted a snapshot every 1 step or more; got {every}")
     t = comm.world() if t is None else t
@@ -73,33 +71,3 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
     parts.close()
     supervised.say("trained")
     return objects
-
-
-def resume(t, parts, n_steps):
-    """Load the newest snapshot that is whole on all ranks, if there is one; the step to do next."""
-    at = 0
-    for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
-        if step > n_steps:
-            raise SnapshotError(
-                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Is it "
-                "another run's? Give each run a folder of its own")
-        damage = next(filter(None, messages.all_gather(t, parts.damage(step))), "")
-        if not damage:
-            parts.load(step)
-            at = step
-            break
-        if t.rank == 0:
-            aside = snapshots.set_aside(parts.folder, step)
-            sys.stderr.write(f"elastic: {damage}. Its index is {aside} now; an earlier snapshot "
-                             "is tried, or else the first step\n")
-    parts.begin(at)
-    return at
-
-
-def _heal():
-    try:
-        from minidl.elastic.heal import run as heal  # here: it needs Open MPI
-    except ImportError as error:
-        raise ImportError("minidl run --heal wants the file of minidl.elastic.heal, which cannot "
-                          f"be imported ({error}). Without it: minidl run --restarts 3") from error
-    return heal

@@ -7,7 +7,3 @@ each op's forward (minidl/fused/dispatch.py).   Test: tests/nn/test_functional.p
 from minidl import ops
 
 globals().update(ops.namespace("f"))
-
-
-def __getattr__(name):
-    raise ops.missing("minidl.nn.functional", name, ops.namespace("f"))

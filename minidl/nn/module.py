@@ -16,21 +16,6 @@ import numpy as np
 from minidl import backend
 from minidl.tensor import Tensor
 
-# PyTorch's methods that are not here, and what to use.
-_INSTEAD = {
-    "compile": "minidl.infer.compile(minidl.infer.trace(model.eval(), x)), or minidl.graphed for a "
-               "training step on a GPU",
-    "register_full_backward_hook register_backward_hook register_full_backward_pre_hook":
-        "retain_grad() of an output, or register_post_accumulate_grad_hook of a parameter",
-    "get_extra_state set_extra_state": "register_buffer", "type": "to(dtype)",
-    "bfloat16": "to(minidl.bfloat16)", "set_submodule": "a = module.get_submodule(above), a.x = m",
-    "register_state_dict_post_hook register_state_dict_pre_hook "
-    "register_load_state_dict_post_hook register_load_state_dict_pre_hook":
-        "the dict of state_dict(), changed before load_state_dict",
-    "to_empty share_memory xpu ipu mtia": "to(device)",
-}
-_ADVICE = {name: instead for names, instead in _INSTEAD.items() for name in names.split()}
-
 
 class Parameter(Tensor):
     """A leaf that requires a gradient and registers itself when assigned to a Module.
@@ -103,8 +88,8 @@ class Module:
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(table, ()):
                 return self.__dict__[table][name]
-        text = f"{type(self).__name__} has no attribute {name!r}"
-        raise AttributeError(f"{text}; use {_ADVICE[name]}" if name in _ADVICE else text)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}",
+                             name=name, obj=self)
 
     def __delattr__(self, name):
         for table in (self._parameters, self._buffers, self._modules):

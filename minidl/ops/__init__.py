@@ -17,8 +17,8 @@ from minidl.ops import (
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
-    conv_transpose, distance, einsum, elsewhere, embedding_bag, in_place_forms, instance_norm,
-    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
+    conv_transpose, distance, einsum, embedding_bag, in_place_forms, instance_norm, interpolate,
+    rearrange, recurrent, sampling, scatter, search, sort, unary,
 )
 from minidl.tensor import Tensor
 
@@ -115,27 +115,6 @@ def _operator(op, reflected=False):
     return method
 
 
-def missing(place, name, known):
-    """The AttributeError for a name that `place` lacks; an op of this name may be elsewhere."""
-    ways = {"m": f"x.{name}(...)", "t": f"minidl.{name}", "f": f"minidl.nn.functional.{name}"}
-    found = [way for home, way in ways.items() if name in namespace(home)]
-    advice = {name: " or ".join(found)} if found else elsewhere.ADVICE
-    return elsewhere.no_such_name(place, name, known, advice)
-
-
-class Elsewhere:
-    """Stands in Tensor for one of PyTorch's names that is not here: says what to use instead.
-
-    A `__getattr__` would do it in a line. But of a class that has one, Python takes no attribute
-    by its shortcut: x.data and x.grad cost twice, and x + y a tenth more."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __get__(self, tensor, owner):
-        raise missing("Tensor", self.name, METHODS)
-
-
 for _name, _op in (namespace("m") | UNARY).items():
     setattr(Tensor, _name, _op)
 for _name, _op in PROPERTIES.items():
@@ -144,10 +123,3 @@ for _name, _op in (BINARY | COMPARISONS).items():
     setattr(Tensor, f"__{_name}__", _operator(_op))
 for _name, _op in BINARY.items():
     setattr(Tensor, f"__r{_name}__", _operator(_op, reflected=True))
-
-METHODS = dir(Tensor)
-for _name in {*elsewhere.ADVICE, *namespace("f"), *namespace("t")}:
-    for _form in (_name, f"{_name}_"):
-        if _form not in METHODS:
-            setattr(Tensor, _form, Elsewhere(_form))
-Tensor.__dir__ = lambda self: METHODS  # what is here, for who presses Tab

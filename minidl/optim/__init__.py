@@ -21,21 +21,3 @@ from minidl.optim.optimizer import Optimizer
 from minidl.optim.rmsprop import RMSprop
 from minidl.optim.scaling import scaled_rate, warmed_up
 from minidl.optim.sgd import SGD
-
-# PyTorch's optimizers that are not here, and what to use.
-_INSTEAD = {"NAdam": "AdamW", "RAdam": "AdamW, with a warm-up", "Adamax": "AdamW",
-            "Adadelta": "RMSprop", "Adafactor": "AdamW, or Adagrad for few bytes",
-            "Rprop": "RMSprop",
-            "ASGD": "SGD, and EMA for the average", "SparseAdam": "Adagrad",
-            "LBFGS": "SGD or AdamW",
-            "swa_utils": "EMA"}
-
-
-def __getattr__(name):
-    text = f"minidl.optim has no {name!r}"
-    if name in _INSTEAD:
-        text += f"; use {_INSTEAD[name]}"
-    elif not name.startswith("_"):
-        text += ("; it has " + " ".join(sorted(n for n in globals() if n[0].isupper()))
-                 + ". A new one is a class with `update`: minidl/optim/rmsprop.py")
-    raise AttributeError(text)

@@ -27,7 +27,7 @@ from functools import cached_property
 from itertools import count
 
 from minidl.comm import objects
-from minidl.comm.collective import current_label
+from minidl.comm.labels import current_label
 from minidl.comm.observe.places import spot, user_line
 from minidl.memory.ledger import Ledger
 from minidl.mode import running

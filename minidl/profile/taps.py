@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from minidl import backend
-from minidl.comm.collective import current_code
+from minidl.comm.labels import current_code
 from minidl.comm.transport.protocol import Request, Then
 from minidl.function import Function, op_name
 from minidl.timeline import recording

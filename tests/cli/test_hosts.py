@@ -11,7 +11,8 @@ import pytest
 from benchmarks import cluster
 from minidl import elastic
 from minidl.cli import hosts, restarts
-from minidl.cli.launcher import LaunchError, find_mpiexec, run
+from minidl.cli.launcher import LaunchError, run
+from minidl.cli.machine import find_mpiexec
 from minidl.comm import simulate
 from tests.chaos.chaos import shared
 from tests.cli.test_restarts import DONE, ended

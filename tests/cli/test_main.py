@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from minidl.cli import doctor, launcher
+from minidl.cli import doctor, launcher, machine
 from minidl.cli import main as cli
 from minidl.cli import rank
 from minidl.course.exercise import ROOT
 
 needs_mpi = pytest.mark.skipif(
-    launcher.find_mpiexec() is None or not doctor.installed("mpi4py"),
+    machine.find_mpiexec() is None or not doctor.installed("mpi4py"),
     reason="needs mpi4py and mpiexec",
 )
 
@@ -94,11 +94,11 @@ def _program(path, text):
 def test_mpiexec_beside_this_python_goes_before_the_path(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "python"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert launcher.find_mpiexec() is None
+    assert machine.find_mpiexec() is None
     on_path = _program(tmp_path / "bin" / "mpirun", "")
-    assert launcher.find_mpiexec() == on_path
+    assert machine.find_mpiexec() == on_path
     beside = _program(tmp_path / "env" / "mpiexec", "")
-    assert launcher.find_mpiexec() == beside
+    assert machine.find_mpiexec() == beside
 
 
 def test_without_mpiexec_the_message_says_what_to_install(tmp_path, monkeypatch, capsys):
@@ -143,21 +143,21 @@ def test_a_launcher_that_is_not_there(capsys):
     "n, cores, share", [(1, 8, "8"), (2, 8, "4"), (3, 8, "2"), (8, 8, "1"), (16, 8, "1")]
 )
 def test_ranks_share_the_cores(n, cores, share, monkeypatch):
-    for name in launcher.THREAD_VARIABLES:
+    for name in machine.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(launcher, "n_cores", lambda: cores)
-    env = launcher.environment(n)
-    assert [env[name] for name in launcher.THREAD_VARIABLES] == [share] * 3
+    monkeypatch.setattr(machine, "n_cores", lambda: cores)
+    env = machine.environment(n)
+    assert [env[name] for name in machine.THREAD_VARIABLES] == [share] * 3
 
 
 def test_the_users_own_settings_stay(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     monkeypatch.setenv("OMPI_MCA_hwloc_base_binding_policy", "core")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    env = launcher.environment(10_000)
+    env = machine.environment(10_000)
     assert env["OMP_NUM_THREADS"] == "5" and env["MKL_NUM_THREADS"] == "1"
     assert env["OMPI_MCA_hwloc_base_binding_policy"] == "core"
-    assert launcher.environment(2, threads=3)["OMP_NUM_THREADS"] == "3", (
+    assert machine.environment(2, threads=3)["OMP_NUM_THREADS"] == "3", (
         "--threads is the user's, too, and newer"
     )
 
@@ -258,7 +258,7 @@ def test_three_ranks_run_and_end(start):
     process = start("return")
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    threads = max(1, launcher.n_cores() // 3)
+    threads = max(1, machine.n_cores() // 3)
     assert sorted(out.splitlines()) == [f"rank {r} of 3 with {threads}" for r in range(3)]
 
 

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from minidl.cli import doctor, launcher, main, numa, stdin
+from minidl.cli import doctor, launcher, machine, main, numa, stdin
 from tests.conftest import each_once
 from tests.mpi.launch import PYTHONS, mpiexec_of, require_mpi
 
@@ -121,7 +121,7 @@ def test_mpich_binds_so_on_a_machine_of_two_nodes(bind, masks):
     have ended before Hydra has passed its input on to them, SIGPIPE ends it (9 of 60 runs of
     `true`, on a busy machine)."""
     require_mpi()
-    mpiexec = launcher.find_mpiexec()
+    mpiexec = machine.find_mpiexec()
     if (vendor := doctor.vendor_of(mpiexec)) != "MPICH":
         pytest.skip(f"Hydra prints its bindings, {vendor} does not")
     environment = os.environ | {"HWLOC_SYNTHETIC": "numa:2 core:4 pu:1", "HYDRA_TOPO_DEBUG": "1"}

@@ -7,7 +7,7 @@ from minidl.comm import (
     all_to_all, call_code, double_tree, halving_doubling, naive, objects, ring, scatter_gather,
     shared_memory, tree,
 )
-from minidl.comm.collective import current_code
+from minidl.comm.labels import current_code
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.sim import simulate

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.comm import collective as module
-from minidl.comm import ring, simulate, tree
-from minidl.comm.collective import about, collective, current_label, in_collective
+from minidl.comm import labels, ring, simulate, tree
+from minidl.comm.collective import collective
+from minidl.comm.labels import about, current_label, in_collective
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.scheduler import RankFailed
@@ -35,7 +35,7 @@ def test_messages_are_labelled_by_file_and_function_of_the_outermost(t):
         with t.named("others"):
             assert outer(t) == ("weights", True)
     assert (current_label(), in_collective()) == ("point-to-point", False)
-    assert inner.__doc__ == "Doc." and module.label_of(inner) == f"{HERE}.inner"
+    assert inner.__doc__ == "Doc." and labels.label_of(inner) == f"{HERE}.inner"
 
 
 @ranks(1, 2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minidl.comm import framing, objects, rpc, simulate, tree
-from minidl.comm.collective import current_label
+from minidl.comm.labels import current_label
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from tests.conftest import ranks

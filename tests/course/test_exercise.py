@@ -31,7 +31,7 @@ if (i < n) y[i] = x[i];
 """
 
 GRADER = '''
-from minidl.exercise_grade import Wrong
+from minidl.course.grade import Wrong
 
 def doubled(module, x):
     return module.double(x)

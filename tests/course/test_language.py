@@ -40,7 +40,7 @@ SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORI
              "cli/rank.py", "cli/restarts.py", "course/exercise.py",
              "course/grade.py", "course/handout.py", "course/student.py", "course/tutorial.py",
              "course/table.py", "course/out.py", "course/report.py", "course/notebook.py",
-             "course/old_names.py",
+             "course/renamed.py",
              "cli/doctor.py", "cli/main.py", "cli/launcher.py", "cli/plan.py",
              "cli/profiler.py", "cli/kernel_bench.py", "profile/report.py", "profile/advice.py",
              "profile/summary.py", "cuda/tool.py", "cuda/nvrtc.py", "cuda/checks/profile.py",
@@ -218,13 +218,13 @@ def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
         str(path), figure.axes[0].get_title()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINIDL_LANG", "en")
-    out.picture(Namespace(rank=0, every_language=True), draw_a_title)
+    out.picture(Namespace(rank=0), Namespace(slides=False, every_language=True), draw_a_title)
     assert titles == {"out/07_ring.png": "training step", "out/en/07_ring.png": "training step"} | (
         {"out/zh/07_ring.png": "训练步"} if font else {})
     assert language.language() == "en"
     titles.clear()
     monkeypatch.setattr(out, "script_of", lambda draw: "99_none.py")  # a script without Chinese
-    out.picture(Namespace(rank=0, every_language=True), draw_a_title)
+    out.picture(Namespace(rank=0), Namespace(slides=False, every_language=True), draw_a_title)
     assert titles.keys() == {"out/99_none.png", "out/en/99_none.png"}
 
 

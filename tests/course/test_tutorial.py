@@ -4,12 +4,13 @@ import importlib.util
 import runpy
 import subprocess
 import sys
+from argparse import Namespace
 
 import numpy as np
 import pytest
 
 from minidl import comm
-from minidl.cli import launcher
+from minidl.cli import machine
 from minidl.course.exercise import ROOT
 from minidl.course.out import lanes, line_at
 from minidl.course.table import load
@@ -17,7 +18,7 @@ from minidl.course.tutorial import Table, gather, launch, launched_as, picture, 
 
 SCRIPT = '''
 """A script."""
-from minidl.tutorial import Table, WrongOption, launch, say
+from minidl.course.tutorial import Table, WrongOption, launch, say
 
 def main(t, args):
     if args.steps == 13:
@@ -48,7 +49,7 @@ def script(tmp_path, monkeypatch):
             capture_output=True,
             text=True,
             timeout=60,
-            env=launcher.environment(3) if before else None,  # Open MPI refuses root and few cores
+            env=machine.environment(3) if before else None,  # Open MPI refuses root and few cores
         )
 
     return run
@@ -111,7 +112,7 @@ def test_what_cannot_be_written_is_said_and_the_table_still_comes(tmp_path, monk
     def fn(t):
         table = Table(t)
         table.row("ranks", t.size)
-        picture(t, lambda plt: plt.figure())
+        picture(t, Namespace(slides=False, every_language=False), lambda plt: plt.figure())
         return table.finish("07_ring.json")
 
     assert comm.simulate(1, fn) == [0]
@@ -151,7 +152,7 @@ def test_device_cuda_places_what_put_is_given(tmp_path):
     path.write_text('''
 import numpy as np
 from minidl import nn
-from minidl.tutorial import Table, host, launch, put
+from minidl.course.tutorial import Table, host, launch, put
 
 def main(t, args):
     table, x, model = Table(t), put(args, np.ones(3)), put(args, nn.Linear(2, 2))
@@ -215,7 +216,7 @@ def test_an_error_of_a_script_for_one_process_is_shown_once(tmp_path, monkeypatc
 def test_matrix_products_have_one_thread_unless_the_user_set_a_number(variable, n_threads,
                                                                       monkeypatch):
     threadpoolctl = pytest.importorskip("threadpoolctl")
-    for name in launcher.THREAD_VARIABLES:
+    for name in machine.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     if variable:
         monkeypatch.setenv(variable, "2")
@@ -248,7 +249,7 @@ def test_many_processes_without_mpi4py_are_an_error_and_not_many_single_ranks(mo
 @pytest.mark.mpi
 def test_mpi_ranks_options_and_status(script):
     pytest.importorskip("mpi4py")
-    before = [launcher.find_mpiexec(), "-n", "3"]
+    before = [machine.find_mpiexec(), "-n", "3"]
     done = script("--steps", "7", before=before)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("options 7 False 0.5") == 1 and "ranks    |        3 |" in done.stdout

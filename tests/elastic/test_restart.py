@@ -2,7 +2,6 @@
 
 import os
 import random
-import sys
 
 import pytest
 
@@ -146,13 +145,6 @@ def test_another_runs_folder_is_refused(tmp_path):
 def test_a_run_that_is_over_trains_no_more(tmp_path):
     first, again = train(2, "dp", tmp_path), []
     assert train(2, "dp", tmp_path, seen=again) == first and not again
-
-
-def test_heal_names_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINIDL_HEAL", "1")
-    monkeypatch.setitem(sys.modules, "minidl.elastic.heal", None)
-    with pytest.raises(ImportError, match="minidl.elastic.heal"):
-        elastic.run(None, None, 1, tmp_path)
 
 
 def test_a_snapshot_every_0_steps_is_refused(tmp_path):

@@ -68,7 +68,7 @@ def test_it_is_one_launch_forward_and_one_backward_and_saves_inputs_alone(monkey
                         lambda file, name, *a: (launches.append(name), launch(file, name, *a)))
     args = inputs(64)
     y = minidl.fuse(CHAINS["reused"])(*args)
-    assert minidl.saved_bytes(y) == 0  # the inputs are leaves: nothing else is kept
+    assert minidl.memory.saved_bytes(y) == 0  # the inputs are leaves: nothing else is kept
     y.sum().backward()
     assert launches == ["forward", "backward"]
 

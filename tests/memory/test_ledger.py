@@ -111,7 +111,7 @@ def test_activations_are_the_saved_bytes_by_op_and_by_module():
     model, (x, y) = mlp(), batch(32)
     with memory.record(model) as ledger:
         loss = F.cross_entropy(model(x), y)
-        saved = minidl.saved_bytes(loss)
+        saved = minidl.memory.saved_bytes(loss)
     unit = 32 * 64 * 4
     assert ledger.most("activations") == saved - x.nbytes - y.nbytes  # the caller's
     assert ledger.most("inputs") == x.nbytes + y.nbytes

@@ -70,7 +70,7 @@ def test_prediction_equals_the_ledger_after_a_step(name, level, optimizer):
             "momentum": lambda p: optim.SGD(p, momentum=0.9)}[optimizer](model.parameters())
     model, step, scaler = amp.initialize(model, step, level)
     value = loss(model, *(minidl.tensor(x) for x in batch))
-    saved = minidl.saved_bytes(value)
+    saved = minidl.memory.saved_bytes(value)
     scaler.scale(value).backward()
     assert scaler.step(step)
     held = memory.totals(model, step)

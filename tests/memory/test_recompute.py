@@ -187,7 +187,7 @@ def test_k_segments_of_n_layers_hold_k_inputs_and_the_longest_segments_activatio
         held += held_by(node)
         node = next((edge[0] for edge in node.edges if isinstance(edge, tuple)), None)
     assert sum(s.nbytes for s in held) == k * unit  # x, the first input, counted
-    assert minidl.saved_bytes(y) == (k - 1) * unit  # x, a leaf, left out
+    assert minidl.memory.saved_bytes(y) == (k - 1) * unit  # x, a leaf, left out
     y.backward(np.ones(64, np.float32))
     assert len(inner) == n
     longest = -(-n // k)
@@ -219,7 +219,7 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
     leaves = [x, *net.parameters()]
     keep = {"linear"}.__contains__
     assert_same_bits(lambda: net(x), lambda: recompute(net, x, keep=keep), leaves)
-    kept = minidl.saved_bytes(recompute(net, x, keep=keep))
+    kept = minidl.memory.saved_bytes(recompute(net, x, keep=keep))
     assert kept == 4 * 5 * 6 * 4  # four products of (5, 6) floats; x is a leaf
     original = minidl.ops.matmul.Linear.forward
     try:

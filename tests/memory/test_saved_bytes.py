@@ -13,15 +13,15 @@ def leaf(n):
 def test_saved_bytes_counts_each_buffer_once_and_no_leaf():
     w = leaf(1000)
     y = w * 2.0  # saves the number 2
-    assert minidl.saved_bytes(y) == 0
+    assert minidl.memory.saved_bytes(y) == 0
     z = y.exp()  # saves its own result, 4,000 bytes
-    assert minidl.saved_bytes(z) == 4000
+    assert minidl.memory.saved_bytes(z) == 4000
     a = z * z  # saves z twice: nothing new
-    assert minidl.saved_bytes(a) == 4000
+    assert minidl.memory.saved_bytes(a) == 4000
     b = a.reshape(10, 100).tanh() * w.reshape(10, 100)  # tanh saves 4,000; Mul saves that and w
-    assert minidl.saved_bytes(b) == 8000
+    assert minidl.memory.saved_bytes(b) == 8000
     b.sum().backward()
-    assert minidl.saved_bytes(b) == 0
+    assert minidl.memory.saved_bytes(b) == 0
 
 
 def test_leaf_uses_counts_the_gradients_each_leaf_awaits():
@@ -41,4 +41,4 @@ def test_a_graph_is_looked_at_without_recursion():
     y = x = leaf(1)
     for _ in range(5000):  # five times Python's limit
         y = y + 1.0
-    assert minidl.leaf_uses([y]) == {x: 1} and minidl.saved_bytes(y) == 0
+    assert minidl.leaf_uses([y]) == {x: 1} and minidl.memory.saved_bytes(y) == 0

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from minidl.cli.launcher import environment, find_mpiexec
+from minidl.cli.machine import environment, find_mpiexec
 
 ROOT = pathlib.Path(__file__).parents[2]
 

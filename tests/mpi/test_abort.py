@@ -22,7 +22,7 @@ FAILING = """
     import time
     import numpy as np
     from minidl.comm import ring, world
-    from minidl.comm.background import Background
+    from minidl.comm.transport.background import Background
 
     t = world()
     ring.all_reduce(t, np.zeros(10))

@@ -22,7 +22,7 @@ def test_a_process_may_make_as_many_groups_as_it_likes(mpi, tmp_path):
         import sys
         import numpy as np
         from minidl.comm import ring, world
-        from minidl.comm.background import Background
+        from minidl.comm.transport.background import Background
 
         t = world()
         for i in range(int(sys.argv[1])):
@@ -152,7 +152,7 @@ def test_counters_of_a_group_go_with_it(tmp_path):
     path = script(tmp_path, """
         import numpy as np
         from minidl.comm import ring, world
-        from minidl.comm.watch import Watch
+        from minidl.comm.observe.watch import Watch
 
         t = Watch(world())
         counters, after = t._lookout.book.counters, []

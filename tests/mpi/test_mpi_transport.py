@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from minidl.comm.transport import mpi
+from minidl.comm.transport import world
 from tests.mpi.launch import mpiexec, require_mpi, under_both
 
 pytestmark = pytest.mark.mpi
@@ -25,7 +25,7 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
         """
         import numpy as np
         from minidl.comm import naive, ring, tree, world
-        from minidl.comm.ledger import Ledger
+        from minidl.comm.observe.ledger import Ledger
         from minidl.comm.checks import SizeMismatch
 
         t = world(part_bytes=16)
@@ -107,7 +107,7 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
         import threading
         import numpy as np
         from minidl.comm import ring, tree, world
-        from minidl.comm.background import Background
+        from minidl.comm.transport.background import Background
 
         t = world()
         background = Background(t)
@@ -167,10 +167,10 @@ def test_a_launcher_of_another_mpi_is_named():
     code = "from minidl.comm import world; world()"
     for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
         with pytest.raises(RuntimeError, match=rf"wanted 4 ranks.*{name}=4.*rank 0 of 1.*mpiexec"):
-            mpi._check_launcher(1, {name: "4"})
-        mpi._check_launcher(4, {name: "4"})
-        mpi._check_launcher(1, {name: "1"})
-    mpi._check_launcher(1, {"SLURM_NTASKS": "4"})  # a lone process inside an allocation
+            world._check_launcher(1, {name: "4"})
+        world._check_launcher(4, {name: "4"})
+        world._check_launcher(1, {name: "1"})
+    world._check_launcher(1, {"SLURM_NTASKS": "4"})  # a lone process inside an allocation
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert alone.returncode == 0, alone.stderr  # one process without mpiexec is a world of one
     env = {"OMPI_COMM_WORLD_SIZE": "4"}
@@ -196,7 +196,7 @@ def test_too_little_thread_support_is_named(tmp_path):
 
 
 def test_memory_that_is_given_back_leaves_nothing(tmp_path):
-    """Red before: 2.8 MiB, UCX's notes of 20,000 pieces (mpi._no_registrations_on_one_host). A
+    """Red before: 2.8 MiB, UCX's notes of 20,000 pieces (world._no_registrations_on_one_host). A
     Python thread that ends gives back such a piece."""
     path = script(tmp_path, """
         import mmap
@@ -226,8 +226,8 @@ def test_memory_that_is_given_back_leaves_nothing(tmp_path):
 ])
 def test_registrations_are_off_on_one_host_alone(said, is_set):
     environ = dict(said)
-    mpi._no_registrations_on_one_host(environ)
+    world._no_registrations_on_one_host(environ)
     assert environ == said | ({"UCX_RCACHE_ENABLE": "n"} if is_set else {})
     environ = said | {"UCX_RCACHE_ENABLE": "y"}  # the user's own is left
-    mpi._no_registrations_on_one_host(environ)
+    world._no_registrations_on_one_host(environ)
     assert environ["UCX_RCACHE_ENABLE"] == "y"

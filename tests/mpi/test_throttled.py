@@ -17,9 +17,9 @@ from tests.mpi.launch import ROOT, mpiexec, require_mpi
 RULES = """
 import warnings
 from minidl.comm import tree, world
-from minidl.comm.ledger import Ledger
-from minidl.comm.links import Links
-from minidl.comm.throttled import Throttled, links_of
+from minidl.comm.observe.ledger import Ledger
+from minidl.comm.transport.links import Links
+from minidl.comm.transport.throttled import Throttled, links_of
 from tests.mpi.run_bodies import ROOT, bodies_of
 
 warnings.simplefilter("error")
@@ -56,9 +56,9 @@ import time
 
 import numpy as np
 from minidl.comm import cost, ring, tree, world
-from minidl.comm.background import Background
-from minidl.comm.links import Links
-from minidl.comm.throttled import Throttled, links_of
+from minidl.comm.transport.background import Background
+from minidl.comm.transport.links import Links
+from minidl.comm.transport.throttled import Throttled, links_of
 
 t = world()
 assert str(links_of(t)) == "20 Mbit/s, 5 ms"
@@ -175,8 +175,8 @@ def test_minidl_run_takes_a_network(tmp_path):
         textwrap.dedent(
             """
             from minidl.comm import world
-            from minidl.comm.ledger import Ledger
-            from minidl.tutorial import Table
+            from minidl.comm.observe.ledger import Ledger
+            from minidl.course.tutorial import Table
 
             Table(Ledger(world())).finish()
             """

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mpi
 CATCHING = r"""
     import numpy as np
     from minidl.comm import ring, tree, world
-    from minidl.comm.watch import Mismatch, Watch
+    from minidl.comm.observe.watch import Mismatch, Watch
     from tests.comm.observe.test_watch import MISMATCHES
 
     t = Watch(world())
@@ -47,8 +47,8 @@ ENDING = """
     import os, pathlib, re, signal, sys, time
     import numpy as np
     from minidl.comm import naive, ring, tree, world
-    from minidl.comm.background import Background
-    from minidl.comm.watch import Watch
+    from minidl.comm.transport.background import Background
+    from minidl.comm.observe.watch import Watch
 
     t = Watch(world(), deadline_s={deadline_s})
     r, right, left = t.rank, (t.rank + 1) % t.size, (t.rank - 1) % t.size
@@ -142,7 +142,7 @@ SLOW = """
     import os, time
     import numpy as np
     from minidl.comm import ring, tree, world
-    from minidl.comm.watch import Watch
+    from minidl.comm.observe.watch import Watch
 
     class Slow:  # a network on which a large message takes 2.5 s
         def __init__(self, comm):

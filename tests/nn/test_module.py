@@ -5,7 +5,6 @@ import pytest
 
 import minidl
 from minidl import nn
-from minidl.nn import functional as F
 from tests.devices import host
 
 
@@ -168,8 +167,3 @@ def test_zero_grad_and_requires_grad_():
     assert all(p.grad is None for p in net.parameters())
     net.requires_grad_(False)
     assert not net(minidl.ones(2, 3)).requires_grad
-
-
-def test_functional_names_what_it_has():
-    with pytest.raises(AttributeError, match="no 'cross_entropi'; did you mean 'cross_entropy'"):
-        F.cross_entropi  # noqa: B018

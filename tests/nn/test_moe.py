@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn
+from minidl import nn
 from minidl.gradcheck import gradcheck
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.nn import moe
+from minidl.precision import amp
 from minidl.tensor import Tensor
 from tests.devices import host
 

@@ -38,7 +38,7 @@ def test_gpt_saves_what_the_formula_says(needs_compiler):
 def test_plain_ops_of_a_gpt_save_as_much():
     """They are written to save little: xhat in place of x, the slope of GELU in place of x, no
     scores. So of one GPT both ways hold the same to a hundredth."""
-    fused, plain = (minidl.saved_bytes(gpt_loss(f)) for f in (True, False))
+    fused, plain = (minidl.memory.saved_bytes(gpt_loss(f)) for f in (True, False))
     assert fused == pytest.approx(plain, rel=0.01)
 
 
@@ -68,5 +68,5 @@ def test_one_node_saves_less_than_a_chain_of_small_ops(fused, by_hand, n_inputs,
     inputs = [leaf(64, 8) for _ in range(n_inputs)]
     one, chain = fused(*inputs), by_hand(*inputs)
     np.testing.assert_allclose(one, chain, atol=1e-5)  # float32, numbers near 1
-    assert minidl.saved_bytes(one) <= at_most
-    assert minidl.saved_bytes(chain) >= 2 * minidl.saved_bytes(one)
+    assert minidl.memory.saved_bytes(one) <= at_most
+    assert minidl.memory.saved_bytes(chain) >= 2 * minidl.memory.saved_bytes(one)

@@ -69,7 +69,7 @@ def test_blocks_of_samples_equal_all_samples_at_once(monkeypatch):
 def test_columns_are_not_kept():
     x, w = image(2, 4, 8, 8) * 1.0, image(3, 4, 3, 3)
     y = F.conv2d(x, w)
-    assert minidl.saved_bytes(y) == x.nbytes  # and w is a leaf
+    assert minidl.memory.saved_bytes(y) == x.nbytes  # and w is a leaf
 
 
 def test_first_of_equals_gets_the_gradient_of_max_pool():
@@ -111,7 +111,7 @@ def test_modules_hand_ceil_mode_on():
 
 def test_max_pool_saves_one_byte_an_output():
     y = F.max_pool2d(image(2, 3, 8, 8), 2)
-    assert minidl.saved_bytes(y) == y.numel()
+    assert minidl.memory.saved_bytes(y) == y.numel()
 
 
 def test_conv_errors_name_op_and_shapes():

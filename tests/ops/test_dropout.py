@@ -45,7 +45,7 @@ def test_default_generator_moves_and_replays_from_its_state():
 
 def test_nothing_is_saved():
     y = F.dropout(ones(1000), 0.1)
-    assert minidl.saved_bytes(y) == 0
+    assert minidl.memory.saved_bytes(y) == 0
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 8, 13])

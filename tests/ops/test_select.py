@@ -51,9 +51,9 @@ def test_gradients_of_clamp_where_torch_s_fail():
 
 def test_clamp_saves_a_mask_for_each_gradient_that_is_wanted():
     x, low = minidl.ones(4, 8, requires_grad=True), minidl.zeros(8, requires_grad=True)
-    assert minidl.saved_bytes(x.clamp(0, 1)) == 32
-    assert minidl.saved_bytes(x.clamp(low)) == 64
-    assert minidl.saved_bytes(x.detach().clamp(low)) == 32
+    assert minidl.memory.saved_bytes(x.clamp(0, 1)) == 32
+    assert minidl.memory.saved_bytes(x.clamp(low)) == 64
+    assert minidl.memory.saved_bytes(x.detach().clamp(low)) == 32
 
 
 def test_where_wants_a_bool_condition():

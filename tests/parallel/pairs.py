@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn, optim
+from minidl import nn, optim
 from minidl.comm import simulate
 from minidl.comm.grid import Grid
 from minidl.memory.recompute import recompute
@@ -29,6 +29,7 @@ from minidl.parallel.model.tensor import whole
 from minidl.parallel.server.rules import SYNC
 from minidl.parallel.server.server import Server
 from minidl.parallel.server.worker import Worker
+from minidl.precision import amp
 from tests.conftest import EVERY
 
 V, TOKENS, ROWS, STEPS = 11, 8, 4, 3

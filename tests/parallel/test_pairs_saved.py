@@ -9,11 +9,12 @@ import shutil
 import numpy as np
 import pytest
 
-from minidl import amp, elastic, snapshot
+from minidl import elastic, snapshot
 from minidl.comm import simulate
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy
 from minidl.parallel.model.parallelize import whole_state_dict
+from minidl.precision import amp
 from tests.parallel.pairs import STEPS, WITH, Run, few, made, plain, profiled, whole_form
 
 

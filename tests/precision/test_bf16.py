@@ -257,7 +257,7 @@ def test_half_the_bytes_are_held_and_the_leaf_itself_where_it_is_saved():
     def chain(dtype):
         x, w = tensor(32, 16, dtype=dtype), tensor(16, 16, dtype=dtype, seed=1)
         y = F.gelu(F.linear(x, w)).tanh().softmax(-1) * 2
-        return y, minidl.saved_bytes(y)
+        return y, minidl.memory.saved_bytes(y)
     (low, n_low), (_, n_wide) = chain(BF16), chain(SINGLE)
     assert 2 * n_low == n_wide == 4 * 3 * 32 * 16  # gelu's, tanh's and softmax's; x, w are leaves
     nodes = [low.grad_fn]
@@ -266,7 +266,7 @@ def test_half_the_bytes_are_held_and_the_leaf_itself_where_it_is_saved():
     assert [type(node).__name__ for node in nodes] == ["Mul", "Softmax", "Tanh", "Gelu", "Linear"]
     assert all(isinstance(s, minidl.Tensor) for s in packs.held(nodes[-1]))  # by name: zero3.py
     low.sum().backward(retain_graph=True)
-    assert minidl.saved_bytes(low) == n_low
+    assert minidl.memory.saved_bytes(low) == n_low
 
 
 class Parts(Function):
@@ -336,7 +336,7 @@ def test_prediction_and_ledger_count_two_bytes(level):
     optimizer = optim.AdamW(model.parameters())
     amp.initialize(model, optimizer, level, dtype=BF16)
     value = loss(model, minidl.tensor(x), minidl.tensor(y))
-    assert minidl.saved_bytes(value) == predicted["activations"] <= half["activations"]
+    assert minidl.memory.saved_bytes(value) == predicted["activations"] <= half["activations"]
     value.backward()
     optimizer.step()
     held = memory.totals(model, optimizer)

@@ -9,7 +9,7 @@ from minidl.course import exercise, table
 
 SCRIPT = '''
 """{number}  A script."""
-from minidl.tutorial import Table, launch, say
+from minidl.course.tutorial import Table, launch, say
 
 def main(t, args):
     table = Table(t)

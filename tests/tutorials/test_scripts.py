@@ -10,7 +10,7 @@ import sys
 import pytest
 from matplotlib.figure import Figure
 
-from minidl.cli import launcher
+from minidl.cli import machine
 from minidl.course.exercise import ROOT
 from tests.conftest import EVERY
 from tests.mpi.launch import mpiexec
@@ -75,7 +75,7 @@ def _run(script, tmp_path, before=()):
         text=True,
         timeout=100,
         # Open MPI refuses root and few cores
-        env={**(launcher.environment(4) if before else os.environ), "PYTHONPATH": str(ROOT)},
+        env={**(machine.environment(4) if before else os.environ), "PYTHONPATH": str(ROOT)},
     )
     _check(done.returncode, done.stdout, done.stderr)
     return done.stdout
@@ -152,7 +152,7 @@ def test_mpi_ranks(script, on_mpi_ranks):
 @pytest.mark.mpi
 def test_mpi_ranks_of_its_own(tmp_path):
     pytest.importorskip("mpi4py")
-    out = _run(PARALLEL[0], tmp_path, before=[launcher.find_mpiexec(), "-n", "4"])
+    out = _run(PARALLEL[0], tmp_path, before=[machine.find_mpiexec(), "-n", "4"])
     assert "One rank only" not in out and out.count("quantity") == 1
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import minidl
 from minidl import memory, nn
 from minidl.course.grade import Wrong
-from minidl.recompute import recompute_sequential
+from minidl.memory.recompute import recompute_sequential
 
 SEED = 0  # another one for each student: check --student NAME
 

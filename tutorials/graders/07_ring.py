@@ -5,10 +5,8 @@ from unittest.mock import patch
 import numpy as np
 
 import minidl
-from minidl.comm import chunks, ring, simulate
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import Deadlock
-from minidl.comm.sim import ALPHA, BETA
+from minidl.comm import Deadlock, Ledger, chunks, ring, simulate
+from minidl.comm.transport.sim import ALPHA, BETA
 from minidl.course.grade import Wrong
 
 SEED = 0  # another one for each student: check --student NAME

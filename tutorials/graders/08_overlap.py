@@ -5,11 +5,8 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minidl.comm import ring, simulate
-from minidl.comm.background import Background
+from minidl.comm import Background, Ledger, RankFailed, ring, simulate
 from minidl.comm.checks import SizeMismatch
-from minidl.comm.ledger import Ledger
-from minidl.comm.scheduler import RankFailed
 from minidl.course.grade import Wrong
 
 SIZES = [  # bytes of each layer, the cap

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 
-from minidl.comm import simulate
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, simulate
 from minidl.course.grade import Wrong
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from minidl import Tensor, optim
 from minidl.comm import simulate
 from minidl.course.grade import Wrong
-from minidl.parallel.param_server import Server
-from minidl.parallel.param_worker import Worker
+from minidl.parallel.server.server import Server
+from minidl.parallel.server.worker import Worker
 
 STEPS = 12
 

@@ -5,8 +5,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minidl import memory
-from minidl.comm import chunks, ring_blocks, simulate
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, chunks, ring_blocks, simulate
 from minidl.course.grade import Wrong
 
 SEED = 0  # another one for each student: check --student NAME

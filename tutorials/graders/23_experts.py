@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from minidl.comm import simulate
-from minidl.comm.ledger import Ledger
+from minidl.comm import Ledger, simulate
 from minidl.course.grade import Wrong
 
 SEED = 0  # another one for each student: check --student NAME

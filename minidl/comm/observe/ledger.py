@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minidl.comm import ring
-from minidl.comm.collective import current_label, in_collective
+from minidl.comm.labels import current_label, in_collective
 from minidl.comm.observe.places import spot, user_line
 from minidl.comm.transport.protocol import Then, Wrapper
 

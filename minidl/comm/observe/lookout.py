@@ -34,6 +34,7 @@ from minidl.comm.observe.places import in_words, places_now, said, spot, submitt
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
 from minidl.comm.observe.stragglers import PACE_S, STEPS, stragglers
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
+from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
@@ -105,8 +106,7 @@ class Lookout:
             name = f"minidl {work.__name__[1:]}"
             threading.Thread(target=work, name=name, daemon=True).start()
         atexit.register(self._leave)
-        for module, hook in ((sys, "excepthook"), (threading, "excepthook")):
-            setattr(module, hook, self._before(getattr(module, hook)))
+        before_the_report(self._fails)
 
     # -- connections that are held open, to see another process die
 
@@ -319,18 +319,11 @@ class Lookout:
         self._left = True
         self._channel.refuse()
 
-    def _before(self, hook):
-        """An exception hook that first tells the other ranks not to report, then calls `hook`."""
-
-        def failing(*args):
-            only_a_thread = len(args) == 1 and issubclass(args[0].exc_type, SystemExit)
-            if not self._over and not only_a_thread:
-                self._over = True
-                self._tell("failing")
-            hook(*args)
-
-        failing.aborts_mpi = getattr(hook, "aborts_mpi", False)
-        return failing
+    def _fails(self):
+        """This process ends by an exception: the other ranks are not to report."""
+        if not self._over:
+            self._over = True
+            self._tell("failing")
 
 
 def _state(values):

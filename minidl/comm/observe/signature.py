@@ -15,7 +15,7 @@ import os
 
 import numpy as np
 
-from minidl.comm.collective import label_of
+from minidl.comm.labels import label_of
 from minidl.comm.observe.places import in_words, spot
 
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from minidl.comm import objects
 from minidl.comm.checks import check_peer, check_ranks
-from minidl.comm.collective import current_label, current_subject
+from minidl.comm.labels import current_label, current_subject
 from minidl.comm.observe import waits
 from minidl.comm.observe.lookout import Lookout
 from minidl.comm.observe.places import in_words, user_line

@@ -7,6 +7,7 @@
     scheduler.py    which simulated rank runs next; the deadlock report
     links.py        alpha and beta of every pair, nodes, shared NICs, stragglers
     links_text.py   the same as a line of text
+    world.py        `minidl.comm.world()`: all MPI processes, watched, throttled, healing
     mpi.py          ranks as MPI processes
     communicators.py  MPI's communicators, used again: groups without end
     ulfm.py         MPI's ranks go on without one that has died

@@ -1,6 +1,7 @@
 """One rank that fails ends all ranks: MPI alone would leave the others waiting for it for ever.
 
-    an exception that nobody catches            Python calls sys.excepthook: `world()` sets ours
+    an exception that nobody catches            Python calls sys.excepthook: `world()` sets ours,
+                                                which then calls the one that was there
     the same in a thread                        threading.excepthook, likewise
     sys.exit(1), unless all ranks leave so      `guarded`; under `minidl run` its launcher
 
@@ -25,53 +26,85 @@ from minidl.comm.transport import supervised
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
 
 
+class FailureHook:
+    """The `sys.excepthook` and `threading.excepthook` of a rank. There is one in a process.
+
+    prefix: what each line of a traceback begins with, "rank 2: ".
+    end(status): ends all ranks. Does not return.
+    ends_mpi: whether `end` knows MPI. Without a launcher it must.
+    chained: the hook that the user had set before, if any. It is called after the report.
+    first: functions without arguments that are called before the report (lookout.py has one)."""
+
+    def __init__(self, prefix, end, ends_mpi):
+        before = sys.excepthook
+        if isinstance(before, FailureHook):
+            self.first, self.chained = before.first, before.chained
+        else:
+            self.first = []
+            self.chained = None if before is sys.__excepthook__ else before
+        self.prefix, self.end, self.ends_mpi = prefix, end, ends_mpi
+        self._translate = translation.get()
+
+    def install(self):
+        sys.excepthook, threading.excepthook = self, self.in_thread
+
+    def __call__(self, kind, error, trace):
+        status = status_of(error) if kind is SystemExit else 1
+        try:
+            for function in self.first:
+                function()
+            self._report(kind, error, trace)
+            if self.chained is not None:
+                self.chained(kind, error, trace)
+        finally:
+            self.end(status)
+
+    def in_thread(self, args):
+        if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
+            self(args.exc_type, args.exc_value, args.exc_traceback)
+
+    def _report(self, kind, error, trace):
+        error.args = tuple(map(self._translate, error.args))
+        if kind is SystemExit:
+            text = self._translate(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all "
+                                   "ranks: it ends them all\n")
+        else:
+            text = "".join(traceback.format_exception(kind, error, trace))
+        sys.stdout.flush()
+        sys.stderr.write("".join(self.prefix + line for line in text.splitlines(keepends=True)))
+        sys.stderr.flush()
+        first = next(iter(str(error).splitlines()), "")
+        supervised.say("why", how=f"{kind.__name__}: {first}"[:300], line=line_of(trace))
+
+
 def abort_on_failure(mpi):
     """From now on, and until MPI is finalised, a failure of this process, in any thread, ends all.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
-    if comm.size == 1 or getattr(sys.excepthook, "aborts_mpi", False):
+    if comm.size == 1 or getattr(sys.excepthook, "ends_mpi", False):
         return
 
     def end(status):
         if not mpi.Is_finalized():
             end_all(comm, status)
 
-    _set_hooks(f"rank {comm.rank}: ", end)  # asked now: MPI does not answer once it is finalised
+    # the rank is asked now: MPI does not answer once it is finalised
+    FailureHook(f"rank {comm.rank}: ", end, ends_mpi=True).install()
 
 
 def name_the_rank(rank):
     """The same under a launcher that supervises, from the first line of the script on.
 
     rank: None if this launcher has no variable that tells; `abort_on_failure` will know it."""
-    _set_hooks("" if rank is None else f"rank {rank}: ", leave)
-    sys.excepthook.aborts_mpi = rank is not None
+    prefix = "" if rank is None else f"rank {rank}: "
+    FailureHook(prefix, leave, ends_mpi=rank is not None).install()
 
 
-def _set_hooks(prefix, end):
-    # says an error in the reader's language (course/language.py), which comm does not know
-    explain, translate = getattr(sys.excepthook, "explain", lambda error: None), translation.get()
-
-    def abort(kind, error, trace):
-        explain(error)
-        if kind is SystemExit:
-            text = translate(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all ranks: "
-                             "it ends them all\n")
-        else:
-            text = "".join(traceback.format_exception(kind, error, trace))
-        sys.stdout.flush()
-        sys.stderr.write("".join(prefix + line for line in text.splitlines(keepends=True)))
-        sys.stderr.flush()
-        first = next(iter(str(error).splitlines()), "")
-        supervised.say("why", how=f"{kind.__name__}: {first}"[:300], line=line_of(trace))
-        end(status_of(error) if kind is SystemExit else 1)
-
-    def abort_in_thread(args):
-        if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
-            abort(args.exc_type, args.exc_value, args.exc_traceback)
-
-    abort.aborts_mpi = True
-    sys.excepthook, threading.excepthook = abort, abort_in_thread
+def before_the_report(function):
+    """Call `function()` when this process fails, before the traceback is written."""
+    if isinstance(sys.excepthook, FailureHook):
+        sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,4 @@
-"""Ranks as MPI processes; the only file that imports mpi4py.
-
-    mpiexec -n 4 python script.py          t = mpi.world(): rank 0..3 of 4
+"""Ranks as MPI processes. `minidl.comm.world()` makes the first such transport (world.py).
 
 MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
 mpi4py belong to the same one. Only bytes are sent (MPI.BYTE), so any dtype works.
@@ -12,11 +10,8 @@ expects another size always sees a part of the wrong size. A rank that fails end
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
 
-import contextlib
 import contextvars
 import ctypes
-import os
-import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -24,72 +19,15 @@ from functools import cached_property
 
 import numpy as np
 
-from minidl.backend import optional
 from minidl.comm.call_code import BITS, CallMismatch, explain
 from minidl.comm.checks import check_array, check_peer, check_ranks, size_mismatch
-from minidl.comm.collective import current_code, current_label
-from minidl.comm.transport import communicators, staging, supervised
-from minidl.comm.transport.abort import abort_on_failure, end_all
-from minidl.comm.transport.links_text import parse
+from minidl.comm.labels import current_code, current_label
+from minidl.comm.transport import communicators, staging
+from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport
-from minidl.comm.transport.throttled import Throttled
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
 PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
-
-
-def world(part_bytes=PART_BYTES):
-    """The transport of all processes that mpiexec started (COMM_WORLD).
-
-    From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
-    was started without thread support, or by the launcher of another MPI. Throttled to the network
-    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets, and
-    watched (watch.py) if MINIDL_WATCH has a deadline in seconds (0: none), as `minidl run` does
-    unless it is told --no-watch."""
-    supervised.say("joining")
-    _no_registrations_on_one_host(os.environ)
-    with optional("ranks as processes", "mpi"):
-        from mpi4py import MPI
-
-    _check_threads(MPI)
-    _check_launcher(MPI.COMM_WORLD.size, os.environ)
-    abort_on_failure(MPI)
-    if os.environ.get("MINIDL_HEAL") == "1":
-        from minidl.comm.transport import ulfm  # here: it imports this file
-
-        t = ulfm.world(MPI, part_bytes)
-    else:
-        t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
-    _forget_shared_memory()
-    net = os.environ.get("MINIDL_NET")
-    t = Throttled(t, parse(net, t.size)) if net else t
-    if deadline := os.environ.get("MINIDL_WATCH"):
-        from minidl.comm.observe.watch import Watch  # here: it imports collectives
-
-        t = Watch(t, float(deadline) or None)
-    supervised.say("joined", rank=t.rank)
-    return t
-
-
-def _no_registrations_on_one_host(environ):
-    """Before MPI is loaded. UCX, by which MPICH sends, remembers what memory a network card may
-    read. For that it notes each piece that the process gives back to the system, in 144 bytes that
-    it keeps until a card is to read something: on one host, never. A Python thread that ends gives
-    back a piece, and ZeRO 3 has some in each step: 2 KiB more held with every step. MPICH's mpiexec
-    says how many ranks are on this host; where nobody does, there may be such a card."""
-    here = environ.get("MPI_LOCALNRANKS")
-    if here is not None and here == environ.get("PMI_SIZE"):
-        environ.setdefault("UCX_RCACHE_ENABLE", "n")
-
-
-def _forget_shared_memory():
-    """Remove the name of MPICH's shared memory: all ranks have it mapped by now. MPICH does so at
-    the end, and of a run that is killed 2 MB and more would stay in /dev/shm, which in a container
-    has room for 64."""
-    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # another rank was first
-                os.unlink(path)
 
 
 class MPITransport(Transport):
@@ -337,27 +275,3 @@ def _as_bytes(t, array):
     """The array's bytes as flat uint8: a view where it is contiguous, a copy elsewhere."""
     check_array(t, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
-def _check_threads(mpi):
-    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
-        names = {mpi.THREAD_SINGLE: "MPI_THREAD_SINGLE",
-                 mpi.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
-                 mpi.THREAD_SERIALIZED: "MPI_THREAD_SERIALIZED"}
-        raise RuntimeError(
-            f"rank {mpi.COMM_WORLD.rank}: background communication needs MPI_THREAD_MULTIPLE; this "
-            f"MPI runs with {names[mpi.Query_thread()]}. Remove mpi4py.rc settings that lower "
-            "thread_level, or use an MPI built with thread support (pip install mpich).")
-
-
-def _check_launcher(size, environ):
-    """If mpiexec and mpi4py belong to different MPIs, every process says 'rank 0 of 1'."""
-    # Not SLURM_NTASKS: a lone process inside an allocation has it too. The STEP one is srun's own.
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
-        started = environ.get(name, "")
-        if size == 1 and started.isdigit() and int(started) > 1:
-            raise RuntimeError(
-                f"rank 0: wanted {started} ranks, as the launcher started ({name}={started}); got "
-                "'rank 0 of 1' from MPI. mpiexec and mpi4py belong to different MPIs. Use "
-                f"{os.path.join(os.path.dirname(sys.executable), 'mpiexec')} or `minidl run`, on "
-                "Slurm `srun --mpi=pmi2`; `minidl doctor` shows both.")

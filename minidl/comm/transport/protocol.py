@@ -1,7 +1,7 @@
 """The transport: what an algorithm may ask of the network.
 
 A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`, built
-on `isend` and `irecv`. There are two transports: `mpi.world()` moves bytes between processes;
+on `isend` and `irecv`. There are two transports: `comm.world()` moves bytes between processes;
 `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on
 both. A Wrapper is a transport around another one. All keep these rules:
 
@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 
 from minidl.backend import library_of
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 
 
 class Request(ABC):

@@ -14,7 +14,7 @@ import traceback
 from heapq import heappop, heappush
 
 from minidl.backend import optional
-from minidl.comm.collective import current_label
+from minidl.comm.labels import current_label
 from minidl.comm.observe.places import seen_at, spot, submitted_at, user_frame
 from minidl.comm.observe.waits import arrows, path
 from minidl.comm.transport.protocol import Request

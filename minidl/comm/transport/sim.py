@@ -25,7 +25,7 @@ import numpy as np
 
 from minidl.comm.call_code import check_code
 from minidl.comm.checks import check_array, check_peer, check_ranks
-from minidl.comm.collective import current_code, current_label
+from minidl.comm.labels import current_code, current_label
 from minidl.comm.transport import staging
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.lockstep import IN_STEP

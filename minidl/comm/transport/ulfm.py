@@ -55,7 +55,7 @@ class Healing(MPITransport):
 
 
 def world(mpi, part_bytes):
-    """mpi.world() of a run that heals; in a process that was spawned later, that of all ranks."""
+    """comm.world() of a run that heals; in a process that was spawned later, that of all ranks."""
     parent, newcomer = mpi.Comm.Get_parent(), os.environ.pop(NEWCOMER, "")
     if not newcomer:
         return _transport(mpi.COMM_WORLD, part_bytes)

@@ -27,7 +27,7 @@ import numpy as np
 
 from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
-from minidl.comm.collective import current_code, current_label
+from minidl.comm.labels import current_code, current_label
 
 KINDS = 2  # of signals: shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down

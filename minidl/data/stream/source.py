@@ -31,7 +31,7 @@ import time
 import numpy as np
 
 from minidl.comm import objects
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.data.ahead import ahead
 from minidl.data.stream.log import none_of
 from minidl.random import Generator

@@ -15,6 +15,7 @@ import numpy as np
 
 from minidl.backend import optional
 from minidl.infer.onnx.operator import Known, Raw, Refused, dtype_of, parameters
+from minidl.infer.onnx.tables import TABLE
 from minidl.infer.trace import recorded
 from minidl.mode import running
 from minidl.tensor import Tensor
@@ -26,7 +27,6 @@ def import_onnx(path, known=None, table=None):
     minidl.infer.onnx unless given. Refused, a NotImplementedError, names what is not here."""
     with optional("ONNX files", "onnx"):
         import onnx
-    from minidl.infer.onnx import TABLE
 
     proto = path if hasattr(path, "graph") else onnx.load(path)
     with np.errstate(all="ignore"):  # the examples' numbers mean nothing

@@ -20,11 +20,11 @@ import numpy as np
 
 from minidl import backend
 from minidl.comm import ring, tree
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
 from minidl.memory.host_memory import SideStream, computed, join
-from minidl.parallel.data import flat
+from minidl.parallel.data import flat, header
 
 
 def default_all_reduce(params):
@@ -194,14 +194,14 @@ class Reducer:
         self.armed = sends
         if sends:
             self.used, self.n_missing, self.n_samples = used, len(used), n_samples
-            self.header = np.array([n_samples, *(p in used for p in self.params)], np.int64)
+            self.header = header.announce(n_samples, self.params, used)
 
     def absent(self):
         """Take part in the others' backward, with no samples: what is sent has weight 0."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used, self.n_missing, self.n_samples = set(), 0, 0
-        self.header = np.zeros(1 + len(self.params), np.int64)
+        self.header = header.announce(0, self.params, set())
         self.jobs.append(self.submit(self.reduce_header, self.header))
         for bucket in self.buckets:
             self.launch(bucket)
@@ -263,7 +263,7 @@ class Reducer:
         with about(f"bucket {self.buckets.index(bucket)}"):
             if self.observer is not None:
                 self.observer.before(flat, self.n_samples)
-            released = bucket.reduce(t, self.n_samples, self.header[0])
+            released = bucket.reduce(t, self.n_samples, header.n_samples(self.header))
             if self.observer is not None:
                 self.observer.after(flat)
         if released and (event := computed(flat)):
@@ -275,7 +275,7 @@ class Reducer:
             job.wait()
         self.jobs.clear()
         self.held.clear()  # the compute stream has waited for all that read it
-        n_users = self.header[1:]  # for each parameter, by how many ranks it was used
+        n_users = header.n_users(self.header)
         for p, n in zip(self.params, n_users):
             if n:
                 self.bucket_of[p].give(p)

@@ -10,7 +10,7 @@ is uneven. Equal weights to start with and equal gradients keep the replicas equ
 
 Naive: `average_gradients` after backward. Real: `DataParallel`, which fills buckets while backward
 still runs (bucket.py). Sent per rank and step: a ring all-reduce of the gradients, 2(n-1)/n K, and
-one of the header, 8 bytes for the sample count and 8 for each parameter ("was it used?").
+one of the header that announces a backward (header.py).
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -28,7 +28,7 @@ from minidl.comm import ring, tree
 from minidl.comm.transport import device
 from minidl.mode import is_grad_enabled
 from minidl.nn.module import Module
-from minidl.parallel.data import flat
+from minidl.parallel.data import flat, header
 from minidl.parallel.data.bucket import Bucket, Reducer, cut, default_all_reduce, weighted_mean
 from minidl.tensor import Tensor
 
@@ -180,11 +180,11 @@ class DataParallel(Module):
 
     def bytes_sent(self, n_backwards=1):
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
-        gradients, the headers that announce a backward (bucket.py), and a ZeRO stage's weights.
+        gradients, the headers that announce a backward, and a ZeRO stage's weights.
         Buffers, norms and skips come on top."""
-        header = ring.bytes_sent(1 + len(self.reducer.params), 8, self.t.size, self.t.rank)
-        return n_backwards * header + sum(b.bytes_sent(self.t, n_backwards)
-                                          for b in self.reducer.buckets)
+        ahead = header.bytes_sent(len(self.reducer.params), self.t.size, self.t.rank)
+        return n_backwards * ahead + sum(b.bytes_sent(self.t, n_backwards)
+                                         for b in self.reducer.buckets)
 
     def communication_buffers(self):
         """The arrays held for sending, or views of them: buckets (fp32 gradients are views of

@@ -37,7 +37,7 @@ Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16
 import math
 
 from minidl.comm import compressed, ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.fused import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 

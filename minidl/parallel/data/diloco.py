@@ -32,7 +32,7 @@ Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 from contextlib import contextmanager
 
 from minidl import optim
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.comm.transport.background import Background
 from minidl.mode import no_grad
 from minidl.parallel.data.bucket import default_all_reduce

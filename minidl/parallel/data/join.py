@@ -21,7 +21,7 @@ Test: tests/parallel/data/test_join.py
 import numpy as np
 
 from minidl.comm import ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.mode import no_grad
 
 _END = object()

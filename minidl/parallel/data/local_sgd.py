@@ -47,7 +47,7 @@ import numpy as np
 
 from minidl.backend import accumulate_dtype, by_dtype
 from minidl.comm import ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.optim.optimizer import Optimizer, wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce

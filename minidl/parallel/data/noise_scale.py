@@ -31,8 +31,9 @@ import math
 import numpy as np
 
 from minidl.comm import ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.fused.norm import square_sum_of
+from minidl.parallel.data import header
 
 
 def estimate(small, large, u, v):
@@ -79,7 +80,7 @@ class NoiseScale:
         row = np.array([small, 1 / self.n_samples, 1.0] if self.n_samples else [0.0] * 3)
         with about("the noise scale"):
             small, u, n_ranks = ring.all_reduce(self.model.t, row)
-        n_total = int(self.model.reducer.header[0])
+        n_total = header.n_samples(self.model.reducer.header)
         if n_ranks > 1 and math.isfinite(small + large):  # inf: the scaler skips this step
             scale = 1.0 if self.loss_scale is None else self.loss_scale()
             self.add(small / n_ranks / scale**2, large / scale**2, u / n_ranks, 1 / n_total)

@@ -35,7 +35,7 @@ import math
 import numpy as np
 
 from minidl.comm import ring
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.parallel.data.compress import Method
 from minidl.random import Generator
 

@@ -38,7 +38,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.comm import ring, ring_blocks
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 from minidl.function import Function
 from minidl.mode import current
 from minidl.nn.norm import BatchNorm

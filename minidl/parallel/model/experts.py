@@ -33,7 +33,7 @@ Test: tests/parallel/model/test_experts.py   Tutorial: tutorials/23_experts.py
 import numpy as np
 
 from minidl.comm import all_to_all, chunks, ring_blocks
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 from minidl.function import Function
 from minidl.nn.moe import each, layers
 from minidl.ops.shape import cat

@@ -37,7 +37,8 @@ import math
 from minidl import backend
 from minidl.comm import all_to_all as exchange
 from minidl.comm import chunks
-from minidl.comm.collective import collective, named
+from minidl.comm.collective import collective
+from minidl.comm.labels import named
 from minidl.comm.transport import device
 from minidl.function import Function
 

@@ -23,7 +23,7 @@ from minidl.comm import objects, ring
 from minidl.parallel.model import vocabulary
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.parallelize import parallelize, whole_state_dict
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
 
 
@@ -113,7 +113,7 @@ class OnGrid:
         of_tp += sums(2 * n_blocks + last, backward)
         of_tp += last * vocabulary.bytes_sent(n_tokens, 4, tp.size, tp.rank)
         of_pp = (2 - first - last) * pipe.n_micro * n_tokens * self.width * 4
-        of_pp += (not last) * 8 * HEADER
+        of_pp += (not last) * HEADER_BYTES
         of_pp += sum(ring.bytes_sent(p.numel(), p.dtype.itemsize, group.size, group.rank)
                      for p, group in pipe.tied)
         return {"tp": pipe.n_micro * of_tp, "pp": of_pp,

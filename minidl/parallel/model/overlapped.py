@@ -17,7 +17,7 @@ dependent computation via decomposition").   Test: tests/parallel/model/test_ten
 """
 
 from minidl.comm import chunks
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 from minidl.ops import matmul
 from minidl.parallel.model import functions
 

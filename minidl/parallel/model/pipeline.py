@@ -40,6 +40,7 @@ from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.tensor import Tensor
 
 HEADER = 32  # int64 numbers
+HEADER_BYTES = 8 * HEADER
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
 
 

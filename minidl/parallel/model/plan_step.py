@@ -15,9 +15,10 @@ Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: plan
 
 from minidl.comm import grid
 from minidl.memory.predict import WIDTHS, predict
+from minidl.parallel.data import header
 from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
-from minidl.parallel.model.pipeline import HEADER
+from minidl.parallel.model.pipeline import HEADER_BYTES
 
 WORK = ("compute", "tp", "cp", "ep")  # of Plan.parts: what each micro-batch takes in a stage
 
@@ -55,11 +56,14 @@ def fixed(task, replicas, tp, ep, v, cut, ways):
     tied = width * costs.ends(task.shape, tp, width)[1].matrices if shared else 0
     first_last = ways["pp"]._replace(slow=min(2, ways["pp"].slow))
     own = max(stage.blocks for stage in states) * of_block
-    # the header: how many samples, and for each parameter whether it was used
-    return v, cut, states, *[(k, net.all_reduce_s(way, n, k) if k else 0.0) for k, way, n in (
-        (elements * sent, ways["dp"], replicas[0]), (8 * (1 + tensors), ways["dp"], replicas[0]),
-        (tied, first_last, 2), (4 * own, ways["experts"], replicas[1]),
-        (8 * bool(own), ways["experts"], replicas[1]))]
+    sums = (
+        (elements * sent, ways["dp"], replicas[0]),
+        (header.n_bytes(tensors), ways["dp"], replicas[0]),
+        (tied, first_last, 2),
+        (4 * own, ways["experts"], replicas[1]),
+        (8 * bool(own), ways["experts"], replicas[1]))
+    return v, cut, states, *[(n_bytes, net.all_reduce_s(way, n, n_bytes) if n_bytes else 0.0)
+                             for n_bytes, way, n in sums]
 
 
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
@@ -76,7 +80,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     blocks = m * max(stage.blocks for stage in stages)
     # both ways over each boundary; of two ranks each lacks a direction
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
-            "pp": (m * (2 * v - (pp == 2)) * kept + v * 8 * HEADER) if pp > 1 else 0,
+            "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * header[0])
             + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
     if cp > 1:

@@ -34,7 +34,7 @@ import numpy as np
 
 from minidl import backend, random
 from minidl.comm import chunks, ring_blocks
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 from minidl.comm.transport.protocol import Transport
 from minidl.nn import functional as F
 from minidl.nn.layers import Dropout, Embedding, Linear

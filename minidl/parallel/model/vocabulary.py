@@ -21,7 +21,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.comm import chunks, ring
-from minidl.comm.collective import named
+from minidl.comm.labels import named
 from minidl.comm.transport import device
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused

@@ -37,7 +37,7 @@ import numpy as np
 from minidl import memory
 from minidl.backend import buffer_of
 from minidl.comm import average, chunks, ring, ring_blocks
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.comm.transport import device
 from minidl.nn.module import Parameter
 from minidl.optim.clip import scale_to

@@ -32,7 +32,7 @@ from functools import partial
 from minidl import memory
 from minidl.backend import by_dtype
 from minidl.comm import ring_blocks
-from minidl.comm.collective import about
+from minidl.comm.labels import about
 from minidl.mode import current, running
 from minidl.nn.containers import ModuleList, Sequential
 from minidl.parallel.data import flat

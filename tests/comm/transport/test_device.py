@@ -266,7 +266,8 @@ def test_on_a_gpu(t, segment_bytes):
 
 RANK_ON_A_GPU = """
 import cupy, numpy as np
-from minidl.comm import device, world
+from minidl.comm import world
+from minidl.comm.transport import device
 t = world()
 x = cupy.arange(100_003, dtype=np.float64)
 x *= t.rank + 1

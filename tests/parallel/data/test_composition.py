@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn, optim
+from minidl import nn, optim
 from minidl.comm import simulate
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, DiLoCo, LocalSGD, NoiseScale, Offload, SyncBatchNorm
+from minidl.precision import amp
 
 
 class Net(nn.Module):

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, optim
-from minidl.comm import codec, naive, ring, simulate
+from minidl import optim
+from minidl.comm import codec, naive, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import (
     DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD, Zero1, Zero2, Zero3,
     average_gradients,
 )
+from minidl.parallel.data import header
+from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks, data, network, share
 
@@ -239,8 +241,8 @@ def test_training_reaches_the_loss_of_dense_training(t, name):
 
 @ranks(2, 4)
 def test_the_header_travels_as_it_is(t):
-    """The number of samples is not rounded by the codec: 8 + 8 bytes a parameter, around a ring."""
+    """The number of samples is not rounded by the codec."""
     model = Compressed(network(), t, ErrorFeedback())
     payload = sum(b.bytes_sent(t, 1) for b in model.reducer.buckets)
-    assert model.bytes_sent() - payload == ring.bytes_sent(5, 8, t.size, t.rank)
+    assert model.bytes_sent() - payload == header.bytes_sent(4, t.size, t.rank)
     model.close()

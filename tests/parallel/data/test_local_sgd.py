@@ -9,6 +9,7 @@ from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Offload, Zero1
+from minidl.parallel.data import header
 from minidl.parallel.data.local_sgd import LocalSGD, Rounds, h0_inside, h0_outside
 from tests.conftest import ranks
 
@@ -157,8 +158,8 @@ def test_bytes_are_one_message_of_the_weights_a_round(t):
     one = ring.bytes_sent(n, 4, t.size, t.rank)
     assert local.bytes_sent() == one
     assert sent[3:] == [0, one, 0, one, 0]
-    header = ring.bytes_sent(1 + 4, 8, t.size, t.rank)
-    assert sent[1] == sent[2] == one + header  # gradients, in one bucket
+    ahead = header.bytes_sent(4, t.size, t.rank)
+    assert sent[1] == sent[2] == one + ahead  # gradients, in one bucket
     assert local.rounds.n_rounds == 3 + 2
     local.close()
 

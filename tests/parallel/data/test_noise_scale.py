@@ -108,6 +108,7 @@ def test_it_costs_one_all_reduce_of_three_numbers(t):
             noise.close()
             assert model.reducer.observer is None
         model.close()
+    # three float64 in each of two steps
     assert sent[1] - sent[0] == 2 * ring.bytes_sent(3, 8, t.size, t.rank)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn
+from minidl import nn
 from minidl.comm import ring
 from minidl.comm.observe.ledger import Ledger
 from minidl.memory.recompute import recompute
@@ -12,6 +12,7 @@ from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero2, Zero3
 from minidl.parallel.data import sync_batchnorm
 from minidl.parallel.data.sync_batchnorm import SyncBatchNorm, merge, share_of
+from minidl.precision import amp
 from minidl.tensor import Tensor
 from tests.conftest import ranks
 from tests.devices import host

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn, optim
+from minidl import nn, optim
 from minidl.comm import codec
 from minidl.memory.recompute import recompute as recomputed
 from minidl.nn import functional as F
 from minidl.parallel import (
     DGC, Compressed, ErrorFeedback, OneBitAdam, PowerSGD, Zero1, Zero2, Zero3,
 )
+from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks
 

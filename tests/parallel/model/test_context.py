@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import amp, nn, optim
+from minidl import nn, optim
 from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
@@ -21,6 +21,7 @@ from minidl.ops.attention import Attention
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3, average_gradients
 from minidl.parallel.model import context
 from minidl.parallel.model.context import context_parallel
+from minidl.precision import amp
 from minidl.tensor import Tensor
 from tests.conftest import STEPS, each_once, ranks, some
 from tests.devices import host

@@ -13,6 +13,7 @@ from minidl import nn, optim, random
 from minidl.comm import average
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
+from minidl.parallel.data import header
 from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model import functions
 from minidl.parallel.model import schedule as schedules
@@ -20,7 +21,7 @@ from minidl.parallel.model.context import context_parallel
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import parallelize
-from minidl.parallel.model.pipeline import Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.tensor import whole
 from minidl.precision.grad_scaler import GradScaler
 from minidl.tensor import Tensor
@@ -155,9 +156,9 @@ def test_the_bytes_of_each_axis_are_its_formula(t):
     activation = rows * tiny.TOKENS * tiny.WIDTH * item
     # 2 (n-1)/n of the gradients, n = 2; and which were used: a number each, and of the samples
     parameters = pipe.parameters()
-    assert sent["dp"] == sum(p.nbytes for p in parameters) + 8 * (len(parameters) + 1)
-    header = 256 if grid.pp.rank == 0 else 0
-    assert sent["pp"] == MICRO * activation + header + pipe.tied[0][0].nbytes
+    assert sent["dp"] == sum(p.nbytes for p in parameters) + header.n_bytes(len(parameters))
+    ahead = HEADER_BYTES if grid.pp.rank == 0 else 0
+    assert sent["pp"] == MICRO * activation + ahead + pipe.tied[0][0].nbytes
     # of one block: 4 all-reduces of an activation; of the first stage: the embedding's sum; of the
     # last: the gradient of the logits' input, and its columns of the logits
     blocks, end = 4 * MICRO * activation, MICRO * activation

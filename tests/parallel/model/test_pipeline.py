@@ -14,7 +14,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.function import Function
 from minidl.nn import functional as F
 from minidl.parallel.model.cut import cut
-from minidl.parallel.model.pipeline import HEADER, Pipeline
+from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import (
     Do, gpipe, interleaved, live, makespan, one_f_one_b, timeline, zb_h1,
 )
@@ -226,7 +226,7 @@ def test_bytes_and_messages_are_the_formula(t, make):
     ledger.reset()
     pipe.step(*data(2 * m))
     up, down = t.rank < t.size - 1, t.rank > 0
-    assert ledger.bytes_sent == up * (m * act + 8 * HEADER) + down * m * act
+    assert ledger.bytes_sent == up * (m * act + HEADER_BYTES) + down * m * act
     assert ledger.messages_sent == up * (m + 1) + down * m
 
 
@@ -310,7 +310,7 @@ def test_mixed_precision_sends_halves_and_has_the_bits_of_one_rank(t, dtype):
         pipe.step(x, y, scaler)
     assert_gradients(pipe, want)
     if t.rank == 0:
-        assert ledger.bytes_sent == m * 2 * WIDTH * 2 + 8 * HEADER
+        assert ledger.bytes_sent == m * 2 * WIDTH * 2 + HEADER_BYTES
 
 
 @ranks(2, 3)

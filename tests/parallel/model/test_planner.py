@@ -11,6 +11,7 @@ from minidl.comm.grid import Grid
 from minidl.comm.transport import links_text
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
+from minidl.parallel.data import header
 from minidl.parallel.model import planner, schedule
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import Pipeline
@@ -200,6 +201,6 @@ def test_a_hundred_thousand_ranks_take_a_second():
 def test_the_closed_form_of_pure_data_parallelism_is_the_rings():
     plan = next(p for p in plans(task(n=8, net="1Gbit,1us", memory=1e12)) if p.dp == 8)
     params, tensors = 1_557_611_200, 12 * 48 + 4  # of GPT-2 XL, its output layer tied
-    rings = [cost.ring_all_reduce(8, k, 1e-6, 8e-9) for k in (4 * params, 8 * (1 + tensors))]
+    rings = [cost.ring_all_reduce(8, k, 1e-6, 8e-9) for k in (4 * params, header.n_bytes(tensors))]
     assert plan.parts["dp"] == sum(ring.time_s for ring in rings)
     assert plan.sent["dp"] == sum(ring.n_bytes for ring in rings)

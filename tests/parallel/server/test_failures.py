@@ -155,9 +155,9 @@ import os
 import numpy as np
 from minidl import optim
 from minidl.comm import world
-from minidl.parallel.param_rules import ASYNC
-from minidl.parallel.param_server import Server
-from minidl.parallel.param_worker import Worker
+from minidl.parallel.server.rules import ASYNC
+from minidl.parallel.server.server import Server
+from minidl.parallel.server.worker import Worker
 from minidl.tensor import Tensor
 
 t = world()

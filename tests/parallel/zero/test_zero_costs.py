@@ -9,6 +9,7 @@ from minidl.comm import ring
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import Zero3
+from minidl.parallel.data import header
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.on_device import place, there
@@ -90,7 +91,7 @@ def test_traffic_is_the_formula(t, stage, half):
     assert everybody.tolist() == [  # over all ranks exactly n-1 times: no byte twice
         (t.size - 1) * width * X,
         (t.size - 1) * width * (2 * X - root),
-        2 * (t.size - 1) * 8 * (1 + n_params)]
+        2 * (t.size - 1) * header.n_bytes(n_params)]
     if X % t.size == 0 and all(b.bounds[-1] % t.size == 0 for b in buckets):
         units = 2 if stage < 3 else 3
         assert sent[scatter] + sent["ring_blocks.all_gather"] == \

@@ -1,0 +1,35 @@
+"""Load the newest snapshot that is whole on all ranks.
+
+A damaged one is set aside, with a line on stderr, and the one before it is tried.
+
+Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
+"""
+
+import sys
+
+from minidl.comm import objects as messages
+from minidl.snapshot import folder as snapshots
+from minidl.snapshot.snapshot import SnapshotError
+
+
+def resume(t, parts, n_steps):
+    """Loads the newest whole snapshot, if there is one. Returns the step to do next.
+
+    parts: a parts.Parts. Raises SnapshotError if the folder holds a step after n_steps."""
+    at = 0
+    for step in messages.broadcast(t, parts.steps() if t.rank == 0 else None):
+        if step > n_steps:
+            raise SnapshotError(
+                f"rank {t.rank}: {parts.folder} holds step {step}, wanted {n_steps} steps. Is it "
+                "another run's? Give each run a folder of its own")
+        damage = next(filter(None, messages.all_gather(t, parts.damage(step))), "")
+        if not damage:
+            parts.load(step)
+            at = step
+            break
+        if t.rank == 0:
+            aside = snapshots.set_aside(parts.folder, step)
+            sys.stderr.write(f"elastic: {damage}. Its index is {aside} now; an earlier snapshot "
+                             "is tried, or else the first step\n")
+    parts.begin(at)
+    return at
