@@ -241,11 +241,6 @@ BUGS = [
         "(result).union(*(n for _, n in rest))", "(result)",
         "tests/ops/extra/test_einsum.py::test_it_is_numpys"),
     Bug(
-        "another name's advice is not looked up",
-        "minidl/ops/extra/elsewhere.py", "no_such_name",
-        "if name in advice:", "if name in known:",
-        "tests/test_other_names.py::test_the_error_says_what_to_use"),
-    Bug(
         "a bag's mean counts its padding",
         "minidl/ops/extra/embedding_bag.py", "embedding_bag",
         "maximum(inside.sum(axis=1), 1)", "full(len(inside), max(inside.shape[1], 1))",
@@ -265,12 +260,6 @@ BUGS = [
         "minidl/ops/extra/interpolate.py", "positions",
         "(i + 0.5) * scale - 0.5", "i * scale",
         "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"),
-    Bug(
-        "an error about a keyword is taken for one about a function of minidl",
-        "minidl/ops/extra/keywords.py", "_called",
-        '(found, "__module__", "builtins") != "builtins"',
-        '(found, "__module__", "").startswith("minidl")',
-        "tests/test_other_keywords.py::test_functions_that_are_not_minidls_keep_pythons_words"),
     Bug(
         "a negative offset takes the diagonal above",
         "minidl/ops/extra/rearrange.py", "Diagonal.backward",

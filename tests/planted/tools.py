@@ -103,11 +103,10 @@ BUGS = [
         "k.value", "ast.Constant(1)",
         "tests/course/test_notebook.py::test_the_last_cell_runs_what_the_script_launches"),
     Bug(
-        "an old name's number is taken for that of today",
-        "minidl/course/old_names.py", "number",
-        "today[:2]", "name[:2]",
-        "tests/course/test_old_names.py"
-        "::test_a_name_is_its_tutorials_number_and_an_old_one_says_so_once"),
+        "a file of today's name is written over by one of an old name",
+        "minidl/course/renamed.py", "bring_up_to_date",
+        "path.exists() and today.exists()", "False",
+        "tests/course/test_renamed.py::test_a_file_that_is_there_already_stays_and_both_are_named"),
     Bug(
         "an answer that was edited after its check still counts as passed",
         "minidl/course/report.py", "progress",
