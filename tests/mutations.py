@@ -8,8 +8,8 @@
     python tests/mutations.py --table            writes docs/planted_bugs.md
 
 The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
-with its bug is reported as SURVIVED and the exit status is 1: then the test is to be mended. The
-lists are in tests/planted/; how an entry is written is said in tests/planted/bug.py. That each
+with its bug, twice, is reported as SURVIVED and the exit status is 1: then the test is to be mended.
+The lists are in tests/planted/; how an entry is written is said in tests/planted/bug.py. That each
 text and each test is there is checked by tests/test_mutations.py, which is quick.
 
 BASE is where this branch left origin/main; on main itself it is the commit before. At most 60 of
@@ -408,6 +408,8 @@ def plant(bugs):
                     word = "skipped"
             else:
                 run = copy.pytest_with(bug)
+                if verdict(run) == "SURVIVED":  # a busy machine may hide what threads do
+                    run = copy.pytest_with(bug)
                 word = verdict(run)
                 note = run.first_failed if word == "caught" else run.output
             words[word] += 1
