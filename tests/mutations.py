@@ -8,7 +8,7 @@
     python tests/mutations.py --table            writes docs/planted_bugs.md
 
 The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
-with its bug, twice, is reported as SURVIVED and the exit status is 1: then the test is to be mended.
+with its bug, twice, is reported as SURVIVED, and the exit status is 1: mend the test then.
 The lists are in tests/planted/; how an entry is written is said in tests/planted/bug.py. That each
 text and each test is there is checked by tests/test_mutations.py, which is quick.
 
