@@ -29,6 +29,7 @@ import minidl
 from minidl import comm, memory, nn, optim
 from minidl.comm import Ledger, Throttled, naive, simulate
 from minidl.comm.transport import links_text
+from minidl.memory.predict import predict
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.data import header
 from minidl.precision import amp
@@ -82,10 +83,9 @@ def held_and_sent(t, name):
     n_params = len(model.reducer.params)
     ahead = sum(header.bytes_sent(n_params, n, rank) for rank in range(n)) / n
     unit = 2 * X * (n - 1) / n  # float16
-    held_formula, units = {
-        "data parallel": (16 * X, 2 * 2),  # its buckets are float32
-        "stage 1": (4 * X + 12 * X / n, 2), "stage 2": (2 * X + 14 * X / n, 2),
-        "stage 3": (16 * X / n, 3 - root / X)}[name]
+    held_formula = predict(X, precision="O2", zero=[*STAGES].index(name), world=n)["total"]
+    # of the gradients and of the weights; plain data parallelism's buckets are float32
+    units = {"data parallel": 2 * 2, "stage 1": 2, "stage 2": 2, "stage 3": 3 - root / X}[name]
     sent = np.array([t.bytes_sent])  # before close(), which brings the weights of stage 3 home
     model.close()
     sent = naive.all_reduce(t.inner, sent)[0] / n  # headers may be uneven

@@ -33,6 +33,7 @@ if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below im
     )
     from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
     from minidl.fused.graph import graphed
+    from minidl.precision import amp
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,8 @@ def __getattr__(name):
     """Imports a part of minidl (`minidl.nn`) on first use, as Python's PEP 562 describes."""
     if name in _PARTS:
         return _importlib.import_module(f"minidl.{name}")
+    if name == "amp":
+        return _importlib.import_module("minidl.precision.amp")
     if name in _LATER:
         return getattr(_importlib.import_module(_LATER[name]), name)
     if name == "bfloat16":  # NumPy has no such dtype; the package ml_dtypes has
@@ -66,4 +69,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_PARTS, *_LATER, "bfloat16"})
+    return sorted({*globals(), *_PARTS, *_LATER, "amp", "bfloat16"})

@@ -6,7 +6,6 @@ An op has one body for both: it asks `xp_of(arrays)` once and writes `xp.exp(x)`
 only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
-import ctypes
 import functools
 import sys
 from contextlib import contextmanager, nullcontext
@@ -159,24 +158,6 @@ def to_device(array, device):
         return array
     with cupy.cuda.Device(int(name.partition(":")[2])):
         return cupy.asarray(array)
-
-
-def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move:
-    the GPU copies from and to it while it computes."""
-    if xp is np:
-        return np.empty(n_elems, dtype)
-    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
-    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
-
-
-def queue_copy(source, into, stream):
-    """into = source when the stream comes to it: one in pinned memory, the other on a GPU, both
-    contiguous. Both must live until then."""
-    if isinstance(into, np.ndarray):
-        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
-    else:
-        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
 
 
 def import_cupy():

@@ -31,17 +31,18 @@ MAY_IMPORT = {
     "function": "tensor saved mode backend precision/bf16",
     "gradcheck": ENGINE,
     "cuda": "backend",
+    "cuda/host_memory": "backend",
     "fused": f"cuda {ENGINE}",
     "ops": f"fused cuda {ENGINE}",
     "creation": f"ops fused {ENGINE}",
-    "memory": ENGINE,
+    "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
-    "comm": "timeline backend",
-    "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
+    "comm": "cuda/host_memory timeline backend",  # staged messages wait in pinned memory
+    "parallel": f"optim nn fused ops memory comm cuda/host_memory timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end

@@ -7,6 +7,7 @@
     nvrtc.py  what NVIDIA's own compiler says, without a GPU; nvrtc_process: it runs apart
     tool.py   the command `minidl kernel`; columns.py: its tables
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
+    host_memory.py    pinned memory, and copies on a stream of their own
     index_check.py    indices on a GPU, checked without waiting for it
 
 The CPU side of CUDA itself is in kernels/host/.

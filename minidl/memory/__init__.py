@@ -8,7 +8,6 @@
     recompute       keep a segment's inputs, run it again in backward
     recompute_plan  which segments, under a budget of bytes
     offload         move saved arrays to the host's memory until backward
-    host_memory     pinned memory, and copies on a stream of their own
 
     print(minidl.memory.report(model, optimizer))
     with minidl.memory.record(model, optimizer) as ledger: ...

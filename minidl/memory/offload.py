@@ -35,7 +35,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.memory.host_memory import copy_stream, pinned
+from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
 IN_FLIGHT = 2  # arrays being copied out, which the device still holds; then forward waits

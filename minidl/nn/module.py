@@ -20,16 +20,28 @@ from minidl.tensor import Tensor
 class Parameter(Tensor):
     """A leaf that requires a gradient and registers itself when assigned to a Module.
 
-    sharded_by: of a shard (parallel/zero/zero.py) what joins the ranks that hold the others, with
-    on_any_rank(flag) and sum_over_ranks(x): clipping and loss scaling ask it. Else None.
-    copies: how many of these ranks have it; part: what this one has (parallel/model/tensor.py).
-    compressed_by: the parallel.Compressed that sends its gradient in fewer bytes. Else None.
-    own: whether the other ranks have others in its place (parallel/model/experts.py)."""
+    How ranks share it is declared by `declare` and read by clipping, loss scaling and wrappers:
+
+    sharded_by     what joins the ranks that hold the other shards: it has on_any_rank(flag) and
+                   sum_over_ranks(x) (parallel/shards.py, parallel/zero/zero.py). None: no others
+    copies         how many of these ranks hold this very shard
+    part           which part of a weight this rank holds (parallel/model/tensor.py). None: all
+    own            True if other ranks hold other weights in its place (parallel/model/experts.py)
+    compressed_by  the parallel.Compressed that sends its gradient in fewer bytes. None: nobody"""
+
     sharded_by = compressed_by = part = None
     copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
         super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)
+
+    def declare(self, **facts):
+        """Says how ranks share this parameter: one or more of the facts above, by name."""
+        for name, fact in facts.items():
+            if name not in ("sharded_by", "copies", "part", "own", "compressed_by"):
+                raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, own or "
+                                f"compressed_by; got {name}")
+            setattr(self, name, fact)
 
     def __repr__(self):
         return "Parameter: " + super().__repr__()

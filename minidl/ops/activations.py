@@ -4,7 +4,8 @@ Several save their slope dy/dx, computed in forward beside y: it takes the bytes
 backward is then one product. GELU and SiLU save x, and make the slope in backward; by NumPy they
 take some twenty passes over their input, block by block, so that the passes meet in the cache
 instead of in memory. GELU's kernel (minidl/fused/gelu.py) takes one.
-Selection is by arithmetic: on random signs `where` takes as long as twenty additions.
+Slopes of several values are made by arithmetic: on random signs `where` takes as long as twenty
+additions. A slope of 0 or 1 selects (masks.py).
 
 Source: GELU, Hendrycks & Gimpel 2016; SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Test: tests/ops/test_activations.py
@@ -18,6 +19,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.fused import gelu as fused
 from minidl.fused.dispatch import pick
+from minidl.ops.masks import select
 from minidl.ops.normal import cdf_and_pdf
 
 BLOCK = 1 << 14  # elements; a block of float32 is 64 KiB, a handful of them fit an L2 cache
@@ -63,7 +65,7 @@ class Relu(Function):
 
     def backward(self, gy):
         (y,) = self.saved
-        return gy * (y > 0)
+        return select(gy, y > 0)
 
 
 class LeakyRelu(Function):

@@ -60,7 +60,7 @@ class Clone(Function):
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
     """x.to(dtype), x.to(device), x.to(device, dtype), x.to(other_tensor), then perhaps non_blocking
     and copy: x itself where nothing changes, unless `copy`. non_blocking is a permission, and is
-    not made use of: each transfer is finished when it returns (memory/host_memory.py's are not)."""
+    not made use of: each transfer is finished when it returns (cuda/host_memory.py's are not)."""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:

@@ -14,6 +14,7 @@ import numpy as np
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
+from minidl.ops.masks import select
 from minidl.ops.reduce import Reduction, reduction
 from minidl.ops.select import maximum, minimum
 from minidl.tensor import Tensor
@@ -37,7 +38,7 @@ class Amax(Reduction):
         best = x == y
         axes = tuple(i for i, (n, m) in enumerate(zip(self.shape, self.kept)) if n != m)
         n_best = best.sum(axis=axes, keepdims=True)
-        return self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)) * best
+        return select(self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)), best)
 
 
 class Amin(Amax):

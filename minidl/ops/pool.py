@@ -19,6 +19,7 @@ from minidl.function import Function
 from minidl.fused.launch import scratch
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
+from minidl.ops.masks import select
 from minidl.ops.matmul import product
 
 
@@ -56,7 +57,7 @@ class MaxPool2d(Function):
         kernel, stride, padding, dilation = self.options
         gx = self.xp.zeros(self.padded_shape, gy.dtype)
         for i, j, at in places(kernel, stride, dilation, gy.shape[2:]):
-            gx[at] += gy * (winner == i * kernel[1] + j)
+            gx[at] += select(gy, winner == i * kernel[1] + j)
         return crop_image(gx, padding)
 
 

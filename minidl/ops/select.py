@@ -8,6 +8,7 @@ Test: tests/ops/test_select.py
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.elementwise import binary
+from minidl.ops.masks import select
 from minidl.tensor import Tensor
 
 
@@ -24,7 +25,7 @@ class Maximum(Function):
         a, b = self.saved
         loser_a, loser_b = (a < b, a > b) if self.larger else (a > b, a < b)
         gy = self.xp.where(a == b, gy * 0.5, gy)
-        return gy * ~loser_a, gy * ~loser_b
+        return select(gy, ~loser_a), select(gy, ~loser_b)
 
 
 class Minimum(Maximum):
@@ -57,7 +58,7 @@ class Clamp(Function):
         return self.xp.clip(x, min, max)
 
     def backward(self, gy):
-        return tuple(None if mask is None else gy * mask for mask in self.saved)
+        return tuple(None if mask is None else select(gy, mask) for mask in self.saved)
 
 
 class Where(Function):

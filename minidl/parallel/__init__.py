@@ -3,6 +3,7 @@
     data/     the same model everywhere, gradients averaged
     zero/     ... and optimizer state, gradients and weights in shards, one a rank
     model/    ... and the model itself divided
+    shards.py joins the ranks that hold parts of one model: one norm, one decision to skip
     server/   or: some ranks hold the weights, the others compute gradients
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 import minidl
 from minidl import memory, nn
-from minidl.memory.host_memory import CopyStream, copy_stream, pinned
+from minidl.cuda.host_memory import CopyStream, copy_stream, pinned
 from minidl.memory.offload import offload
 from tests.devices import host as on_host
 from tests.memory.test_offload import chain, gradients, same_bits

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from minidl import nn, randn, saved_bytes
+from minidl import nn, randn
+from minidl.memory import saved_bytes
 from minidl.memory.recompute import recompute_sequential
 from minidl.memory.recompute_plan import least_peak, plan
 

@@ -167,3 +167,11 @@ def test_zero_grad_and_requires_grad_():
     assert all(p.grad is None for p in net.parameters())
     net.requires_grad_(False)
     assert not net(minidl.ones(2, 3)).requires_grad
+
+
+def test_what_ranks_share_of_a_parameter_is_declared_by_name():
+    p = nn.Parameter(minidl.ones(3))
+    p.declare(copies=2, own=True)
+    assert (p.copies, p.own, p.sharded_by) == (2, True, None)
+    with pytest.raises(TypeError, match="wanted sharded_by, copies, part, own .*; got shard"):
+        p.declare(shard=1)

@@ -51,21 +51,21 @@ BUGS = [
         "tests/memory/test_fragmentation.py::test_a_replay_by_hand"),
     Bug(
         "pinned memory goes back to its pool before a GPU has read it",
-        "minidl/memory/host_memory.py", "CopyStream.copy",
+        "minidl/cuda/host_memory.py", "CopyStream.copy",
         "x, host, self", "x, None, self",
         "tests/memory/test_offload_gpu.py"
         "::test_pinned_memory_is_lent_to_others_when_its_copies_are_over"),
     Bug(
         "a bucket is sent before a GPU has filled it",
-        "minidl/memory/host_memory.py", "SideStream.run",
+        "minidl/cuda/host_memory.py", "SideStream.run",
         "stream.wait_event(event)", "pass",
         "tests/parallel/data/test_data_parallel_gpu.py"
         "::test_a_model_on_a_gpu_gets_the_bits_of_one_on_the_cpu"),
     Bug(
         "weights are overwritten while they are read",
-        "minidl/memory/host_memory.py", "to_device",
+        "minidl/cuda/host_memory.py", "to_device",
         "event, x, out", "stream.record(), x, out",
-        "tests/memory/test_host_memory.py"
+        "tests/cuda/test_host_memory.py"
         "::test_up_goes_what_is_there_after_the_device_has_read_the_old"),
     Bug(
         "activations are booked to the module that ran last",

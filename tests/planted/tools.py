@@ -27,7 +27,7 @@ BUGS = [
         "::test_every_rung_of_our_kernels_is_run_and_is_right[softmax]"),
     Bug(
         "an mpiexec of another installation is preferred",
-        "minidl/cli/launcher.py", "find_mpiexec",
+        "minidl/cli/machine.py", "find_mpiexec",
         "(beside, None)", "(None, beside)",
         "tests/cli/test_main.py::test_mpiexec_beside_this_python_goes_before_the_path"),
     Bug(
@@ -42,7 +42,7 @@ BUGS = [
         "tests/cli/test_plan.py::test_units"),
     Bug(
         "a script that fails is reported as if it had ended",
-        "minidl/cli/profiler.py", "around",
+        "minidl/cli/profiled.py", "around",
         "if end.code:", "if False:",
         "tests/profile/test_cli.py::test_a_script_that_fails_fails"),
     Bug(

@@ -21,7 +21,7 @@ BUGS = [
         "tests/elastic/test_parts.py::test_local_sgd_is_saved_at_the_end_of_a_round_alone"),
     Bug(
         "the step of a snapshot is done again",
-        "minidl/elastic/restart.py", "resume",
+        "minidl/elastic/resume.py", "resume",
         "at = step", "at = step - 1",
         "tests/elastic/test_restart.py::test_nothing_is_done_twice_and_nothing_left_out"),
     Bug(
@@ -148,7 +148,7 @@ BUGS = [
     Bug(
         "a weight of two ranks counts twice in the norm",
         "minidl/parallel/model/pipeline.py", "Pipeline._find_tied",
-        "p.copies *= len(of)", "pass",
+        "p.copies * len(of)", "p.copies",
         "tests/parallel/model/test_pipeline.py"
         "::test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once"),
     Bug(
@@ -187,7 +187,7 @@ BUGS = [
         "::test_a_rank_that_does_not_take_messages_in_time_is_refused"),
     Bug(
         "inf on a rank is no matter of the other axes",
-        "minidl/parallel/model/shards.py", "Shards.on_any_rank",
+        "minidl/parallel/shards.py", "Shards.on_any_rank",
         "found if self.outer is None else self.outer.on_any_rank(found)", "found",
         "tests/parallel/model/test_hybrid.py::test_a_rank_with_inf_makes_all_ranks_skip"),
     Bug(

@@ -29,12 +29,13 @@ from collections import defaultdict
 
 import numpy as np
 
-from minidl.backend import library_of, pinned, queue_copy
+from minidl.backend import library_of
 from minidl.comm import average, objects, ring, ring_blocks, tree
 from minidl.comm.collective import collective
 from minidl.comm.transport import nccl, staging
 from minidl.comm.transport.protocol import Transport, Wrapper
 from minidl.comm.transport.staging import on_device
+from minidl.cuda.host_memory import pinned, queue_copy
 
 # A copy of 4 MiB takes some 0.2 ms over PCIe 4.0, its start 10 us: so the starts do not count, and
 # the first and the last copy, beside which nothing runs, take little of the whole.

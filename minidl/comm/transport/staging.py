@@ -27,9 +27,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from minidl.backend import library_of, pinned, queue_copy
+from minidl.backend import library_of
 from minidl.comm.checks import check_array
 from minidl.comm.transport.protocol import Then
+from minidl.cuda.host_memory import pinned, queue_copy
 
 ALL = (slice(None),)
 

@@ -23,7 +23,7 @@ from minidl.comm import ring, tree
 from minidl.comm.labels import about
 from minidl.comm.transport import device
 from minidl.comm.transport.background import Background
-from minidl.memory.host_memory import SideStream, computed, join
+from minidl.cuda.host_memory import SideStream, computed, join
 from minidl.parallel.data import flat, header
 
 

@@ -145,7 +145,7 @@ class Compressed(DataParallel):
         self.way = way
         self.reducer.averages = True
         for p in params:
-            p.compressed_by = self
+            p.declare(compressed_by=self)
 
     def forward(self, *inputs, **options):
         for bucket in self.reducer.buckets:
@@ -175,7 +175,7 @@ class Compressed(DataParallel):
     def close(self):
         super().close()
         for p in self.module.parameters():
-            p.compressed_by = None
+            p.declare(compressed_by=None)
 
 
 def wants_plain_sgd(what, rank, optimizer, group):

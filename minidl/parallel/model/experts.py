@@ -37,7 +37,7 @@ from minidl.comm.labels import named
 from minidl.function import Function
 from minidl.nn.moe import each, layers
 from minidl.ops.shape import cat
-from minidl.parallel.model.shards import Shards
+from minidl.parallel.shards import Shards
 
 
 def expert_parallel(model, t, over=None, average=True):
@@ -57,11 +57,11 @@ def expert_parallel(model, t, over=None, average=True):
             if not bounds[t.rank] <= e < bounds[t.rank + 1]:
                 del layer.experts[str(e)]
         for p in layer.experts.parameters():
-            p.own = True
+            p.declare(own=True)
         layer.ranks, layer.joins_ranks = Ranks(t, over or t, average, bounds), True
     for p in model.parameters():
         if not p.own:
-            p.copies *= t.size
+            p.declare(copies=p.copies * t.size)
     Shards(t, model.parameters())  # clipping and GradScaler ask all ranks of t
     return model
 

@@ -25,12 +25,12 @@ from minidl.comm.transport import device
 from minidl.nn.models import GPT
 from minidl.nn.moe import MoE
 from minidl.nn.norm import BatchNorm
-from minidl.parallel.model.shards import Shards
 from minidl.parallel.model.tensor import (
     ColumnLinear, ParallelAttention, RowLinear, SequenceDropout, SequenceEmbedding, own_part,
     sequence_norm, whole,
 )
 from minidl.parallel.model.vocabulary import VocabEmbedding
+from minidl.parallel.shards import Shards
 
 Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, ParallelAttention.of
 
@@ -93,7 +93,7 @@ def parallelize(model, grid, plan=None, **options):
                         f"{of_all[0]}, a batch norm or MoE, which has no form for that. Leave "
                         "`sequence` away")
     for p in model.parameters():
-        p.copies = t.size if p.part is None else 1
+        p.declare(copies=t.size if p.part is None else 1)
     Shards(t, model.parameters())
     return model
 

@@ -34,8 +34,8 @@ from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, tensors_of
 from minidl.parallel.model import schedule as schedules
 from minidl.parallel.model.schedule import At, Do
-from minidl.parallel.model.shards import Shards
 from minidl.parallel.model.split import backward_to_inputs
+from minidl.parallel.shards import Shards
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.tensor import Tensor
 
@@ -118,7 +118,7 @@ class Pipeline:
         tied = []
         for p, of in ranks.items():
             if len(of) > 1 and (group := self.t.subgroup(sorted(of))) is not None:
-                p.copies *= len(of)
+                p.declare(copies=p.copies * len(of))
                 tied.append((p, group))
         return tied
 

@@ -67,7 +67,8 @@ def cut(p, t, dim, bounds=None, repeats=1):
         raise ValueError(f"rank {t.rank}: wanted something for each of {t.size} ranks along "
                          f"dimension {dim} of {p.shape}; got bounds {part.bounds}, {repeats} times")
     p._data = own_part(part, p.data)  # `p.data =` would ask for the old shape
-    p.part, p.grad, p.version = part, None, p.version + 1
+    p.grad, p.version = None, p.version + 1
+    p.declare(part=part)
 
 
 def own_part(part, array):

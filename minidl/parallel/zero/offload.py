@@ -21,7 +21,7 @@ device runs forward and backward of step i+1, which sees weights one update old:
     at step i      weights of update i-1 come up; the update with gradients i begins
     the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
 
-Parameters in float32 work too, 8X bytes a step. Lanes: lanes.py; copies: memory/host_memory.py.
+Parameters in float32 work too, 8X bytes a step. Lanes: lanes.py; copies: cuda/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
@@ -32,8 +32,8 @@ import copy
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.host_memory import computed, pinned, to_device, to_host
 from minidl.fused.launch import contiguous
-from minidl.memory.host_memory import computed, pinned, to_device, to_host
 from minidl.optim import use_master_weights
 from minidl.optim.optimizer import wants_optimizer
 from minidl.parallel.data import flat

@@ -44,7 +44,7 @@ from minidl.optim.clip import scale_to
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
-from minidl.parallel.model.shards import Shards
+from minidl.parallel.shards import Shards
 from minidl.parallel.zero.absent import Freed, Scattered
 
 
@@ -175,7 +175,7 @@ class Zero1(DataParallel):
         # of a model that is divided itself (parallel/model/): who joins its parts
         self.outer = next((p.sharded_by for p in number if p.sharded_by is not None), None)
         for bucket in self.reducer.buckets:
-            bucket.shard.sharded_by, bucket.shard.copies = self, bucket.params[0].copies
+            bucket.shard.declare(sharded_by=self, copies=bucket.params[0].copies)
         self.way, self.buckets = way, self.reducer.buckets
         self.reducer.on_end = self.ended
 

@@ -146,7 +146,7 @@ def test_a_parameter_on_all_ranks_counts_once_in_the_norm(t):
     flat = [p.copies for p in model.parameters()]
     assert set(flat) == {1, t.size}
     for p in model.parameters():  # the negative control
-        p.copies = 1
+        p.declare(copies=1)
     assert clip_grad_norm_(model.parameters(), 1e9) > n_weights**0.5 + 0.1
 
 

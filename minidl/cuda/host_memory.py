@@ -16,16 +16,35 @@ So what two streams use is allocated by the thread that computes, and held until
 waited for the other (`join`), or the other's event has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
-Test: tests/memory/test_host_memory.py (late copies without a GPU)
+Test: tests/cuda/test_host_memory.py (late copies without a GPU)
 """
 
+import ctypes
 import functools
 import weakref
 from collections import deque
 
 import numpy as np
 
-from minidl.backend import library_of, pinned, queue_copy
+from minidl.backend import library_of
+
+
+def pinned(xp, n_elems, dtype):
+    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move:
+    the GPU copies from and to it while it computes."""
+    if xp is np:
+        return np.empty(n_elems, dtype)
+    memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory, dtype, max(1, n_elems))[:n_elems]
+
+
+def queue_copy(source, into, stream):
+    """into = source when the stream comes to it: one in pinned memory, the other on a GPU, both
+    contiguous. Both must live until then."""
+    if isinstance(into, np.ndarray):
+        source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
+    else:
+        into.data.copy_from_host_async(ctypes.c_void_p(source.ctypes.data), into.nbytes, stream)
 
 
 def computed(x):

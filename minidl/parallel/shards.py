@@ -26,7 +26,7 @@ class Shards:
         self.t = t
         self.outer = next((p.sharded_by for p in parameters if p.sharded_by is not None), None)
         for p in parameters:
-            p.sharded_by = self
+            p.declare(sharded_by=self)
 
     def on_any_rank(self, flag):
         """Whether it is true on any rank: GradScaler skips a step on all of them."""

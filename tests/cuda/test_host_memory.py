@@ -8,7 +8,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from minidl.memory.host_memory import CopyStream, computed, pinned, to_device, to_host
+from minidl.cuda.host_memory import CopyStream, computed, pinned, to_device, to_host
 
 
 def under_computation(cupy, values):
