@@ -1,18 +1,25 @@
 """Planted bugs: mistakes that a tired expert could make, and the tests that see them.
 
-    python tests/mutations.py              plants every bug, one at a time, and runs its test
-    python tests/mutations.py ring loss    those whose name or file contains one of these words
-    python tests/mutations.py --sample 40  so many, drawn at random, anew when their number changes
-    python tests/mutations.py --table      writes the table in tests/README.md
+    python tests/mutations.py                    plants every bug, one at a time, and runs its test
+    python tests/mutations.py ring loss          those with one of these words in name, file or test
+    python tests/mutations.py --sample 40        as many, drawn by a seed that each commit changes
+    python tests/mutations.py --changed [BASE]   those whose file, test or entry changed since BASE
+    python tests/mutations.py --part 1/2         the first half: two machines share the work
+    python tests/mutations.py --table            writes docs/planted_bugs.md
 
 The bugs are planted in a copy of the checkout, never in the checkout itself. A test that passes
-with its bug is reported as SURVIVED and the exit status is 1: then the test is to be mended. The
-lists are in mutations_core.py, mutations_kernels.py and mutations_comm.py; that their texts and
-tests exist is checked by tests/test_mutations.py, which is quick, so that they cannot rot.
+with its bug, twice, is reported as SURVIVED, and the exit status is 1: mend the test then.
+The lists are in tests/planted/; how an entry is written is said in tests/planted/bug.py. That each
+text and each test is there is checked by tests/test_mutations.py, which is quick.
+
+BASE is where this branch left origin/main; on main itself it is the commit before. At most 60 of
+the changed ones are planted (--most), so that the time of CI has a bound.
 
 Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
 """
 
+import argparse
+import ast
 import contextlib
 import json
 import os
@@ -25,45 +32,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections import namedtuple
-from dataclasses import dataclass
-from itertools import groupby
+from collections import Counter, namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "tests" / "README.md"
-BEGIN, END = "<!-- mutations -->\n", "<!-- end of mutations -->"
+if str(ROOT) not in sys.path:  # so that this file can be run as a script
+    sys.path.insert(0, str(ROOT))
+
+from tests.planted import bug as planted_bug  # noqa: E402
+from tests.planted.bug import Gone, located, test_located  # noqa: E402
+
+PAGE = ROOT / "docs" / "planted_bugs.md"
 # A bug may make a test wait for ever: pytest ends it then, and that counts as a failure. The
 # slowest test takes some ten seconds on a busy machine, the slowest file some sixty.
 TEST_LIMIT_S, RUN_LIMIT_S = 60, 300
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """One planted bug: in `file` the text `old`, which is there once, becomes `new`.
-
-    name: what goes wrong, in a few words.
-    test: the test that must fail then, as pytest names it: `file::function`, or a whole file. Of
-    several, separated by spaces, one must fail.
-    on_stand_in: the test is for a GPU and runs on the stand-in for CuPy (strict_cupy/)."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    test: str
-    on_stand_in: bool = False
-
-    @property
-    def tests(self):
-        return re.split(r" (?=tests/)", self.test)
-
-    def planted(self, text):
-        """The text of the file with the bug; ValueError where `old` is not there exactly once."""
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: want once in {self.file}, found {text.count(self.old)} "
-                             f"times:\n{self.old}")
-        return text.replace(self.old, self.new)
 
 
 def environment(root, on_stand_in=False):
@@ -102,8 +84,8 @@ for line in sys.stdin:
         self.root, self.output, self.imported = root, root / "pytest.output", imported
         self.process = None
 
-    def run(self, arguments, on_stand_in):
-        """(exit status, None after RUN_LIMIT_S; what it printed). Nothing is left running."""
+    def run(self, arguments, on_stand_in, limit_s):
+        """(exit status, None after limit_s; what it printed). Nothing is left running."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", self.PROGRAM, *self.imported], cwd=self.root, text=True,
@@ -117,7 +99,7 @@ for line in sys.stdin:
             late.set()
             os.killpg(pid, signal.SIGKILL)
 
-        timer = threading.Timer(RUN_LIMIT_S, end)
+        timer = threading.Timer(limit_s, end)
         timer.start()
         try:
             status = int(self.process.stdout.readline())
@@ -136,16 +118,35 @@ for line in sys.stdin:
 Run = namedtuple("Run", "status passed skipped first_failed output")  # status: pytest's own
 
 
+def git(*arguments):
+    """Returns what git prints, or None without git, a repository or that commit."""
+    try:
+        run = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return None
+    return run.stdout if run.returncode == 0 else None
+
+
+def files_of_checkout():
+    """Returns the names of all files that git does not ignore; without git, of all sources."""
+    listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed is not None:
+        return [name for name in listed.split("\0") if name]
+    left_out = re.compile(r"(\.venv|\.git$|build$|out$|work$|__pycache__|.*\.egg-info)")
+    names = []
+    for folder, inside, files in os.walk(ROOT):
+        inside[:] = [name for name in inside if not left_out.match(name)]
+        names += [(Path(folder) / name).relative_to(ROOT).as_posix() for name in files]
+    return names
+
+
 class Copy:
     """The files of the checkout in a temporary folder, as they are now, committed or not."""
 
     def __init__(self, folder):
         self.root = Path(folder)
-        listed = subprocess.check_output(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT, text=True)
-        for name in listed.split("\0"):
-            if name and (ROOT / name).is_file():
+        for name in files_of_checkout():
+            if (ROOT / name).is_file():
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, self.root / name)
         if (ROOT / "build" / "kernels").is_dir():  # compiled kernels; keyed by their source
@@ -169,63 +170,196 @@ class Copy:
     def close(self):
         self.server.close()
 
-    def pytest(self, tests, on_stand_in=False):
+    def pytest(self, tests, on_stand_in=False, limit_s=None):
+        limit_s = limit_s or RUN_LIMIT_S
         status, output = self.server.run([*tests, "-x", "-q", "-p", "no:cacheprovider",
-                                          "--timeout", str(TEST_LIMIT_S)], on_stand_in)
+                                          "--timeout", str(TEST_LIMIT_S)], on_stand_in, limit_s)
         if status is None:
-            return Run(None, False, False, "", f"no end within {RUN_LIMIT_S} s")
+            return Run(None, False, False, "", f"no end within {limit_s:.3g} s")
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.M)
         return Run(status, *(bool(re.search(rf"\d+ {word}", output))
                              for word in ("passed", "skipped")),
                    failed[1] if failed else "", output[-6000:])
 
-    def pytest_with(self, mutation):
-        """Run the mutation's test with the bug planted; the file is as before afterwards."""
-        file = self.root / mutation.file
+    def pytest_with(self, bug):
+        """Run the bug's tests with the bug planted; the file is as before afterwards."""
+        with self.changed(bug.file, bug.planted):
+            return self.pytest(bug.tests, bug.on_stand_in)
+
+    @contextlib.contextmanager
+    def changed(self, name, change):
+        """Inside of the block the file is what change(its text) returns."""
+        file = self.root / name
         text = file.read_text()
-        file.write_text(mutation.planted(text))
+        file.write_text(change(text))
         try:
-            return self.pytest(mutation.tests, mutation.on_stand_in)
+            yield
         finally:
             file.write_text(text)
 
 
-def every_mutation():
-    from tests import mutations_comm, mutations_core, mutations_kernels
+# ---- the lists
 
-    return [*mutations_core.MUTATIONS, *mutations_kernels.MUTATIONS, *mutations_comm.MUTATIONS]
+def bugs_in(text):
+    """Returns the bugs of the text of a list, as it is now or was in another commit."""
+    names = {}
+    exec(text, names)  # a list of calls of Bug
+    return names["BUGS"]
 
 
-def table(mutations):
-    """The rows for tests/README.md: what is planted, where, and which test sees it."""
-    rows = ["| planted bug | in | seen by |", "|---|---|---|"]
-    for m in mutations:
-        seen = ", ".join(test.removeprefix("tests/") for test in m.tests)
-        rows.append(f"| {m.name} | {m.file} | {seen} |".replace("_", r"\_").replace("*", r"\*"))
+def every_bug():
+    """Returns every bug as it is written in the lists."""
+    return [bug for file in planted_bug.list_files() for bug in bugs_in(file.read_text())]
+
+
+def found(bug):
+    """Returns the bug with the file, the function and the tests as they are called now."""
+    return test_located(located(bug))
+
+
+def lost():
+    """Returns a message for each entry whose text or test is gone: what to write, and where."""
+    messages = []
+    for bug in every_bug():
+        try:
+            found(bug)
+        except Gone as gone:
+            messages.append(str(gone))
+    return messages
+
+
+def repair_paths():
+    """Writes the new names of files and functions into the lists; returns what it changed.
+
+    An entry whose text is gone stays as it is: tests/test_mutations.py says what to write."""
+    changes = []
+    for file in planted_bug.list_files():
+        text = file.read_text()
+        for bug in bugs_in(text):
+            with contextlib.suppress(Gone):
+                text, said = repaired(text, bug, found(bug))
+                changes += [f"{file.relative_to(ROOT)}: {bug.name}: {line}" for line in said]
+        if text != file.read_text():
+            file.write_text(text)
+    return changes
+
+
+def repaired(text, bug, now):
+    """Returns (the text of the list with this entry as it is now, what was changed in it)."""
+    old, new = [bug.file, bug.where, *bug.tests], [now.file, now.where, *now.tests]
+    names = {(a.split("::")[0], b.split("::")[0]) for a, b in zip(old, new, strict=True) if a != b}
+    if not names:
+        return text, []
+    entry, = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)
+              and node.args and ast.unparse(node.args[0]) == repr(bug.name))
+    lines = text.splitlines(keepends=True)
+    inside = slice(entry.lineno - 1, entry.end_lineno)
+    mended = "".join(lines[inside])
+    for a, b in names:  # at the beginning of a piece of text, whole
+        mended = re.sub(rf"""(?<=["' ]){re.escape(a)}(?=["':])""", b, mended)
+    lines[inside] = [mended]
+    return "".join(lines), [f"{a} is now {b}" for a, b in sorted(names)]
+
+
+def table(bugs):
+    """Returns the page: what is planted, where, and which test sees it."""
+    rows = ["# Planted bugs\n",
+            "This page is generated: `make register` writes it. The entries are in "
+            "[tests/planted/](../tests/planted).",
+            "[tests/README.md](../tests/README.md) says what they are for.\n",
+            "| planted bug | in | seen by |", "|---|---|---|"]
+    for bug in bugs:
+        seen = ", ".join(test.removeprefix("tests/") for test in bug.tests)
+        place = f"{bug.file}, {bug.where}" if bug.where else bug.file
+        rows.append(re.sub(r"([_*|])", r"\\\1", f"{bug.name} ~ {place} ~ {seen}")
+                    .replace(" ~ ", " | ").join(("| ", " |")))
     return "\n".join(rows) + "\n"
 
 
-def write_table(mutations):
-    before, rest = README.read_text().split(BEGIN)
-    README.write_text(before + BEGIN + table(mutations) + END + rest.split(END)[1])
+def write_table():
+    PAGE.write_text(table(every_bug()))
 
 
-def baseline(copy, mutations):
-    """{(test, on_stand_in): why it proves nothing} of the tests that do not pass without any bug.
-    Those of a file run together, and one by one only where that does not pass."""
-    tests = sorted({(m.on_stand_in, test) for m in mutations for test in m.tests})
-    useless = {}
-    for (on_stand_in, _), file in groupby(tests, key=lambda t: (t[0], t[1].split("::")[0])):
-        together = [test for _, test in file]
-        run = copy.pytest(together, on_stand_in)
-        if run.status != 0 or run.skipped:
-            for test in together:
-                run = copy.pytest([test], on_stand_in)
-                if run.status != 0:
-                    useless[test, on_stand_in] = "fails without the bug:\n" + run.output
-                elif not run.passed:
-                    useless[test, on_stand_in] = "skipped here"
-    return useless
+# ---- which are planted
+
+def base_of_changes():
+    """Returns the commit since which changes count, or None where git cannot say."""
+    head = git("rev-parse", "HEAD")
+    base = git("merge-base", "HEAD", "origin/main")
+    return git("rev-parse", "HEAD~1") if base is None or base == head else base
+
+
+def changed(bugs, base):
+    """Returns (bugs whose entry is new or other since base, those whose file or test is).
+
+    None if git does not know base: a shallow clone, or no repository."""
+    base = (base or base_of_changes() or "").strip()
+    since = git("diff", "--name-only", base) if base else None
+    if since is None:
+        return None
+    files = {*since.split("\n"), *git("ls-files", "--others", "--exclude-standard").split("\n")}
+    before = set()
+    for list_file in planted_bug.list_files():
+        text = git("show", f"{base}:{list_file.relative_to(ROOT).as_posix()}")
+        before.update(bugs_in(text) if text else ())
+    entries = [bug for bug in bugs if bug not in before]
+    rest = [bug for bug in bugs if bug in before and touched(bug, files)]
+    return entries, rest
+
+
+def touched(bug, files):
+    try:
+        bug = found(bug)
+    except Gone:
+        return True
+    return bool(files & {bug.file, *(test.split("::")[0] for test in bug.tests)})
+
+
+def seed_of_commit():
+    return int((git("rev-parse", "HEAD") or "0")[:8], 16)
+
+
+def chosen(bugs, asked):
+    """Returns the bugs that the arguments of the command ask for."""
+    if asked.words:
+        bugs = [bug for bug in bugs
+                if any(w in text for w in asked.words for text in (bug.name, bug.file, bug.test))]
+    if asked.changed is None and asked.sample is None:
+        picked = bugs
+    else:
+        picked, draw = [], random.Random(asked.seed)
+        if asked.changed is not None:
+            picked = chosen_by_change(bugs, asked, draw)
+        rest = [bug for bug in bugs if bug not in picked]
+        picked += draw.sample(rest, min(asked.sample or 0, len(rest)))
+        print(f"seed {asked.seed}: the same are drawn by --seed {asked.seed}", flush=True)
+    part, n_parts = map(int, asked.part.split("/"))
+    return picked[len(picked) * (part - 1) // n_parts:len(picked) * part // n_parts]
+
+
+def chosen_by_change(bugs, asked, draw):
+    both = changed(bugs, asked.changed)
+    if both is None:
+        print("git does not know the commit before (a shallow clone?): the sample alone")
+        return []
+    entries, rest = both
+    picked = [*draw.sample(entries, len(entries)), *draw.sample(rest, len(rest))]
+    print(f"{len(entries)} entries changed, and the file or test of {len(rest)} others; "
+          f"{max(0, len(picked) - asked.most)} are left out (at most {asked.most}: --most)")
+    return picked[:asked.most]
+
+
+# ---- and whether they are seen
+
+def baseline(copy, bug):
+    """Returns why the bug's tests prove nothing, or "": without the bug they must pass."""
+    for test in bug.tests:
+        run = copy.pytest([test], bug.on_stand_in)
+        if run.status != 0:
+            return "fails without the bug:\n" + run.output
+        if not run.passed:
+            return "skipped here"
+    return ""
 
 
 def verdict(run):
@@ -236,37 +370,57 @@ def verdict(run):
 
 
 def main(words):
-    mutations = every_mutation()
-    if words == ["--table"]:
-        return write_table(mutations)
-    chosen = [m for m in mutations
-              if not words or any(w in m.name or w in m.file or w in m.test for w in words)]
-    if words[:1] == ["--sample"]:
-        chosen = random.Random(len(mutations)).sample(mutations, int(words[1]))
-    bad = 0
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--sample", type=int, metavar="N")
+    parser.add_argument("--changed", nargs="?", const="", metavar="BASE")
+    parser.add_argument("--most", type=int, default=60, metavar="N")
+    parser.add_argument("--seed", type=int, default=seed_of_commit())
+    parser.add_argument("--part", default="1/1", metavar="I/N")
+    parser.add_argument("--table", action="store_true")
+    asked = parser.parse_args(words)
+    if asked.table:
+        return write_table()
+    bugs, unclear = [], []
+    for bug in chosen(every_bug(), asked):
+        try:
+            bugs.append(found(bug))
+        except Gone as gone:
+            unclear.append(f"{gone}")
+    for message in unclear:
+        print(message, flush=True)
+    return plant(bugs) or int(bool(unclear))
+
+
+def plant(bugs):
+    """Plants each bug and prints what its test says; returns 1 if one is not caught."""
+    words, start = Counter(), time.perf_counter()
     with (tempfile.TemporaryDirectory(prefix="minidl-mutations-") as folder,
           contextlib.closing(Copy(Path(folder).resolve())) as copy):
-        useless = baseline(copy, chosen)
-        for m in chosen:
-            start = time.perf_counter()
-            tests = [(test, m.on_stand_in) for test in m.tests]
-            reasons = [useless[test] for test in tests if test in useless]
-            if reasons:
-                word, note = "skipped" if reasons[0] == "skipped here" else "RED", reasons[0]
+        without = {}  # what the tests say without a bug
+        for bug in bugs:
+            begin, tests = time.perf_counter(), (bug.test, bug.on_stand_in)
+            if tests not in without:
+                without[tests] = baseline(copy, bug)
+            if without[tests]:
+                word, note = "RED", without[tests]
+                if note == "skipped here":
+                    word = "skipped"
             else:
-                run = copy.pytest_with(m)
+                run = copy.pytest_with(bug)
+                if verdict(run) == "SURVIVED":  # a busy machine may hide what threads do
+                    run = copy.pytest_with(bug)
                 word = verdict(run)
                 note = run.first_failed if word == "caught" else run.output
-            seconds = time.perf_counter() - start
-            bad += word not in ("caught", "skipped")
-            print(f"{word:8} | {seconds:5.1f} s | {m.file}: {m.name} | {note}", flush=True)
-    print(f"{len(chosen)} planted, {bad} not caught")
-    return 1 if bad else 0
+            words[word] += 1
+            print(f"{word:8} | {time.perf_counter() - begin:5.1f} s | {bug.file}: {bug.name} | "
+                  f"{note}", flush=True)
+            if word == "SURVIVED":
+                print(f"    {planted_bug.listed_in(bug)}: mend {bug.test}, or name the test that "
+                      "fails with this bug", flush=True)
+    print(f"{len(bugs)} planted, {dict(words)}, {time.perf_counter() - start:.0f} s")
+    return int(set(words) - {"caught", "skipped"} != set())
 
 
 if __name__ == "__main__":
-    # As a module of the checkout, so that the lists import the same Mutation.
-    sys.path.insert(0, str(ROOT))
-    from tests import mutations
-
-    sys.exit(mutations.main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

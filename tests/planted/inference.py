@@ -1,0 +1,162 @@
+"""Planted bugs in plans, requests in batches, ONNX: see bug.py."""
+
+from tests.planted.bug import Bug
+
+BUGS = [
+    Bug(
+        "a batch that fails fails all its requests",
+        "minidl/infer/batcher.py", "Batcher._answers",
+        "if n == 1: return 0, [(False, error)]", "return 0, [(False, error)] * n",
+        "tests/infer/test_batcher.py::test_errors_of_one_request_are_its_own"),
+    Bug(
+        "relu makes 0 of NaN in generated code",
+        "minidl/infer/code.py", "EXPRESSIONS",
+        '"({0} < 0.0f ? 0.0f : {0})"', '"({0} > 0.0f ? {0} : 0.0f)"',
+        "tests/infer/test_lower.py::test_softmax_norms_and_numbers_that_are_not_finite"),
+    Bug(
+        "making the plan of a step leaves its traces in the cache",
+        "minidl/infer/decoder.py", "Decoder.plan",
+        "a[...] = before", "pass",
+        "tests/infer/test_decoder.py::test_the_likeliest_text_is_the_models_own"),
+    Bug(
+        "a line counts as read by itself",
+        "minidl/infer/graph.py", "Graph.verify",
+        'value not in known: raise ValueError(f"line', 'False: raise ValueError(f"line',
+        "tests/infer/test_graph.py::test_the_verifier_refuses_what_could_not_run"),
+    Bug(
+        "by Winograd only the first row of an image has its border",
+        "minidl/infer/images.py", "conv",
+        "h < {oh}", "h < 1",
+        "tests/infer/test_lower.py::test_a_convolution_of_many_channels_by_winograd"),
+    Bug(
+        "a request's delay counts from when the plan is free",
+        "minidl/infer/load.py", "simulate",
+        "(free, min(arrivals[i] + max_delay, full))", "(free, arrivals[i]) + max_delay",
+        "tests/infer/test_batcher.py::test_littles_law_holds_on_a_simulated_clock"),
+    Bug(
+        "values that meet at one step may share bytes",
+        "minidl/infer/memory.py", "meet",
+        "first <= b.last and b.first <= a", "first < b.last and b.first < a",
+        "tests/infer/test_memory.py"
+        "::test_200_random_graphs_are_within_a_tenth_of_the_bound_and_never_overlap"),
+    Bug(
+        "a slice backwards leaves out the first element",
+        "minidl/infer/onnx/arrange.py", "Slice",
+        "end if end >= 0 else None", "max(end, 0)",
+        "tests/infer/onnx/test_operators.py::test_slices_backwards_beyond_the_ends"),
+    Bug(
+        "a loop runs once more",
+        "minidl/infer/onnx/control.py", "Loop",
+        "i < limit.item", "i <= limit.item",
+        "tests/infer/onnx/test_operators.py::test_a_loop_is_unrolled_and_a_branch_chosen"),
+    Bug(
+        "whole numbers are divided rounding down",
+        "minidl/infer/onnx/elements.py", "FORMULAS",
+        '"trunc" if', '"floor" if',
+        "tests/infer/onnx/test_operators.py::test_whole_division_rounds_towards_zero"),
+    Bug(
+        "an optimised graph is exported without its steps",
+        "minidl/infer/onnx/export.py", "Writer.node",
+        "None or node.steps or node.pad", "None",
+        "tests/infer/onnx/test_export.py"
+        "::test_what_has_no_operators_and_optimised_graphs_are_refused"),
+    Bug(
+        "SAME_UPPER pads the other side",
+        "minidl/infer/onnx/layers.py", "_window",
+        'auto_pad == "SAME_UPPER"', 'auto_pad == "SAME_LOWER"',
+        "tests/infer/onnx/test_operators.py::test_padding_that_differs_by_side"),
+    Bug(
+        "an attribute that nobody knows is overlooked",
+        "minidl/infer/onnx/load.py", "Model._arguments",
+        "if unknown:", "if False:",
+        "tests/infer/onnx/test_load.py"
+        "::test_operators_attributes_and_dtypes_are_refused_by_name"),
+    Bug(
+        "a dtype that is not here becomes float32",
+        "minidl/infer/onnx/operator.py", "dtype_of",
+        "if number not in NAMES:", "if NAMES.setdefault(number, np.float32) is None:",
+        "tests/infer/onnx/test_load.py"
+        "::test_operators_attributes_and_dtypes_are_refused_by_name"),
+    Bug(
+        "a zero point of a product is not subtracted",
+        "minidl/infer/onnx/quantized.py", "_wide",
+        "zero is None", "True",
+        "tests/infer/onnx/test_operators.py::test_products_of_whole_numbers_are_exact"),
+    Bug(
+        "a GRU's gates in ONNX's order",
+        "minidl/infer/onnx/recurrent.py", "GRU",
+        "1, 0, 2", "0, 1, 2",
+        "tests/infer/onnx/test_operators.py::test_gru_by_its_formula"),
+    Bug(
+        "a reversed sum starts at the front",
+        "minidl/infer/onnx/reduce.py", "_running",
+        "np.flip(y, axis) if reverse else y", "y",
+        "tests/infer/onnx/test_operators.py::test_reductions_of_nothing_and_orders"),
+    Bug(
+        "half a pixel is forgotten",
+        "minidl/infer/onnx/resize.py", "_positions",
+        "scale - 0.5", "scale",
+        "tests/infer/onnx/test_operators.py::test_resize_of_a_ramp"),
+    Bug(
+        "a rotation of ONNX turns the second half back",
+        "minidl/infer/onnx/writers.py", "rotary",
+        "(a, sin)", "(b, sin)",
+        "tests/infer/onnx/test_export.py::test_models_there_and_back"),
+    Bug(
+        "0 - x is x",
+        "minidl/infer/passes/algebra.py", "unchanged",
+        '"mul", "add"', '"mul", "add", "sub"',
+        "tests/infer/passes/test_algebra.py::test_what_is_replaced"),
+    Bug(
+        "batch norm folds into a product that others read",
+        "minidl/infer/passes/batch_norm.py", "folds",
+        "!= 1", "< 1",
+        "tests/infer/passes/test_batch_norm.py::test_a_product_that_others_read_stays"),
+    Bug(
+        "the steps of two chains keep their numbers when they are joined",
+        "minidl/infer/passes/chain.py", "join",
+        "x[1] + shift", "x[1]",
+        "tests/infer/passes/test_chain.py::test_both_operands_may_be_chains"),
+    Bug(
+        "lines with other attributes are the same",
+        "minidl/infer/passes/common.py", "common",
+        "(node.attributes), _key(node.steps)", "(node.steps)",
+        "tests/infer/passes/test_common.py"
+        "::test_other_attributes_operands_and_constants_are_other_lines"),
+    Bug(
+        "a folded view stays a view of its parameter",
+        "minidl/infer/passes/constant.py", "constant",
+        "array.copy()", "array[...]",
+        "tests/infer/passes/test_constant.py::test_a_folded_view_of_a_parameter_is_a_copy"),
+    Bug(
+        "a step goes to a product that others read",
+        "minidl/infer/passes/epilogue.py", "only_user",
+        "len(found) == 1", "found",
+        "tests/infer/passes/test_epilogue.py::test_a_product_that_others_read_keeps_its_result"),
+    Bug(
+        "a border is written for readers who want none",
+        "minidl/infer/passes/layout.py", "_pad",
+        "== 1", ">= 1",
+        "tests/infer/passes/test_layout.py::test_readers_who_want_other_borders_get_copies"),
+    Bug(
+        "a plan hands out the arena itself",
+        "minidl/infer/program.py", "Plan.__call__",
+        "y.copy()", "y",
+        "tests/infer/test_program.py::test_the_result_is_the_callers_own"),
+    Bug(
+        "a launch on another stream is not waited for",
+        "minidl/infer/streams.py", "assign",
+        "[j], -1", "[j], 0",
+        "tests/infer/test_streams.py"
+        "::test_all_that_a_launch_needs_is_over_and_no_event_is_too_many"),
+    Bug(
+        "constants of the two traces are not compared",
+        "minidl/infer/trace.py", "_compare",
+        "(y.data is None) and _equal(x.data, y.data)", "(y.data is None)",
+        "tests/infer/test_trace.py::test_numpy_on_the_data_is_refused"),
+    Bug(
+        "a plan is traced with weights on a GPU",
+        "minidl/infer/trace.py", "trace",
+        'refuse_gpu("trace", model, *inputs)', "pass",
+        "tests/infer/test_on_gpu.py::test_what_is_on_a_gpu_is_refused_with_the_remedy", on_stand_in=True),
+]

@@ -1,0 +1,315 @@
+"""Planted bugs in the kernels, their launches, what runs and checks them: see bug.py."""
+
+from tests.planted.bug import Bug
+
+BUGS = [
+    Bug(
+        "an overflow does not stop the update",
+        "kernels/adamw.cu", "adamw_chunks",
+        "&& !(skip && *skip)", "",
+        "tests/fused/test_adamw.py::test_skip_leaves_everything_as_it_was"),
+    Bug(
+        "the bias of an element is that of its row",
+        "kernels/add3.cu", "add3_relu_bias",
+        "bias[i % cols]", "bias[i / cols]",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "a row of shared attention sees one key too few",
+        "kernels/attention.cu", "attention_shared",
+        "j0 + 1 :", "j0 :",
+        "tests/fused/test_attention.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "dropout in a tile transposes its draws",
+        "kernels/attention_tile.cu", "attention_tile",
+        "kept[j]", "kept[i]",
+        "tests/fused/test_attention_mask.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "Philox ends a round early",
+        "kernels/common.cuh", "philox",
+        "10; ++round", "9; ++round",
+        "tests/cuda/host/test_common.py::test_random_bits_are_those_of_the_generator"),
+    Bug(
+        "a thread that saw minus infinity alone loses what is no number",
+        "kernels/cross_entropy.cu", "online",
+        "(top > m)", "(top == -INFINITY) continue; if (top > m)",
+        "tests/fused/test_cross_entropy.py::test_what_is_no_number_makes_the_loss_none"),
+    Bug(
+        "the last few elements are taken for eight",
+        "kernels/dropout.cu", "dropout",
+        "i >= 8", "i >= 1",
+        "tests/fused/test_watched.py::test_dropout"),
+    Bug(
+        "an owner adds the rows before it, not those behind",
+        "kernels/embedding_grad.cu", "add_owned",
+        "owner; t < n", "0; t <= owner",
+        "tests/fused/test_embedding_grad.py::test_the_other_rungs_give_the_same"),
+    Bug(
+        "gelu's slope forgets the density",
+        "kernels/gelu.cu", "slope_of",
+        "x * slope;", "slope;",
+        "tests/fused/test_gelu.py::test_equals_the_formula_forward_and_backward"),
+    Bug(
+        "a CPU thread that ends leaves its stacks",
+        "kernels/host/fibre.cpp", "make_engine",
+        "pthread_setspecific(at_thread_end, engine);", "",
+        "tests/cuda/host/test_fibre.py::test_a_cpu_thread_that_ends_gives_its_stacks_back"),
+    Bug(
+        "e^x ends a degree early",
+        "kernels/host/float_math.h", "minidl_exp_scaled",
+        "0.001381446490995586f; p = p * r +", "",
+        "tests/cuda/host/test_float_math.py::test_error_in_units_in_the_last_place"),
+    Bug(
+        "a fault of a kernel is one of Python",
+        "kernels/host/guard.cpp", "on_fault",
+        "jump(s, FAULT);", "pass_on(before_fault[signal], signal, info, context);",
+        "tests/cuda/host/test_guard.py::test_a_fault_is_an_error_that_names_the_kernel"),
+    Bug(
+        "a variable that has ended is forgotten at once",
+        "kernels/host/locals.cpp", "minidl_local_ends",
+        "(inner) l", "(false) l",
+        "tests/cuda/checks/test_check_child.py::test_a_bug_is_found_by_name_and_line"),
+    Bug(
+        "wide accesses of shared memory go by whole warps",
+        "kernels/host/profile.cpp", "wavefronts",
+        "size <= 4 ? 32 : size <= 8 ? 16 : 8", "32",
+        "tests/cuda/checks/test_profile.py::test_wide_accesses"),
+    Bug(
+        "threads wake on the processor of the one that launches",
+        "kernels/host/runtime.cpp", "keep_apart",
+        "CPU_CLR(here, &set);", "",
+        "tests/cuda/host/test_flat.py"
+        "::test_threads_keep_off_the_processor_of_the_one_that_launches"),
+    Bug(
+        "a barrier orders the accesses after it, too",
+        "kernels/host/shadow.h", "barrier",
+        "at_barrier + 1;", "at_barrier;",
+        "tests/cuda/checks/test_check_planted.py::test_bug_is_found_by_name_at_its_line"),
+    Bug(
+        "a lane of a tensor core takes its neighbour's column",
+        "kernels/host/tensor_core.h", "mma",
+        "2 * t + column", "2 * t + 1 - column",
+        "tests/cuda/host/test_tensor_core.py::test_mma_multiplies_what_the_lanes_hold"),
+    Bug(
+        "a bad index is read on a GPU",
+        "kernels/index_check.cu", "index_check",
+        "v = instead;", "",
+        "tests/cuda/test_index_check.py::test_the_kernel_makes_indices_safe_and_notes_one"),
+    Bug(
+        "the vectors of a row of values that make no four are left out",
+        "kernels/infer.cuh", "attend",
+        "if (REST)", "if (false)",
+        "tests/infer/test_decoder.py::test_heads_of_any_width_look_at_more_than_a_block_of_keys"),
+    Bug(
+        "what x had too much of in 4 bits stays",
+        "kernels/infer_int8.cuh", "weights_rows",
+        "8.0f :", "7.0f :",
+        "tests/infer/test_quantize.py::test_a_plan_equals_the_formula"),
+    Bug(
+        "all outputs have the first one's scale",
+        "kernels/int8_linear.cu", "real",
+        "[o * step]", "[0]",
+        "tests/fused/test_int8_linear.py::test_every_rung_equals_the_reference"),
+    Bug(
+        "LAMB's direction has no decay",
+        "kernels/lamb.cu", "direction",
+        "+ decay * w", "",
+        "tests/fused/extra/test_lamb.py::test_equals_the_formula"),
+    Bug(
+        "the last of eight parts is left out",
+        "kernels/layer_norm.cu", "layer_norm_add_eight",
+        "8; ++k", "7; ++k",
+        "tests/fused/test_layer_norm.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "an edge of the product forgets the slabs before",
+        "kernels/linear.cu", "product",
+        "add ? *at :", "",
+        "tests/fused/test_linear.py::test_product_in_every_layout"),
+    Bug(
+        "the loss scale on the device falls at the first overflow, whatever the hysteresis",
+        "kernels/loss_scale.cu", "loss_scale_update",
+        "if (patience <= 0)", "",
+        "tests/precision/test_loss_scale.py::test_the_kernel_moves_the_scale_as_the_host_does"),
+    Bug(
+        "a tile's edge holds what memory holds",
+        "kernels/matmul.cu", "matmul_v2",
+        "l0 + y < k && j", "j",
+        "tests/fused/test_matmul.py::test_every_rung_equals_numpy"),
+    Bug(
+        "a chunk's sum stops an element early",
+        "kernels/norm.cu", "sum_squares_chunks",
+        "i < end;", "i + 1 < end;",
+        "tests/fused/test_norm.py::test_norm_of_all_elements"),
+    Bug(
+        "every array unpacks the beginning of the buffer",
+        "kernels/pack.cu", "unpack_chunks",
+        "first[a]", "first[0]",
+        "tests/fused/test_pack.py::test_every_element_goes_to_its_place_and_back"),
+    Bug(
+        "quantizing truncates",
+        "kernels/quantize.cu", "to_int8",
+        "float q = rintf", "float q = truncf",
+        "tests/fused/test_quantize.py"
+        "::test_equals_the_reference_and_comes_back_within_half_a_scale"),
+    Bug(
+        "weight decay reads the updated weight",
+        "kernels/sgd.cu", "sgd_chunks",
+        "(to_float(g[i]) * unscale + decay * w[i])",
+        "to_float(g[i]) * unscale, w[i] -= lr * decay * w[i]",
+        "tests/fused/test_sgd.py::test_equals_the_formula"),
+    Bug(
+        "the logarithm of softmax takes the sum as it is",
+        "kernels/softmax.cu", "last_of",
+        "log(sum)", "sum",
+        "tests/fused/test_softmax.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "a lane's place counts itself",
+        "kernels/topk_mask.cu", "compact_warps",
+        "1u << lane", "2u << lane",
+        "tests/fused/test_topk_mask.py::test_a_warp_finds_the_same_places"),
+    Bug(
+        "nan is a finite number",
+        "kernels/unscale_check.cu", "bad_number",
+        "!(fabsf(x) < INFINITY)", "fabsf(x) == INFINITY",
+        "tests/fused/test_unscale_check.py::test_one_bad_element_anywhere_is_found"),
+    Bug(
+        "a flag of the compiler counts as the kernel's access",
+        "minidl/cuda/checks/hooks.py", "_announce_shared",
+        'd + " = {}" * (d == before)', "d",
+        "tests/cuda/checks/test_check_idioms.py::test_shared_halves"),
+    Bug(
+        "Apple's tool is asked about the library, which holds no lines",
+        "minidl/cuda/checks/lines.py", "lines_of",
+        "kept if kept.exists() else file", "file",
+        "tests/cuda/checks/test_lines.py"
+        "::test_on_a_mac_lines_are_copied_beside_the_library_and_read_there"),
+    Bug(
+        "the outermost loop is told first",
+        "minidl/cuda/checks/places.py", "enclosing_loops",
+        "list(reversed(found))", "found",
+        "tests/cuda/checks/test_places.py::test_loops_around_a_line_innermost_first"),
+    Bug(
+        "a Chinese character is padded as if it took one column",
+        "minidl/cuda/columns.py", "width",
+        'sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)', "len(text)",
+        "tests/cuda/test_columns.py::test_columns_begin_below_each_other_in_chinese"),
+    Bug(
+        "'high' asks for float32 products",
+        "minidl/cuda/device.py", "set_float32_matmul_precision",
+        '"COMPUTE_TYPE_TF32" if precision == "high" else "COMPUTE_TYPE_DEFAULT"',
+        '"COMPUTE_TYPE_DEFAULT"',
+        "tests/cuda/test_device.py::test_tf32_is_a_switch_of_cupys"),
+    Bug(
+        "a launch on a GPU gets the numbers of the one before",
+        "minidl/cuda/gpu.py", "GpuKernel.__call__",
+        "self._numbers(args)", "next(iter(self._known), None) or self._numbers(args)",
+        "tests/cuda/test_gpu.py::test_each_launch_gets_its_own_numbers"),
+    Bug(
+        "overlapping arguments are checked as two arrays",
+        "minidl/cuda/host/arena.py", "Arena.__init__",
+        "[-1].end", "[-1].begin",
+        "tests/cuda/checks/test_check.py::test_arrays_that_overlap_stay_one"),
+    Bug(
+        "a block may be larger than the kernel has promised",
+        "minidl/cuda/host/arguments.py", "_head",
+        "(b) > most", "(b) > MAX_THREADS",
+        "tests/cuda/host/test_arguments.py"
+        "::test_a_block_is_no_larger_than_the_kernel_has_promised_the_compiler"),
+    Bug(
+        "a kernel for any PC leaves the x87 registers in use",
+        "minidl/cuda/host/compiler.py", "Compiler.no_mmx",
+        '["-mno-mmx"]', "[]",
+        "tests/cuda/host/test_compiler.py::test_no_kernel_leaves_the_x87_registers_in_use"),
+    Bug(
+        "a kernel is cached without its macros",
+        "minidl/cuda/host/cpu.py", "_load",
+        "sorted(defines.items()), name", "name",
+        "tests/cuda/host/test_compiler.py::test_defines_make_different_libraries"),
+    Bug(
+        "lines after an include are counted one too few",
+        "minidl/cuda/host/includes.py", "inline_includes",
+        "{number + 1}", "{number}",
+        "tests/cuda/host/test_source.py::test_includes_are_put_in_place"),
+    Bug(
+        "an operator is not among what a kernel can run",
+        "minidl/cuda/host/reach.py", "reached",
+        "always or d.names", "names",
+        "tests/cuda/host/test_reach.py::test_a_barrier_behind_any_name_needs_fibres"),
+    Bug(
+        "the self-check finds all results equal",
+        "minidl/cuda/host/selfcheck.py", "_compare",
+        "not wrong.any()", "True",
+        "tests/cuda/host/test_selfcheck.py"
+        "::test_a_wrong_loop_is_an_error_and_not_a_wrong_number"),
+    Bug(
+        "the rows of a variable are forgotten",
+        "minidl/cuda/host/variables.py", "array",
+        "v.rows > 0", "v.rows > 9999",
+        "tests/cuda/host/test_words.py::test_variables_are_read_written_and_shared_by_kernels"),
+    Bug(
+        "the log of another architecture is taken from the cache",
+        "minidl/cuda/nvrtc.py", "_key",
+        "text, flags, list", "text, list",
+        "tests/cuda/test_nvrtc.py::test_the_same_text_is_compiled_once_for_an_architecture"),
+    Bug(
+        "a warning stops a launch under watch",
+        "minidl/cuda/run.py", "Kernel.__call__",
+        "if report.errors:", "if report.findings:",
+        "tests/cuda/checks/test_check.py::test_rounding_of_float_atomics_is_a_warning"),
+    Bug(
+        "`minidl kernel run` shows the last launch's bytes alone",
+        "minidl/cuda/tool.py", "run",
+        "table[name] += t", "table[name] = t",
+        "tests/cuda/test_tool.py::test_run_watches_every_launch_of_a_python_file"),
+    Bug(
+        "add3 sends one input twice its gradient",
+        "minidl/fused/add3.py", "Add3.backward",
+        "g, g, g", "g, g, g + g",
+        "tests/fused/test_add3.py"),
+    Bug(
+        "p = 1 keeps what the largest draw keeps",
+        "minidl/fused/dropout.py", "limits",
+        "0, 0.0", "0, 1.0",
+        "tests/fused/test_dropout.py::test_a_threshold_beyond_every_draw_drops_all"),
+    Bug(
+        "the last row of an int8 payload is forgotten",
+        "minidl/fused/extra/codecs.py", "_parts",
+        "if rest:", "if False:",
+        "tests/fused/extra/test_codecs.py"
+        "::test_payloads_and_what_they_decode_to_are_the_codecs_to_the_bit"),
+    Bug(
+        "a fused division's slope forgets a sign",
+        "minidl/fused/fuse.py", "OPS",
+        "-{g} * {y}", "{g} * {y}",
+        "tests/fused/test_fuse.py::test_a_fused_chain_equals_its_ops"),
+    Bug(
+        "a step with dropout is captured, and drops the same in every replay",
+        "minidl/fused/graph.py", "graphed",
+        "if used:", "if not used:",
+        "tests/fused/test_graph.py::test_a_step_that_draws_random_numbers_is_refused", on_stand_in=True),
+    Bug(
+        "a table is read before another stream has uploaded it",
+        "minidl/fused/launch.py", "on_device",
+        "stream.wait_event(copied)", "pass",
+        "tests/fused/test_on_gpu.py::test_a_table_that_one_stream_uploads_another_one_waits_for", on_stand_in=True),
+    Bug(
+        "a read-only array is written to",
+        "minidl/fused/launch.py", "pointers",
+        "np and not a", "not np and not a",
+        "tests/fused/test_launch.py::test_arrays_of_a_table_that_is_written_must_be_writeable"),
+    Bug(
+        "fp16 gradients are squared in fp16",
+        "minidl/fused/norm.py", "plain_square_sum",
+        "astype(backend.accumulate_dtype(a.dtype), copy=False).reshape", "reshape",
+        "tests/optim/test_clip.py::test_half_precision_gradients_are_squared_in_single"),
+    Bug(
+        "random numbers for a GPU are drawn on the host",
+        "minidl/fused/philox.py", "draw_on",
+        "random.host_bits if xp is np else bits",
+        "lambda *call: xp.asarray(random.host_bits(*call))",
+        "tests/fused/test_philox.py::test_nothing_is_uploaded", on_stand_in=True),
+    Bug(
+        "a GPU gets more rows than it can count threads for",
+        "minidl/fused/rows.py", "check_size",
+        "rows > MAX_ROWS or cols", "cols",
+        "tests/fused/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused"),
+]

@@ -1,0 +1,300 @@
+"""Planted bugs in data, the profile, the course and the command line: see bug.py."""
+
+from tests.planted.bug import Bug
+
+BUGS = [
+    Bug(
+        "a Chinese page shows the picture of any run",
+        "docs/site.py", "picture_of",
+        '{language}/{name}.png", f"out', '{name}.png", f"out/{language}',
+        "tests/course/test_site.py"
+        "::test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_one"),
+    Bug(
+        "a rank sees the GPU of its number among all ranks of its machine, there or not",
+        "minidl/cli/gpus.py", "own_gpu",
+        "rank % len(gpus)", "min(rank, len(gpus) - 1)",
+        "tests/cli/test_gpus.py::test_ranks_take_turns"),
+    Bug(
+        "numbers of Slurm's hosts lose their zeros",
+        "minidl/cli/hosts.py", "_numbers",
+        '"{i:0{len(a)}}"', '"{i}"',
+        "tests/cli/test_hosts.py::test_hosts_of_a_slurm_job"),
+    Bug(
+        "a rung is left out of the bench",
+        "minidl/cli/kernel_rungs.py", "softmax",
+        "ROWS, gy, y", "(1, 2), gy, y",
+        "tests/cli/test_kernel_bench.py"
+        "::test_every_rung_of_our_kernels_is_run_and_is_right[softmax]"),
+    Bug(
+        "an mpiexec of another installation is preferred",
+        "minidl/cli/machine.py", "find_mpiexec",
+        "(beside, None)", "(None, beside)",
+        "tests/cli/test_main.py::test_mpiexec_beside_this_python_goes_before_the_path"),
+    Bug(
+        "a node without cpus is taken for one with all",
+        "minidl/cli/numa.py", "cpus_in",
+        "text.strip()", '(text.strip() or "0-7")',
+        "tests/cli/test_numa.py::test_nodes_with_holes_and_one_of_memory_alone"),
+    Bug(
+        "a GiB is a GB",
+        "minidl/cli/plan.py", "UNITS",
+        '"i", 1024', '"i", 1000',
+        "tests/cli/test_plan.py::test_units"),
+    Bug(
+        "a script that fails is reported as if it had ended",
+        "minidl/cli/profiled.py", "around",
+        "if end.code:", "if False:",
+        "tests/profile/test_cli.py::test_a_script_that_fails_fails"),
+    Bug(
+        "a rank that leaves by itself is not seen by MPI",
+        "minidl/cli/rank.py", "_guard",
+        "if heals and status:", "if heals and status < 0:",
+        "tests/elastic/test_heal_mpi.py::test_survivors_do_the_step_again[zero1-exit-doomed3]"),
+    Bug(
+        "a bug is started again and again",
+        "minidl/cli/restarts.py", "until_done",
+        "is_bug(past)", "False",
+        "tests/cli/test_restarts.py::test_the_same_step_failing_twice_in_the_same_way_is_a_bug"),
+    Bug(
+        "every rank reads the file of --stdin",
+        "minidl/cli/stdin.py", "take",
+        "os.devnull if rank else file", "file",
+        "tests/cli/test_numa.py::test_only_rank_0_has_the_file"),
+    Bug(
+        "a run that nobody survives has ended well",
+        "minidl/cli/supervisor.py", "Supervisor._judge_lost",
+        '"no rank is left", 1', '"no rank is left", 0',
+        "tests/cli/test_supervisor.py::test_a_run_that_heals_fails_when_nobody_is_left"),
+    Bug(
+        "a translated comment takes the code before it away",
+        "minidl/course/comments.py", "_written",
+        "{space if i else start}", "{space}",
+        "tests/course/test_comments.py"
+        "::test_a_script_in_chinese_has_the_same_code_and_no_english_comment"),
+    Bug(
+        "the power is back for a save that has caught its failure",
+        "minidl/course/disk.py", "Disk._power",
+        "(self.calls) >= self", "(self.calls) == self",
+        "tests/course/test_disk.py::test_who_catches_the_failure_has_no_power_either"),
+    Bug(
+        "starting one exercise again loses the others",
+        "minidl/course/exercise.py", "write",
+        "(number) > 2", "(number) > 3",
+        "tests/course/test_exercise.py::test_one_exercise_is_blanked_and_the_others_stay"),
+    Bug(
+        "an exercise that failed keeps its points",
+        "minidl/course/grade.py", "_graded",
+        'verdict == "passed"', 'verdict != "not graded"',
+        "tests/course/test_report.py::test_points_are_those_of_the_course_all_or_none"),
+    Bug(
+        "a handout has the functions that tell the answer",
+        "minidl/course/handout.py", "public",
+        "inside = inside or start", "inside = False",
+        "tests/course/test_handout.py::test_a_reference_is_a_function_that_is_not_there"),
+    Bug(
+        "a hole in a message reaches over lines, and a report's first line stays in English",
+        "minidl/course/language.py", "_hole",
+        'found[1] == "9"', 'found[1] >= "0"',
+        "tests/course/test_language.py"
+        "::test_a_report_of_several_lines_is_translated_line_by_line"),
+    Bug(
+        "a notebook's last cell runs on one rank",
+        "minidl/course/notebook.py", "_call",
+        "k.value", "ast.Constant(1)",
+        "tests/course/test_notebook.py::test_the_last_cell_runs_what_the_script_launches"),
+    Bug(
+        "a file of today's name is written over by one of an old name",
+        "minidl/course/renamed.py", "bring_up_to_date",
+        "path.exists() and today.exists()", "False",
+        "tests/course/test_renamed.py::test_a_file_that_is_there_already_stays_and_both_are_named"),
+    Bug(
+        "an answer that was edited after its check still counts as passed",
+        "minidl/course/report.py", "progress",
+        '("code") == theirs[r.id]', '("code")',
+        "tests/course/test_report.py::test_progress_knows_blank_passed_failed_and_edited"),
+    Bug(
+        "objects travel from the student's process as numbers",
+        "minidl/course/student.py", "_plain",
+        'kind in "biufc"', 'kind in "biufcO"',
+        "tests/course/test_student.py::test_what_is_no_number_does_not_travel"),
+    Bug(
+        "an absolute bound is taken as a relative one",
+        "minidl/course/table.py", "holds",
+        'kind == "rel"', 'kind == "abs"',
+        "tests/course/test_table.py::test_rules"),
+    Bug(
+        "a run that is over is begun again",
+        "minidl/course/training.py", "first_step",
+        "steps <= start", "steps < start",
+        "tests/tutorials/test_train_gpt.py::test_a_run_that_is_over_cannot_be_resumed"),
+    Bug(
+        "a training of no steps is begun",
+        "minidl/course/tutorial.py", "_parse",
+        "(default, 1)", "(default, 0)",
+        "tests/cli/test_wrong_commands.py::test_the_answer_says_what_to_do"),
+    Bug(
+        "Little's law is rounded down",
+        "minidl/data/ahead.py", "workers_for",
+        "1, math.ceil", "1, int",
+        "tests/data/test_ahead.py::test_workers_by_little_s_law"),
+    Bug(
+        "a run of equal tokens begins again at each of them",
+        "minidl/data/byte_pairs.py", "join",
+        "1, at, 0", "0, at, 0",
+        "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left"),
+    Bug(
+        "a cache's records begin where the one before began",
+        "minidl/data/cache.py", "Folder.__setitem__",
+        "self.end += len(record)", "pass",
+        "tests/data/test_cache.py::test_ranks_and_later_runs_read_what_others_made"),
+    Bug(
+        "a batch holds its samples backwards",
+        "minidl/data/collate.py", "_stacked",
+        "stack(values)", "stack(values)[::-1]",
+        "tests/data/test_loader.py::test_batches_keep_the_order"),
+    Bug(
+        "random parts overlap",
+        "minidl/data/dataset.py", "random_split",
+        "order[end - part:end]", "order[:part]",
+        "tests/data/test_dataset.py::test_random_split_deals_every_sample_once"),
+    Bug(
+        "test digits are in the training set",
+        "minidl/data/datasets.py", "digits",
+        "order[360:]", "order[300:]",
+        "tests/data/test_datasets.py::test_digits_are_split_once_and_completely"),
+    Bug(
+        "a flight has no hour among its features",
+        "minidl/data/flights.py", "flights",
+        '"hour", at', '"dest", dest',
+        "tests/data/test_flights.py::test_equal_values_have_one_number_and_others_their_own"),
+    Bug(
+        "the sizes of an IDX file are written in this machine's order",
+        "minidl/data/idx.py", "write",
+        'shape, ">u4"', 'shape, "u4"',
+        "tests/data/test_idx.py::test_write_makes_the_golden_bytes"),
+    Bug(
+        "a token budget counts tokens, not places",
+        "minidl/data/lengths.py", "pools",
+        "(k - begin + 1) * n", "lengths[some[begin:k + 1]].sum()",
+        "tests/data/test_lengths.py::test_a_token_budget_is_kept_when_padded"),
+    Bug(
+        "weights are taken as equal",
+        "minidl/data/order.py", "WeightedRandomSampler.__iter__",
+        "cumsum(w)", "cumsum(w > 0)",
+        "tests/data/test_order.py::test_weights_are_frequencies"),
+    Bug(
+        "a run that was loaded goes on with the batch it had begun",
+        "minidl/data/passes.py", "Passes.load_state_dict",
+        "self._batches = None", "self._batches = iter(self.loader); next(self._batches, None)",
+        "tests/data/test_passes.py::test_it_goes_on_where_it_was"),
+    Bug(
+        "a rank ends with its own pipe",
+        "minidl/data/pipe.py", "Pipe.__iter__",
+        "if not total:", "if not lines:",
+        "tests/data/test_pipe.py::test_unequal_pipes_give_every_record_once"),
+    Bug(
+        "the ranks draw their own orders",
+        "minidl/data/sampler.py", "DistributedSampler._order",
+        "n, self.seed", "n, self.seed + self.rank",
+        "tests/data/test_sampler.py::test_uneven_shares_hold_every_index_exactly_once"),
+    Bug(
+        "two stages of a pipeline draw the same numbers",
+        "minidl/data/stages.py", "stream",
+        "depth << 57", "1 << 57",
+        "tests/data/test_pipeline.py"
+        "::test_random_maps_follow_the_seed_the_epoch_and_the_element"),
+    Bug(
+        "a checksum does not cover the entry",
+        "minidl/data/stream/folder.py", "_checksums",
+        "crc32, values, places", "crc32, values",
+        "tests/data/stream/test_folder.py::test_a_flipped_bit_is_noticed"),
+    Bug(
+        "what waits for a label is not in the snapshot",
+        "minidl/data/stream/join.py", "_Merge.__init__",
+        "self._wait", "kind == 3 and self._wait",
+        "tests/data/stream/test_join.py::test_a_resume_goes_on_with_what_waited"),
+    Bug(
+        "what is no record, but says that there are no more, is read as one",
+        "minidl/data/stream/kafka.py", "KafkaLog.read",
+        "min() < 0", "min() < -1",
+        "tests/data/stream/test_kafka.py::test_what_comes_later_is_read_without_a_wait_for_more"),
+    Bug(
+        "each rank has an AUC of its own",
+        "minidl/data/stream/prequential.py", "Prequential.report",
+        "t is not None", "False",
+        "tests/data/stream/test_prequential.py::test_the_ranks_counts_are_those_of_one"),
+    Bug(
+        "a server that was restarted empty is the same log",
+        "minidl/data/stream/redis.py", "RedisLog._same",
+        "about != self.about", "False",
+        "tests/data/stream/test_redis.py"
+        "::test_a_server_that_was_restarted_without_its_file_is_named"),
+    Bug(
+        "all blocks are permuted alike",
+        "minidl/data/stream/source.py", "_Blocks._permuted",
+        "first << 32", "0",
+        "tests/data/stream/test_source.py"
+        "::test_a_block_is_permuted_by_its_partition_and_its_place"),
+    Bug(
+        "every rank draws its own windows alone",
+        "minidl/data/text.py", "random_batches",
+        "places[rank]", "places[0]",
+        "tests/data/test_text.py::test_ranks_together_see_the_batch_of_one_rank"),
+    Bug(
+        "a batch is copied over what the step before still reads",
+        "minidl/data/upload.py", "Upload._copy",
+        "self.copies.wait_event(free)", "pass",
+        "tests/data/test_upload.py::test_memory_comes_back_while_copies_are_under_way", on_stand_in=True),
+    Bug(
+        "one rank's lateness in turn is blamed on one",
+        "minidl/profile/advice.py", "_whom",
+        "0.8 * late", "0.0 * late",
+        "tests/profile/test_advice.py::test_ranks_that_wait_for_one_and_ranks_that_wait_in_turn"),
+    Bug(
+        "a clock's offset is taken from one direction",
+        "minidl/profile/clocks.py", "measure",
+        "(here + there) / 2", "here",
+        "tests/profile/test_clocks.py::test_the_offset_is_that_of_the_middle_of_a_round_trip"),
+    Bug(
+        "a profile waits for each of its events",
+        "minidl/profile/device.py", "Device._mark",
+        "record(stream)", "record(stream), mark[0].synchronize()",
+        "tests/profile/test_device.py"
+        "::test_operators_and_kernels_of_a_step_are_there_and_nobody_waits", on_stand_in=True),
+    Bug(
+        "peaks are kept in one file whatever was asked for",
+        "minidl/profile/peaks.py", "file_of",
+        "{device}-{cuda.n_threads()}", "{cuda.n_threads()}",
+        "tests/profile/test_flops.py::test_peaks_are_measured_once_and_kept"),
+    Bug(
+        "the roof is drawn at the bandwidth alone",
+        "minidl/profile/picture.py", "_roofline",
+        'min(peak["float32"], peak["bandwidth"] * at)', '(peak["bandwidth"] * at)',
+        "tests/profile/test_page.py::test_the_picture_has_a_lane_for_each_rank_and_a_roofline"),
+    Bug(
+        "the second message is called as the first",
+        "minidl/profile/record.py", "Profile.number",
+        "next(self._numbers[key])", "0",
+        "tests/profile/test_trace.py::test_4_ranks_times_100_steps_are_valid"),
+    Bug(
+        "time on float64 has no column of its own",
+        "minidl/profile/report.py", "_operators",
+        '" float64" * (op["dtype"] == "float64")', '""',
+        "tests/profile/test_report.py::test_the_report_has_every_part"),
+    Bug(
+        "the waits for the slowest rank count as moving bytes",
+        "minidl/profile/summary.py", "_rank",
+        "own_s -= wait_s", "own_s -= 0",
+        "tests/profile/test_summary.py"
+        "::test_waiting_for_the_slowest_rank_is_apart_from_moving_bytes"),
+    Bug(
+        "messages of a sendrecv count twice",
+        "minidl/profile/taps.py", "_message_tap",
+        "lane.muted += 1", "lane.muted += 0",
+        "tests/profile/test_record.py::test_a_collective_has_its_bytes_peers_and_line"),
+    Bug(
+        "an arrow ends where it began",
+        "minidl/profile/trace.py", "events",
+        'way == "send"', "way",
+        "tests/profile/test_trace.py::test_a_message_goes_to_the_rank_that_it_was_sent_to"),
+]
