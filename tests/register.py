@@ -665,7 +665,8 @@ def main(arguments):
         print(f"would change {line}" if args.list else line)
     if not args.list:
         tree.save()
-        planted_bugs()
+        for line in planted_bugs():
+            print(line)
     rest = [*left(tree), *lost_bugs(), *(f"{file}: {what}" for file, what in behind.behind())]
     print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))
 
