@@ -15,7 +15,7 @@ from common import finish, heading, import_torch, left_out_on, put
 from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
 from minidl.backend import overwrite
-from minidl.fused import adamw, dropout, embedding_grad, gelu, norm, sgd, unscale_check
+from minidl.fused import adamw, dropout, embedding_grad, gelu, grad_norm, sgd, unscale_check
 from minidl.ops.normal import cdf_and_pdf
 
 torch = import_torch()
@@ -203,7 +203,7 @@ def other_peers(n, device):
         "torch": lambda: torch.isfinite(tx).all(),
     }
     yield "norm", {
-        "kernel": lambda: norm.global_norm([on_x]),
+        "kernel": lambda: grad_norm.global_norm([on_x]),
         "chain": lambda: math.sqrt((x * x).sum()),
         "out=": lambda: math.sqrt(x.reshape(-1) @ x.reshape(-1)),
         "torch": lambda: torch.linalg.vector_norm(tx).item(),

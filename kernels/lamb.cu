@@ -8,7 +8,7 @@
 // and w: to keep it would move as many bytes, and hold 4 more a parameter.
 //
 //   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter; leaves, for each chunk, its
-//                  sums of w^2 and r^2, which norm.cu's chunk_sums adds up for each tensor
+//                  sums of w^2 and r^2, which grad_norm.cu's chunk_sums adds up for each tensor
 //   lamb_update    reads w m v, writes w: 16 bytes.   40 in all, where op by op it is about 170
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):

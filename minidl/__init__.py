@@ -32,7 +32,7 @@ if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below im
         comm, cuda, data, elastic, infer, memory, nn, optim, parallel, precision, profile, snapshot,
     )
     from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.fused.graph import graphed
+    from minidl.fused.cuda_graph import graphed
     from minidl.precision import amp
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ globals().update(ops.namespace("t"))
 _PARTS = ("comm", "cuda", "data", "elastic", "infer", "memory", "nn", "optim", "parallel",
           "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}
-    "graphed": "minidl.fused.graph",
+    "graphed": "minidl.fused.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",
     "set_float32_matmul_precision": "minidl.cuda",

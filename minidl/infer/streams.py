@@ -24,7 +24,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cuda.index_check import unnoted
-from minidl.fused.graph import graphed
+from minidl.fused.cuda_graph import graphed
 from minidl.infer import lower, memory
 from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import OnArrays

@@ -13,7 +13,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.backend import accumulate_dtype
-from minidl.fused import dispatch, norm, unscale_check
+from minidl.fused import dispatch, unscale_check
+from minidl.fused.grad_norm import square_sum_of, two_norm
 from minidl.tensor import Tensor
 
 
@@ -28,7 +29,7 @@ def grad_norm(parameters, norm_type=2.0):
             raise ValueError(f"of shards on several ranks wanted norm_type 2, got {norm_type}")
         return math.sqrt(stage.sum_over_ranks(square_sum(parameters)))
     if norm_type == 2:
-        return norm.two_norm(grads)
+        return two_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
     wide = (g.astype(accumulate_dtype(g.dtype), copy=False) for g in grads)
@@ -41,7 +42,7 @@ def square_sum(parameters, gradient=lambda p: p.grad, leaf_of=lambda p: p):
     for p in parameters:
         if (g := gradient(p)) is not None:
             by_copies.setdefault(getattr(leaf_of(p), "copies", 1), []).append(g)
-    return sum(norm.two_norm(grads) ** 2 / copies for copies, grads in by_copies.items())
+    return sum(two_norm(grads) ** 2 / copies for copies, grads in by_copies.items())
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
@@ -63,7 +64,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 def _clip_on_device(grads, max_norm):
     """clip_grad_norm_ of arrays on a GPU."""
-    square_sum = norm.square_sum_of(grads)
+    square_sum = square_sum_of(grads)
     total = square_sum[0] ** 0.5
     xp = backend.library_of(total)
     factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays

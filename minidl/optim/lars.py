@@ -19,7 +19,7 @@ Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 """
 
 from minidl.backend import xp_of
-from minidl.fused import norm
+from minidl.fused import grad_norm
 from minidl.fused.sgd import sgd
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
@@ -43,10 +43,10 @@ class LARS(Layerwise):
         """The norms in one pass over w and g, then SGD's kernel: with 1 for its rate, and ours as
         what each tensor's velocity takes of the gradient."""
         unscale, factor = late(unscale)
-        g2 = norm.square_sums(gs) * unscale**2
+        g2 = grad_norm.square_sums(gs) * unscale**2
         if factor is not None and gs:
             g2 *= factor.astype(g2.dtype)**2
-        rates = self.rates(*join(norm.square_sums(ws), g2), group)
+        rates = self.rates(*join(grad_norm.square_sums(ws), g2), group)
         xp = xp_of([rates])
         keep_take = xp.stack([xp.full_like(rates, group["momentum"]), rates], 1)
         sgd(ws, gs, arrays[0], lr=1.0, momentum=group["momentum"], unscale=unscale, low=low,

@@ -24,7 +24,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch, norm, unscale_check
+from minidl.fused import dispatch, grad_norm, unscale_check
 from minidl.fused.launch import on_device
 from minidl.optim import clip
 from minidl.optim.optimizer import Optimizer
@@ -214,7 +214,7 @@ class GradScaler:
         """`step` on a GPU; scale: None where the gradients are unscaled already."""
         xp, square_sum = self._device[0], None
         if max_norm is not None:
-            square_sum = norm.square_sum_of(optimizer.gradients())
+            square_sum = grad_norm.square_sum_of(optimizer.gradients())
         if scale is not None or square_sum is not None:
             optimizer.step(loss_scale.factor(xp, scale, square_sum, max_norm or 0.0), skip=bad)
         else:
@@ -293,9 +293,9 @@ class GradScaler:
             return inverse
         grads = optimizer.gradients()
         if grads and not self.on_host and _takes_arrays(optimizer, grads):
-            square_sum = norm.square_sum_of(grads)
+            square_sum = grad_norm.square_sum_of(grads)
             return loss_scale.factor(backend.xp_of(grads), None, square_sum, max_norm)
-        square_sum = norm.two_norm(grads) ** 2
+        square_sum = grad_norm.two_norm(grads) ** 2
         if optimizer.sharded_by is not None and hasattr(optimizer, "leaf_of"):  # copies count once
             square_sum = clip.square_sum(optimizer.parameters(), optimizer.gradient,
                                          optimizer.leaf_of)

@@ -5,7 +5,7 @@ import pytest
 
 from minidl import optim, random, use_fused
 from minidl.fused import (  # fmt: skip
-    adamw, add3, embedding_grad, norm, pack, quantize, sgd, topk_mask, unscale_check,
+    adamw, add3, embedding_grad, grad_norm, pack, quantize, sgd, topk_mask, unscale_check,
 )
 from minidl.nn import functional as F
 from minidl.tensor import Tensor
@@ -130,7 +130,7 @@ def test_rates_from_whole_tensors(make, fused):
 def test_passes_over_many_arrays():
     def work(a, b, flat):
         pack.pack([a, b], flat)
-        total = norm.global_norm([a, b])
+        total = grad_norm.global_norm([a, b])
         bad = unscale_check.unscale_check([a, b], 0.5)
         return [flat, a, b, bad, bad + total]
 

@@ -88,7 +88,7 @@ def test_lamb_and_the_sums_of_its_chunks(rung, grid, block):
           (table(w), table(m), table(v), table(low), rates, skip, 0.0, 1e-6, 0.1, *tail),
           (), [*w, *m, *v, *low])  # fmt: skip
     name, n_blocks = ("chunk_sums", 2) if rung == "chunks" else ("chunk_sums_many", 6)
-    sound("norm.cu", name, n_blocks, block,
+    sound("grad_norm.cu", name, n_blocks, block,
           (np.empty((3, 2)), partial, np.array([0, 2, 3, 5]), 2, 3), ("sums",))  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def test_passes_over_many_arrays(rung, grid, block):
     for file, name, result in (
         ("unscale_check.cu", "unscale_check", np.empty(5, np.int32)),
         ("unscale_check.cu", "count_bad", np.empty(5, np.int32)),
-        ("norm.cu", "sum_squares", np.empty(5, np.float32)),
+        ("grad_norm.cu", "sum_squares", np.empty(5, np.float32)),
     ):
         output = "partial" if name == "sum_squares" else "bad"
         factor = (0.5, np.array([0.5], "f4")) if name == "unscale_check" else ()

@@ -5,9 +5,9 @@ import pytest
 
 import minidl
 from minidl import infer, nn
-from minidl.fused.graph import graphed
+from minidl.fused.cuda_graph import graphed
 from tests.devices import put
-from tests.fused.test_graph import capturing  # noqa: F401  a fixture
+from tests.fused.test_cuda_graph import capturing  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.gpu
 X = np.ones((2, 4), np.float32)

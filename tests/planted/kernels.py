@@ -136,9 +136,9 @@ BUGS = [
         "tests/fused/test_matmul.py::test_every_rung_equals_numpy"),
     Bug(
         "a chunk's sum stops an element early",
-        "kernels/norm.cu", "sum_squares_chunks",
+        "kernels/grad_norm.cu", "sum_squares_chunks",
         "i < end;", "i + 1 < end;",
-        "tests/fused/test_norm.py::test_norm_of_all_elements"),
+        "tests/fused/test_grad_norm.py::test_norm_of_all_elements"),
     Bug(
         "every array unpacks the beginning of the buffer",
         "kernels/pack.cu", "unpack_chunks",
@@ -283,9 +283,9 @@ BUGS = [
         "tests/fused/test_fuse.py::test_a_fused_chain_equals_its_ops"),
     Bug(
         "a step with dropout is captured, and drops the same in every replay",
-        "minidl/fused/graph.py", "graphed",
+        "minidl/fused/cuda_graph.py", "graphed",
         "if used:", "if not used:",
-        "tests/fused/test_graph.py::test_a_step_that_draws_random_numbers_is_refused", on_stand_in=True),
+        "tests/fused/test_cuda_graph.py::test_a_step_that_draws_random_numbers_is_refused", on_stand_in=True),
     Bug(
         "a table is read before another stream has uploaded it",
         "minidl/fused/launch.py", "on_device",
@@ -298,7 +298,7 @@ BUGS = [
         "tests/fused/test_launch.py::test_arrays_of_a_table_that_is_written_must_be_writeable"),
     Bug(
         "fp16 gradients are squared in fp16",
-        "minidl/fused/norm.py", "plain_square_sum",
+        "minidl/fused/grad_norm.py", "plain_square_sum",
         "astype(backend.accumulate_dtype(a.dtype), copy=False).reshape", "reshape",
         "tests/optim/test_clip.py::test_half_precision_gradients_are_squared_in_single"),
     Bug(

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch, norm
+from minidl.fused import dispatch, grad_norm
 from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers, same_sizes
 
 FILE = "lamb.cu"
@@ -57,7 +57,7 @@ def moments(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, eps, weight_
     args = (partial, *tables, table(xp, rates, wide), skip, factor, b1, 1 - b1, b2, 1 - b2, inside,
             outside, weight_decay, unscale)
     over_chunks(FILE, "lamb_moments", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])
-    sums = norm.chunk_sums(partial, sizes)
+    sums = grad_norm.chunk_sums(partial, sizes)
     return sums[:, 0], sums[:, 1]
 
 

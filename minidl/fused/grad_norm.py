@@ -3,7 +3,7 @@
     |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
     sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
 
-Kernel: kernels/norm.cu   Test: tests/fused/test_norm.py
+Kernel: kernels/grad_norm.cu   Test: tests/fused/test_grad_norm.py
 """
 
 import functools
@@ -17,7 +17,7 @@ from minidl.fused.launch import (
     BLOCK, CHUNK, chunk_list, contiguous, on_device, over_chunks, pointers,
 )
 
-FILE = "norm.cu"
+FILE = "grad_norm.cu"
 
 
 # ---- 1 reference ----

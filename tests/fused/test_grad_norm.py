@@ -1,4 +1,4 @@
-"""minidl/fused/norm.py: the norm by which minidl/optim/clip.py clips."""
+"""minidl/fused/grad_norm.py: the norm by which minidl/optim/clip.py clips."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 import minidl
 from minidl.fused import dispatch
-from minidl.fused import norm as fused
+from minidl.fused import grad_norm as fused
 from minidl.fused.launch import CHUNK, chunk_list, pointers
 from minidl.optim import clip_grad_norm_
 from minidl.tensor import Tensor
