@@ -11,7 +11,7 @@ import numpy as np
 from minidl import backend
 from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.fused import dispatch
-from minidl.mode import no_grad
+from minidl.mode import enable_grad, no_grad
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
@@ -71,11 +71,17 @@ class Optimizer:
                 elif t.grad is not None:
                     t.grad[...] = 0
 
-    def step(self, unscale=1.0, skip=None):
-        """Update every parameter that has a gradient, in place. unscale: a factor for gradients,
-        such as one over the loss scale. On a GPU both may be arrays there, of one number each, so
-        that the host need not wait: unscale float32; skip int32, where it is not 0 nothing
-        changes."""
+    def step(self, closure=None, *, unscale=1.0, skip=None):
+        """Updates every parameter that has a gradient, in place.
+
+        closure: a function that computes the loss and calls backward. It is called first, and what
+            it returns is returned.
+        unscale: a factor for gradients, such as one over the loss scale.
+        skip: if it is not 0, nothing changes.
+
+        On a GPU unscale and skip may be arrays there, of one number each (float32 and int32), so
+        that the host need not wait."""
+        loss = None if closure is None else called(closure)
         late = () if skip is None else (skip,)
         with no_grad():
             for group in self.param_groups:
@@ -99,6 +105,7 @@ class Optimizer:
                     self.low[p].version += 1
                     self.seen[p] = self.low[p].version
                     p.grad = None  # held only from unscale_ to here
+        return loss
 
     def update_group(self, params, grads, group, unscale, skip=None):
         """Update some parameters of a group one by one; they all have a master copy, or none has.
@@ -258,3 +265,13 @@ def _plain(name, value):
     """The step that a GPU or PyTorch counts in an array, as a number; else the value as it is. (Of
     a parameter without dimensions, such as a scale, the other arrays have none either.)"""
     return int(value) if name == "step" else value
+
+
+def called(closure):
+    """Returns closure(), with gradients on. Raises TypeError if it cannot be called."""
+    if not callable(closure):
+        raise TypeError(f"step(closure): wanted a function that computes the loss and calls "
+                        f"backward; got {type(closure).__name__}. A factor for gradients is "
+                        "step(unscale=...)")
+    with enable_grad():
+        return closure()

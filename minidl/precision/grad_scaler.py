@@ -216,7 +216,8 @@ class GradScaler:
         if max_norm is not None:
             square_sum = grad_norm.square_sum_of(optimizer.gradients())
         if scale is not None or square_sum is not None:
-            optimizer.step(loss_scale.factor(xp, scale, square_sum, max_norm or 0.0), skip=bad)
+            factor = loss_scale.factor(xp, scale, square_sum, max_norm or 0.0)
+            optimizer.step(unscale=factor, skip=bad)
         else:
             optimizer.step(skip=bad)
         return Tensor((bad == 0).reshape(()))

@@ -469,9 +469,9 @@ def test_a_master_weight_moves_as_a_float32_weight_would(kind, options, unscale)
     for step in range(3):
         w.grad = np.random.default_rng(step).standard_normal((5, 3)).astype(BF16)
         plain.grad = w.grad.astype(SINGLE)
-        optimizer.step(unscale)
+        optimizer.step(unscale=unscale)
         with minidl.use_fused(False):
-            reference.step(unscale)
+            reference.step(unscale=unscale)
         (master,) = optimizer.parameters()
         assert master.dtype == SINGLE and np.array_equal(master.data, plain.data)
         assert np.array_equal(w.data, plain.data.astype(BF16))

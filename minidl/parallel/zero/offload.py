@@ -35,7 +35,7 @@ from minidl import backend
 from minidl.cuda.host_memory import computed, pinned, to_device, to_host
 from minidl.fused.launch import contiguous
 from minidl.optim import use_master_weights
-from minidl.optim.optimizer import wants_optimizer
+from minidl.optim.optimizer import called, wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, is_local
 from minidl.parallel.zero.lanes import Modelled, Threads
@@ -150,8 +150,11 @@ class Offload:
 
     # -- the step
 
-    def step(self, unscale=1.0):
-        """Update with the gradients that have come down; on return the device has new weights."""
+    def step(self, closure=None, *, unscale=1.0):
+        """Updates with the gradients that have come down. On return the device has new weights.
+
+        closure: as Optimizer.step takes it."""
+        loss = None if closure is None else called(closure)
         self.collect()
         self.follow()
         delayed = self.delay_after is not None and \
@@ -176,6 +179,7 @@ class Offload:
         self.lanes.wait(coming)
         for group in self.inner.param_groups:
             group["n_steps"] += 1
+        return loss
 
     def update_of(self, bucket, unscale):
         """A function that takes the optimizer's step on this bucket's part of the groups, with the
@@ -187,7 +191,7 @@ class Offload:
             for group in self.inner.param_groups]
 
         def update():
-            part.step(unscale)
+            part.step(unscale=unscale)
             for copied in here:
                 copied.grad = None
 
