@@ -66,11 +66,11 @@ def from_numpy(array):
     return Tensor(array)
 
 
-def from_dlpack(source):
+def from_dlpack(ext_tensor):
     """A tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
-    on_cuda = source.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
+    on_cuda = ext_tensor.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
     library = backend.import_cupy() if on_cuda else np
-    return Tensor(library.from_dlpack(source))
+    return Tensor(library.from_dlpack(ext_tensor))
 
 
 def zeros(*size, dtype=None, device=None, requires_grad=False):

@@ -77,8 +77,8 @@ class Tensor:
             raise RuntimeError("requires_grad of a result cannot be cleared; use x.detach()")
         self._requires_grad = bool(flag)
 
-    def requires_grad_(self, flag=True):
-        self.requires_grad = flag
+    def requires_grad_(self, requires_grad=True):
+        self.requires_grad = requires_grad
         return self
 
     shape = property(lambda self: tuple(self._data.shape))

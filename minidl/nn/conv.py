@@ -17,7 +17,7 @@ class _Conv(Module):
     fan_in = in_channels / groups * kernel elements."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
-                 dilation=1, groups=1, bias=True, generator=None):
+                 dilation=1, groups=1, bias=True, *, generator=None):
         super().__init__()
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
@@ -61,9 +61,9 @@ class _ConvTranspose(_Conv):
     """weight (in_channels, out_channels / groups, *kernel)."""
 
     def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
-                 output_padding=0, groups=1, bias=True, dilation=1, generator=None):
+                 output_padding=0, groups=1, bias=True, dilation=1, *, generator=None):
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
-                         bias, generator)
+                         bias, generator=generator)
         self.output_padding = output_padding
 
     @staticmethod

@@ -21,7 +21,7 @@ class Linear(Module):
     """y = x W^T + b;  x (..., in_features), weight (out_features, in_features).
     Weight and bias start uniform in +-1/sqrt(in_features)."""
 
-    def __init__(self, in_features, out_features, bias=True, generator=None):
+    def __init__(self, in_features, out_features, bias=True, *, generator=None):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = empty_parameter(out_features, in_features)
@@ -42,7 +42,7 @@ class Embedding(Module):
     """weight (num_embeddings, embedding_dim), looked up by integer ids; starts as N(0, 1).
     The row `padding_idx` starts at zero and receives no gradient."""
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, generator=None):
+    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, generator=None):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
@@ -62,9 +62,9 @@ class EmbeddingBag(Embedding):
     """The mean (or sum, or largest) of the rows of each bag of ids: (bags, n) ids, or a vector of
     them and the `offsets` where the bags start."""
 
-    def __init__(self, num_embeddings, embedding_dim, mode="mean", include_last_offset=False,
+    def __init__(self, num_embeddings, embedding_dim, *, mode="mean", include_last_offset=False,
                  padding_idx=None, generator=None):
-        super().__init__(num_embeddings, embedding_dim, padding_idx, generator)
+        super().__init__(num_embeddings, embedding_dim, padding_idx, generator=generator)
         self.mode, self.include_last_offset = mode, include_last_offset
 
     def forward(self, ids, offsets=None, per_sample_weights=None):
@@ -79,7 +79,7 @@ class Dropout(Module):
 
     drop = staticmethod(F.dropout)  # of a text in parts: parallel/model/context.py's
 
-    def __init__(self, p=0.5, generator=None):
+    def __init__(self, p=0.5, *, generator=None):
         super().__init__()
         check_probability(p)
         self.p, self.generator = p, generator

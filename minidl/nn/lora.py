@@ -27,7 +27,7 @@ class LoRALinear(Linear):
                  generator=None):
         if rank < 1:
             raise ValueError(f"LoRALinear: rank is {rank}, want 1 or more")
-        super().__init__(in_features, out_features, bias, generator)
+        super().__init__(in_features, out_features, bias, generator=generator)
         self.rank, self.scale = rank, (rank if alpha is None else alpha) / rank
         self.lora_A = empty_parameter(rank, in_features)
         self.lora_B = Parameter(np.zeros((out_features, rank), np.float32))

@@ -166,7 +166,7 @@ class Module:
 
     # -- iteration, always in order of definition, each object once
 
-    def named_modules(self, prefix=""):
+    def named_modules(self, *, prefix=""):
         """(name, module) for this module ("") and all below it."""
         seen, stack = set(), [(prefix, self)]
         while stack:
@@ -224,9 +224,9 @@ class Module:
     def eval(self):
         return self.train(False)
 
-    def requires_grad_(self, flag=True):
+    def requires_grad_(self, requires_grad=True):
         for p in self.parameters():
-            p.requires_grad_(flag)
+            p.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self):
@@ -275,26 +275,28 @@ class Module:
         return {name: owner.__dict__[table][key].data
                 for name, (owner, table, key) in self._state_slots().items()}
 
-    def load_state_dict(self, state, strict=True):
+    def load_state_dict(self, state_dict, strict=True):
         """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
         tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
         loaded."""
-        if not hasattr(state, "keys"):
-            raise TypeError(f"load_state_dict wants {{name: array}}, got {type(state).__name__}; "
-                            "what minidl.snapshot.save wrote is read by minidl.snapshot.load")
+        if not hasattr(state_dict, "keys"):
+            raise TypeError(
+                f"load_state_dict wants {{name: array}}, got {type(state_dict).__name__}; what "
+                "minidl.snapshot.save wrote is read by minidl.snapshot.load")
         slots = self._state_slots()
-        missing = [n for n in slots if n not in state]
-        unexpected = [n for n in state if n not in slots]
+        missing = [n for n in slots if n not in state_dict]
+        unexpected = [n for n in state_dict if n not in slots]
         if strict and (missing or unexpected):
             raise KeyError(
                 f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}, "
                 f"unexpected {unexpected or 'none'}; strict=False to load the rest")
         pairs = []
         for name, (owner, table, key) in slots.items():
-            if name in state:
+            if name in state_dict:
                 target = owner.__dict__[table][key]
-                source = state[name].data if isinstance(state[name], Tensor) else state[name]
+                source = state_dict[name]
+                source = source.data if isinstance(source, Tensor) else source
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
                     raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "

@@ -27,7 +27,7 @@ class MultiheadAttention(Module):
     batch_first. Masks: bool, True = may not be attended (PyTorch's convention for this layer), or
     float, added to the scores. key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S)."""
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, batch_first=False,
+    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, *, batch_first=False,
                  generator=None):
         super().__init__()
         if embed_dim % num_heads:

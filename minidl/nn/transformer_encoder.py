@@ -22,15 +22,16 @@ class TransformerEncoderLayer(Module):
     """x (L, N, E), or (N, L, E) with batch_first. activation: "relu", "gelu" or a function."""
 
     def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
-                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True,
+                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, *,
                  generator=None):
         super().__init__()
         if isinstance(activation, str) and activation not in ("relu", "gelu"):
             raise ValueError(f"activation is 'relu', 'gelu' or a function, got {activation!r}")
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first, generator)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, generator)
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first,
+                                            generator=generator)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, generator=generator)
         self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, generator)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, generator=generator)
         self.norm_first = norm_first
         self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias)
         self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias)

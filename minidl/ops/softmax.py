@@ -74,11 +74,11 @@ def along_backward(gy, y, axis, log):
     return gx
 
 
-def softmax(input, dim, dtype=None):
+def softmax(input, dim, *, dtype=None):
     """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
     return Softmax.apply(input, dim=dim, dtype=dtype)
 
 
-def log_softmax(input, dim, dtype=None):
+def log_softmax(input, dim, *, dtype=None):
     """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
     return LogSoftmax.apply(input, dim=dim, dtype=dtype)

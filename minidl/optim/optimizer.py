@@ -43,8 +43,8 @@ class Optimizer:
         for group in params if isinstance(params[0], dict) else [{"params": params}]:
             self.add_param_group(group)
 
-    def add_param_group(self, group):
-        group = {**self.defaults, **group}
+    def add_param_group(self, param_group):
+        group = {**self.defaults, **param_group}
         params = group["params"]
         group["params"] = [params] if isinstance(params, Tensor) else list(params)
         known = set(self.parameters())

@@ -203,8 +203,8 @@ class DataParallel(Module):
         """The wrapped model's: a snapshot does not know how many ranks wrote it."""
         return self.module.state_dict()
 
-    def load_state_dict(self, state, strict=True):
-        return self.module.load_state_dict(state, strict)
+    def load_state_dict(self, state_dict, strict=True):
+        return self.module.load_state_dict(state_dict, strict)
 
 
 def tensors_of(outputs):

@@ -245,8 +245,8 @@ class LocalSGD:
         """The model's, which at the end of a round is one model."""
         return self.module.state_dict()
 
-    def load_state_dict(self, state, strict=True):
-        return self.module.load_state_dict(state, strict)
+    def load_state_dict(self, state_dict, strict=True):
+        return self.module.load_state_dict(state_dict, strict)
 
     def close(self):
         self.data_parallel.close()

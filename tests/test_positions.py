@@ -1,0 +1,61 @@
+"""Where PyTorch has a function of our name, its positions mean what ours do, or ours is a keyword.
+
+A call that is right in PyTorch is then right here, or an error, and never another meaning."""
+
+import inspect
+
+import pytest
+
+import minidl
+from minidl import data, nn, optim
+from minidl.nn import functional as F
+
+# Positions that PyTorch has, too, with another meaning or name, and why.
+DIFFERENT = {
+    "data.DataLoader": "sampler is third: tutorials say DataLoader(data, n, sampler)",
+    "data.DistributedSampler": "(n, rank, size): it needs a length, and no dataset",
+    # a method and a function in one: the tensor is PyTorch's self
+    "Tensor.norm": "self comes first", "Tensor.split": "self comes first",
+    "Tensor.unique": "self comes first",
+}
+
+
+def positions(fn):
+    """The names of the positional parameters without self; None if Python cannot tell."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return [p.name for p in parameters
+            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "self"]
+
+
+def both(torch):
+    """{name: (ours, theirs)} of all that can be called and that both have."""
+    places = {"nn": (nn, torch.nn), "F": (F, torch.nn.functional), "optim": (optim, torch.optim),
+              "lr_scheduler": (optim.lr_scheduler, torch.optim.lr_scheduler),
+              "data": (data, torch.utils.data), "init": (nn.init, torch.nn.init),
+              "Module": (nn.Module, torch.nn.Module),
+              "Optimizer": (optim.Optimizer, torch.optim.Optimizer),
+              "minidl": (minidl, torch), "Tensor": (minidl.Tensor, torch.Tensor)}
+    return {f"{place}.{name}": (getattr(ours, name), getattr(theirs, name))
+            for place, (ours, theirs) in places.items() for name in dir(ours)
+            if name[0] != "_" and callable(getattr(ours, name))
+            and not inspect.ismodule(getattr(ours, name)) and hasattr(theirs, name)}
+
+
+def test_a_position_never_means_another_thing_than_in_pytorch():
+    torch = pytest.importorskip("torch", reason="its signatures")
+    n_compared, wrong = 0, []
+    for name, (ours, theirs) in both(torch).items():
+        mine, wanted = positions(ours), positions(theirs)
+        if mine is None or wanted is None:
+            continue
+        n_compared += 1
+        if mine[: len(wanted)] != wanted[: len(mine)] and name not in DIFFERENT:
+            wrong.append(f"{name}({', '.join(mine)}), PyTorch's ({', '.join(wanted)})")
+    assert not wrong, ("make what differs a keyword, by a `*` before it, or give it PyTorch's "
+                       "name:\n" + "\n".join(wrong))
+    assert n_compared > 150
