@@ -14,9 +14,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.optim import clip_grad_norm_
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
-from minidl.parallel.model.parallelize import (
-    Column, Row, gpt_plan, parallelize, whole_state_dict,
-)
+from minidl.parallel.model.parallelize import Column, Row, gpt_plan, parallelize, whole_state_dict
 from minidl.parallel.model.tensor import whole
 from minidl.precision import amp
 from tests.conftest import ranks

@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from minidl.parallel.model.schedule import (
-    At, Do, bubble, check, gpipe, interleaved, live, makespan, one_f_one_b,
-    rank_of_stage, text, timeline, zb_h1,
+    At, Do, bubble, check, gpipe, interleaved, live, makespan, one_f_one_b, rank_of_stage, text,
+    timeline, zb_h1,
 )
 
 SIZES = [(p, m) for p in range(1, 9) for m in (1, 2, 3, 4, 5, 7, 8, 12, 16, 31)]
