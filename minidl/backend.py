@@ -98,8 +98,18 @@ def buffer_of(array):
     return array
 
 
+# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
+# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: a table of a step has hundreds.
+_DATA = object.__basicsize__
+_word_at = ctypes.c_void_p.from_address
+_probe = np.empty(3)
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
+
+
 def address(array):
     """Where the array's first element is, on its device."""
+    if _BY_HEADER and isinstance(array, np.ndarray):
+        return _word_at(id(array) + _DATA).value
     interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
     return interface["data"][0]
 

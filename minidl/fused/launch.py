@@ -17,7 +17,7 @@ import functools
 
 import numpy as np
 
-from minidl.backend import buffer_of
+from minidl.backend import address, buffer_of
 from minidl.fused import dispatch
 from minidl.mode import current
 
@@ -108,8 +108,6 @@ def pointers(xp, arrays, dtype, what, written=False):
                 f"{a.shape} with strides {a.strides}"
             )
     if xp is np:
-        from minidl.cuda.host.arguments import address  # a seventh of the time of a.ctypes.data
-
         return np.array([address(a) for a in arrays], np.uint64)
     return on_device(xp, np.array([a.data.ptr for a in arrays], np.uint64))
 

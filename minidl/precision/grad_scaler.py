@@ -120,7 +120,7 @@ class GradScaler:
         with a master copy into the master's `grad`. Once between two updates."""
         if not self.enabled:
             return
-        self._join(optimizer)
+        self._follow_stage(optimizer)
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
@@ -140,7 +140,7 @@ class GradScaler:
         taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
         taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
         common norm to it, after unscaling."""
-        self._join(optimizer)
+        self._follow_stage(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
@@ -164,7 +164,7 @@ class GradScaler:
         optimizer.step(unscale=self._clip_factor(optimizer, inverse, max_norm))
         return True
 
-    def _join(self, optimizer):
+    def _follow_stage(self, optimizer):
         """Of shards all ranks skip together, and clip by the norm of all, without being told."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
