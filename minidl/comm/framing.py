@@ -1,4 +1,4 @@
-"""A message with a header: what remote calls and the parameter server send.
+"""A message with a header: what remote calls and the parameter server send. All that they share.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
     body     | anything                                 |     a second message, if not empty
