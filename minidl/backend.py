@@ -8,6 +8,7 @@ only when somebody names a CUDA device.      Test: tests/test_backend.py
 
 import ctypes
 import functools
+import os
 import sys
 from contextlib import contextmanager, nullcontext
 
@@ -315,3 +316,10 @@ def promote(operands, to_float=False):
         dtype = DEFAULT_FLOAT
     return [x.item() if isinstance(x, np.generic) else
             x.astype(dtype, copy=False) if hasattr(x, "dtype") else x for x in operands]
+
+
+def n_cores():
+    """Cores that this process may use: under taskset or a batch system fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
