@@ -9,8 +9,9 @@
 
 The scale is an array of one number, and its counts one of three. They lie where the gradients are,
 and one rule moves them there (loss_scale.py). On a GPU the host does not wait to know whether a
-gradient is inf: the optimizer's kernel skips by itself. Only where ranks must agree, through
-functions of the host, the arrays come to the host.
+gradient is inf: the optimizer's kernel skips by itself. Only where ranks must agree, because each
+has a shard of the gradients (Parameter.sharded_by), the arrays come to the host. After data
+parallelism all ranks have the same gradients, and so skip alike.
 
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
 that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
@@ -53,12 +54,6 @@ class GradScaler:
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
     raise_at_min: an overflow at min_scale is an error.
-    agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
-                  skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
-                  After data parallelism all have the same gradients; of a ZeRO stage's shards it
-                  need not be given.
-    all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together; of shards not needed.
     enabled:      False: as if there were no scaler.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
@@ -66,7 +61,7 @@ class GradScaler:
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
-                 raise_at_min=False, agree=None, all_sum=None, enabled=True):
+                 raise_at_min=False, enabled=True):
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
@@ -79,8 +74,8 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.agree, self.all_sum = agree, all_sum
-        self.on_host = bool(agree or all_sum or raise_at_min)  # what the host must know at once
+        self.stage = None  # what joins the ranks that have shards of the gradients
+        self.on_host = raise_at_min  # the host must know at once what was found
         self.enabled = enabled
         self._stepped = []  # optimizers, since the last update
         self._found = {}  # optimizer -> (not 0 if its gradients are bad, what unscales them), since
@@ -172,11 +167,9 @@ class GradScaler:
                 "for later steps, when the scale may be another. Use bfloat16, which needs no "
                 "scale, or GradScaler(enabled=False)")
         stage = optimizer.sharded_by
-        if stage is not None and self.agree is None:
-            self.agree, self.on_host = stage.on_any_rank, True
+        if stage is not None and self.stage is None:
+            self.stage, self.on_host = stage, True
             self._move_to(None)
-        if stage is not None and self.all_sum is None:
-            self.all_sum = stage.sum_over_ranks
 
     def _look(self, grads, optimizer):
         """(whether the gradients are bad, what unscales them)."""
@@ -251,7 +244,7 @@ class GradScaler:
 
     def _agreed(self, bad):
         bad = bool(bad[0])
-        return bool(bad if self.agree is None else self.agree(bad))
+        return bad if self.stage is None else bool(self.stage.on_any_rank(bad))
 
     def _clip_factor(self, optimizer, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
@@ -265,8 +258,9 @@ class GradScaler:
         if optimizer.sharded_by is not None and hasattr(optimizer, "leaf_of"):  # copies count once
             square_sum = clip.square_sum(optimizer.parameters(), optimizer.gradient,
                                          optimizer.leaf_of)
-        total = math.sqrt(self.all_sum(square_sum) if self.all_sum else square_sum)
-        return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
+        if self.stage is not None:
+            square_sum = self.stage.sum_over_ranks(square_sum)
+        return inverse * min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:

@@ -21,8 +21,8 @@ parameters' shapes: nothing is padded. The bits are those of DataParallel with t
 means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
 with a gradient of zeros: it does decay.
 
-Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
-`amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
+Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`. A
+GradScaler finds `sharded_by` of the shards, so all ranks clip and skip together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_naive.py, test_zero_costs.py, test_zero_use.py
