@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     "comm": "timeline backend",
     "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
+    "parallel/model/plan_text": "cuda",  # its printed tables
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
