@@ -41,8 +41,7 @@ MAY_IMPORT = {
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     "comm": "timeline backend",
-    "parallel": f"optim nn fused ops memory comm timeline {ENGINE}",
-    "parallel/model/plan_text": "cuda",  # its printed tables
+    "parallel": f"optim nn fused ops memory comm cuda timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
