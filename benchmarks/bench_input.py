@@ -136,7 +136,7 @@ def main():
     parser.add_argument("--out")
     device_option(parser, "it loads on the host, and a step waits as one on a GPU does")
     args = parser.parse_args()
-    from minidl.cli.machine import n_cores
+    from minidl.backend import n_cores
 
     print(heading())
     peers, left_out = installed()

@@ -34,10 +34,11 @@ NO_TORCH = "PyTorch, which is not installed: pip install 'minidl[bench]'"
 
 def machine():
     """One line: processor, cores this process may use, memory, system, Python, NumPy."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from minidl.backend import n_cores
+
     parts = [
         _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
-        f"{cores} cores",
+        f"{n_cores()} cores",
         _field("/proc/meminfo", "MemTotal") or "memory unknown",
         f"{platform.system()} {platform.machine()}",
         f"Python {platform.python_version()}",

@@ -3,7 +3,7 @@
 //
 //   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
 //   loss_scale_update   the scale falls after `patience` overflows and grows after `interval` good
-//                       steps: GradScaler._shrink and _grow, line by line
+//                       steps: reference_update of the wrapper, line by line
 //
 //   scale   1 float       square_sum   1 double: |g|^2 of the scaled gradients, or null
 //   counts  3 ints: good steps since, patience left, steps skipped
@@ -24,12 +24,12 @@ extern "C" __global__ void loss_scale_factor(float* factor, const float* scale,
 
 extern "C" __global__ void loss_scale_update(float* scale, int* counts, const int* bad,
                                              double growth, double backoff, int interval,
-                                             int hysteresis, int lag, double least, double most) {
+                                             int hysteresis, double least, double most) {
   if (blockIdx.x || threadIdx.x) return;
   int good_steps = counts[0], patience = counts[1];
   double s = *scale;
   if (*bad) {
-    good_steps = -lag;
+    good_steps = 0;
     patience -= 1;
     if (patience <= 0) s = s * backoff > least ? s * backoff : least;
     counts[2] += 1;

@@ -6,7 +6,9 @@ An op has one body for both: it asks `xp_of(arrays)` once and writes `xp.exp(x)`
 only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
+import ctypes
 import functools
+import os
 import sys
 from contextlib import contextmanager, nullcontext
 
@@ -97,8 +99,18 @@ def buffer_of(array):
     return array
 
 
+# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
+# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: a table of a step has hundreds.
+_DATA = object.__basicsize__
+_word_at = ctypes.c_void_p.from_address
+_probe = np.empty(3)
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
+
+
 def address(array):
     """Where the array's first element is, on its device."""
+    if _BY_HEADER and isinstance(array, np.ndarray):
+        return _word_at(id(array) + _DATA).value
     interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
     return interface["data"][0]
 
@@ -286,3 +298,10 @@ def promote(operands, to_float=False):
         dtype = DEFAULT_FLOAT
     return [x.item() if isinstance(x, np.generic) else
             x.astype(dtype, copy=False) if hasattr(x, "dtype") else x for x in operands]
+
+
+def n_cores():
+    """Cores that this process may use: under taskset or a batch system fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from minidl.backend import to_device
+from minidl.comm.transport import staging
+from minidl.comm.transport.protocol import Transport, Wrapper
 from minidl.cuda import index_check
 
 
@@ -30,6 +32,22 @@ def host(x):
         return x
     with x.device:  # perhaps not the current one
         return x.get()
+
+
+class Direct(Wrapper):
+    """A transport whose messages to and from device memory go directly, as those of a CUDA-aware
+    MPI: here device memory is host memory, so that any transport may read it."""
+
+    cuda_aware = True
+    send, sendrecv = Transport.send, Transport.sendrecv  # the wrapper's would pass them on
+
+    def isend(self, array, dst, tag=0):
+        isend = staging.isend if staging.on_device(array) else Wrapper.isend
+        return isend(self, array, dst, tag)
+
+    def irecv(self, into, src, tag=0):
+        irecv = staging.irecv if staging.on_device(into) else Wrapper.irecv
+        return irecv(self, into, src, tag)
 
 
 @contextmanager

@@ -131,3 +131,8 @@ def test_dtypes_are_kept_apart_in_order():
     groups = backend.by_dtype(arrays)
     assert list(groups) == [np.float32, np.float16]
     assert groups[np.dtype("f4")][0] is arrays[0] and groups[np.dtype("f4")][1] is arrays[2]
+
+
+def test_the_address_read_from_the_array_is_numpys():
+    for x in (np.zeros(3), np.arange(10.0)[3:], np.array(1.0), np.zeros(0)):
+        assert backend.address(x) == x.ctypes.data

@@ -42,9 +42,9 @@ MAY_IMPORT = {
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     "comm": "cuda/host_memory timeline backend",  # staged messages wait in pinned memory
-    "parallel": f"optim nn fused ops memory comm cuda/host_memory timeline {ENGINE}",
+    "parallel": f"optim nn fused ops memory comm cuda timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
-    "data": "random backend",
+    "data": "cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel comm random backend",

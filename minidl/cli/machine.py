@@ -2,7 +2,6 @@
 
     find_mpiexec()      beside this Python, else on the PATH
     vendor_of(mpiexec)  MPICH, Open MPI, Intel MPI
-    n_cores()           that this process may use
     environment(n)      threads for each rank, and what the MPIs and BLAS libraries are told
 
 Test: tests/cli/test_main.py   Used by: launcher.py, doctor.py, benchmarks/
@@ -13,6 +12,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from minidl.backend import n_cores
 
 # One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -82,8 +83,3 @@ def environment(n, threads=None):
     if n > n_cores():  # a waiting rank lets the others have the core
         env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return env
-
-
-def n_cores():
-    """Cores that this process may use: under taskset or a batch system fewer than there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

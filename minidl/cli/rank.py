@@ -90,7 +90,8 @@ def _connect(addresses, port):
 
 
 def _launched_rank():
-    """The rank by the launcher's variables, before MPI is there; None if it has none of them."""
+    """The rank by the launcher's variables, before MPI is there; None if it has none of them. The
+    guard asks before minidl is imported, so it cannot ask supervised.launched_as."""
     if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
         numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
         return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])

@@ -16,8 +16,15 @@ the run; the sentence names the rank:
 
 With --heal the first kind is only said, as long as one rank lives: the others go on (elastic/).
 
-A rank that raised has said why itself. What ranks wait for inside minidl's own calls is Watch's to
-say, and sooner (comm/observe/). However a run ends, guards kill their ranks, then mpiexec ends.
+A rank that raised has said why itself. However a run ends, guards kill their ranks, then mpiexec
+ends.
+
+A Watch looks at ranks, too (comm/observe/lookout.py). Both stay: each sees what the other cannot.
+A Watch is inside of the ranks: it knows which message a rank waits for, and so a deadlock after a
+second; it also works under mpirun alone. This process is outside: it knows how a rank ended, and
+sees one that stands still outside of minidl's calls, has no Watch or does not answer. It takes
+longer, LOOKS + LATER looks, so that a Watch speaks first. Both ask by lines of JSON over TCP, and
+places.py says where a rank is.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """

@@ -43,9 +43,10 @@ from minidl.comm import (
     hierarchical, naive, objects, ring, ring_blocks, rpc, scatter_gather, select, shared_memory,
     transport, tree,
 )
+from minidl.comm.call_code import CallMismatch
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
-from minidl.comm.observe.watch import Mismatch, Watch
+from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.scheduler import Deadlock, RankFailed

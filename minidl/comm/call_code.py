@@ -16,7 +16,12 @@ would say more, but MPI moves two pieces of memory at half the speed of one, or 
 
 The collectives have a communicator of their own (mpi.py), so that no other message is taken. In the
 simulator the ranks compare codes on a common dictionary (sim.py); in shared memory the code goes
-with the signals (window.py). A Watch compares the whole call, and the line (observe/watch.py).
+with the signals (window.py).
+
+A Watch compares calls, too (observe/signature.py). Both stay: this check costs no message and is
+always on, but 29 bits have no room for a shape or a line of code; a Watch sends ceil(log2 n)
+messages of 16 bytes before each collective, and says all of it. Both raise CallMismatch, with the
+same remedies.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
 """
@@ -30,6 +35,10 @@ import numpy as np
 BITS = 29  # MPICH's largest tag is 2**29 - 1; MPI promises 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
 DTYPES = "?bBhHiIqQefdFDgGlL"  # by their number here, from 1 on; 0: none; others from 32 on
+REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
+            "dtype": "Cast on all ranks alike.",
+            "op": "The result would differ from rank to rank.",
+            "root": "The root must be the same rank on all."}
 
 
 class CallMismatch(ValueError):
@@ -93,10 +102,6 @@ def check_code(t, src, mine, theirs, label):
 
 def explain(rank, src, mine, theirs, label):
     """The error in words."""
-    remedies = {"collective": "Does an `if` send the ranks different ways?",
-                "dtype": "Cast on all ranks alike.",
-                "op": "The result would differ from rank to rank.",
-                "root": "The root must be the same rank on all."}
     differ = [name for name in FIELDS if _field(mine, name) != _field(theirs, name)]
     first = differ[0] if differ else "collective"
     what = f"{first} differs"
@@ -104,7 +109,7 @@ def explain(rank, src, mine, theirs, label):
         here, there = (_dtype_of(_field(code, first)) for code in (mine, theirs))
         what = f"dtype is {here} here, {there} there"
     return (f"rank {rank}: {label} wants the same call on all ranks; rank {src}'s message is of "
-            f"another: {what}. {remedies[first]} `minidl run` (or a Watch) says which lines.")
+            f"another: {what}. {REMEDIES[first]} `minidl run` (or a Watch) says which lines.")
 
 
 def _field(code, name):

@@ -1,11 +1,11 @@
-"""A message with a header: what remote calls and the parameter server send.
+"""A message with a header: what remote calls and the parameter server send. All that they share.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
     body     | anything                                 |     a second message, if not empty
 
-    framing.send(t, 1, PULL, version, 0, ids, "param_server.ids")
+    framing.send(t, 1, PULL, version, 0, ids, "table.ids")
     src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from anybody
-    ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "param_server.ids")
+    ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "table.ids")
 
 The body is a message of its own, so that gradients arrive in an array of their dtype without a
 copy, and a ledger counts them apart: label `family.what`, and `family.header` for the header. Use a

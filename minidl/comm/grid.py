@@ -127,15 +127,14 @@ class Traffic(NamedTuple):
     time_s: float
 
 
-def traffic(sizes, links, n_bytes, formulas=None):
+def traffic(sizes, links, n_bytes):
     """{axis: Traffic} of n_bytes, {axis: bytes of one rank's array}, on this network (links.Links).
 
-    formulas: {axis: f(n, bytes, alpha, beta)}, a ring's from cost.py, its ring all-reduce unless
-    given; for "pp" one send to the next stage. All groups of an axis send at the same time, to the
-    right neighbours, by the slowest link among these; messages that share a node's NIC queue.
+    An axis does a ring all-reduce (cost.py), "pp" one send to the next stage. All groups of an axis
+    send at the same time, to the right neighbours, by the slowest link among these; messages that
+    share a node's NIC queue.
     Exact where a group's links are alike and none queue, else an upper bound: a chunk goes over
     each link in turn, and a queue hides latency (hierarchical.py)."""
-    formulas = {"pp": _send, **(formulas or {})}
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}
@@ -153,7 +152,7 @@ def traffic(sizes, links, n_bytes, formulas=None):
         used = [(links.intra, 1)] * (not leaves.all()) + [(links.inter, share)] * bool(leaves.any())
         pairs = set(zip(source.tolist(), right.tolist(), strict=True)) if links.pairs else ()
         used += [(link, 1) for pair, link in links.pairs if pair in pairs]
-        formula = formulas.get(axis, cost.ring_all_reduce)
+        formula = _send if axis == "pp" else cost.ring_all_reduce
         times = [formula(table.shape[1], amount, link.alpha, share * link.beta).time_s
                  for link, share in used]
         result[axis] = Traffic(bool(leaves.any()), share, max(times))

@@ -20,6 +20,11 @@ is sent. Where all ranks do the same thing at the same time, a collective is fas
 5. The block ends when all ranks have come to its end, so all calls are served until then. A rank
    that leaves it by an exception tells the others, whose calls to it then fail at once.
 
+The parameter server (parallel/server/) does not stand on this file; the two share framing.py. It
+answers a pull that its rule does not allow yet later, after other workers' pushes; a served
+function here ends before the next call begins. And its arrays travel as they are, onto a GPU too,
+without a function's name and without a copy: so its bytes equal their formula.
+
 A message is a header (framing.py: its kind, the number of the call) and an object as objects.py
 packs it. Arrays are copied when the call is made; the receiver may change those that it gets.
 

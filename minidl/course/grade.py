@@ -29,10 +29,9 @@ Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exerc
 
 import configparser
 import importlib.util
-import textwrap
 from typing import NamedTuple
 
-from minidl.course.exercise import ROOT, WORK, ExerciseError, body, existing, fill, regions, sources
+from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
 from minidl.course.language import tr
 from minidl.course.student import Wrong  # noqa: F401: graders import it from here
 from minidl.course.student import Apart, Failed, Hidden, NotGraded, explain, load_grader, seed_of
@@ -75,19 +74,6 @@ def settings(root=ROOT):
 
 def points_of(name, root=ROOT):
     return settings(root).getfloat("points", name, fallback=POINTS)
-
-
-def mistaken(text, name, change):
-    """`text`, a tutorial's, with a mistake in the region `name`: its code, or {right: wrong}."""
-    if isinstance(change, dict):
-        found = [region for region in regions(text) if region.id == name]
-        code = textwrap.dedent("".join(body(text, region) for region in found))
-        for right, wrong in change.items() if found else ():
-            if code.count(right) != 1:
-                raise ValueError(f"{name}: {right!r} is {code.count(right)} times in the solution")
-            code = code.replace(right, wrong)
-        change = code
-    return fill(text, {name: change})
 
 
 def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):

@@ -191,16 +191,6 @@ def _send(file, message):
 # -- the grader's side
 
 
-class Here:
-    """The same without a process, for tests: the student's module lies in this one."""
-
-    def __init__(self, graders, module, path):
-        self.parts = graders, module, path
-
-    def run(self, work, *args):
-        return _result(answer(*self.parts, work.__name__, unpack(pack(args))))
-
-
 def start(*arguments):
     """A new Python that runs `serve` with these arguments; the last two are its files.
 

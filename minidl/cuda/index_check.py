@@ -13,13 +13,13 @@ On the CPU the ops look at the indices themselves, at once.
 Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """
 
-import ctypes
 import functools
 from contextlib import contextmanager
 
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.cuda.run import kernel
 
 BLOCK = 256  # threads
@@ -71,7 +71,7 @@ class Notes:
     def __init__(self, xp):
         self.xp, self.texts = xp, {}
         self.device = xp.zeros(2, np.uint64)
-        self.host = np.frombuffer(xp.cuda.alloc_pinned_memory(16), np.uint64, 2)
+        self.host = pinned(xp, 2, np.uint64)
         self.host[...] = 0
 
     def site(self, text):
@@ -79,8 +79,7 @@ class Notes:
 
     def fetch(self):
         """Bring the note to the host behind the work so far; whoever waits for that has it."""
-        stream = self.xp.cuda.get_current_stream()
-        self.device.data.copy_to_host_async(ctypes.c_void_p(self.host.ctypes.data), 16, stream)
+        queue_copy(self.device, self.host, self.xp.cuda.get_current_stream())
 
     def complain(self):
         """IndexError if there is a note; it is then forgotten."""

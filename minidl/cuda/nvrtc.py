@@ -19,13 +19,12 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import namedtuple
 from pathlib import Path
 
 from minidl.cuda import nvrtc_process
 from minidl.cuda.columns import Columns
-from minidl.cuda.host.compiler import cache_folder
+from minidl.cuda.host.compiler import cache_folder, write_whole
 from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 
@@ -82,10 +81,7 @@ def compile_log(path, text, options, arch, instances=()):
         return kept.read_text()
     log = _compiled(path, text, flags, arch, instances)
     if kept:
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        with open(handle, "w") as f:
-            f.write(log)
-        os.replace(temporary, kept)  # whole or not at all: other processes may read it
+        write_whole(kept, log)
     return log
 
 

@@ -212,7 +212,7 @@ def _default_threads():
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return backend.n_cores()
 
 
 _n_threads = _default_threads()

@@ -17,11 +17,12 @@ Source: Little 1961.   Test: tests/data/test_ahead.py   Tutorial: tutorials/26_i
 """
 
 import math
-import os
 import queue
 import statistics
 import threading
 import time
+
+from minidl.backend import n_cores
 
 MEASURED = 8  # items, before "auto" decides; the first, which opens files, does not count
 MOST = 32  # workers that "auto" may ask for
@@ -65,8 +66,7 @@ def ahead(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
     """Little's number of workers, at most MOST; `say` hears how it was found."""
-    cores = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
-                      else os.cpu_count())
+    cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
         then = step_time(load_s, cpu_s, step_s, k, ranks, cores)

@@ -1,18 +1,16 @@
 """Real images that need no download.
 
     digits()          1,797 handwritten digits of 8 x 8 pixels; they come with scikit-learn
-    fashion_mnist()   70,000 pieces of clothing of 28 x 28; Debian packages them
-    idx_folder(path)  any four files in MNIST's format, MNIST itself among them
+    idx_folder(path)  any four files in MNIST's format: MNIST itself, or Fashion-MNIST, which
+                      Debian's package dataset-fashion-mnist puts in /usr/share/datasets
 
 Each returns (train, test), two ArrayDatasets of images in [0, 1], (N, 1, H, W) float32, and labels,
 (N,) int64. `images, labels = train[:]` gives the whole arrays.
 Test: tests/data/test_datasets.py   Tutorial: tutorials/07_ring.py
-Sources: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998;
-Xiao, Rasul, Vollgraf, "Fashion-MNIST", arXiv 1708.07747.
+Source: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998.
 """
 
 import importlib.util
-import os
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +18,6 @@ import numpy as np
 from minidl.data import idx
 from minidl.data.dataset import Dataset
 from minidl.random import Generator
-
-DEBIAN_FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
 
 class ArrayDataset(Dataset):
@@ -67,19 +63,6 @@ def digits():
     order = Generator(0).permutation(len(images))
     test, train = order[:360], order[360:]  # a fifth
     return ArrayDataset(images[train], labels[train]), ArrayDataset(images[test], labels[test])
-
-
-def fashion_mnist(path=None):
-    """(train, test): 60,000 and 10,000 images of 28 x 28; 220 MB as float32. They are read from the
-    folder `path`, else from $MINIDL_DATA, else from where Debian's package puts them."""
-    folder = Path(path or os.environ.get("MINIDL_DATA") or DEBIAN_FASHION_MNIST)
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"Fashion-MNIST: there is no folder {folder}. On Debian and Ubuntu: sudo apt install "
-            "dataset-fashion-mnist. Elsewhere put its four files (train-images-idx3-ubyte.gz, "
-            "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz) in "
-            "a folder, and pass it as path= or set MINIDL_DATA to it.")
-    return idx_folder(folder)
 
 
 def idx_folder(path):

@@ -37,7 +37,7 @@ FILLS = (0, -100)  # ids, targets: cross entropy ignores -100
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
     """lists(epoch) for Pipeline.group: batches of similar length, from random pools of about `pool`
     batches. A batch has batch_size samples, or as many as fit into `tokens` when padded."""
-    lengths = _checked(lengths, tokens)
+    lengths = _that_fit(lengths, tokens)
     if (batch_size is None) == (tokens is None):
         raise ValueError("pools: give either batch_size or tokens")
     per_batch = batch_size or max(1, int(tokens / max(lengths.mean(), 1)))
@@ -63,7 +63,7 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 def packs(lengths, capacity, pool=1000, seed=0):
     """lists(epoch) for Pipeline.group: rows of `capacity` tokens, packed from random pools of so
     many samples: first fit decreasing."""
-    lengths = _checked(lengths, capacity)
+    lengths = _that_fit(lengths, capacity)
 
     def lists(epoch):
         rows = []
@@ -158,7 +158,7 @@ def _random_pools(n, n_pool, seed, epoch):
     return [order[i:i + n_pool] for i in range(0, n, n_pool)]
 
 
-def _checked(lengths, most):
+def _that_fit(lengths, most):
     lengths = np.asarray(lengths)
     if most is not None and len(lengths) and lengths.max() > most:
         i = int(lengths.argmax())

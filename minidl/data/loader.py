@@ -3,7 +3,12 @@
     DataLoader(data, 32, DistributedSampler(len(data), rank, size))         is, in other words,
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)
 
-with the sampler as the owner of order and place.   Test: tests/data/test_loader.py
+with the sampler as the owner of order and place.
+
+Both names stay. This one is what a program written for PyTorch calls. It has no thread and no copy
+to a GPU of its own: all of that is the pipeline's. A pipeline knows its order itself, and so its
+place on any number of ranks, which a sampler of the user's need not tell.
+Test: tests/data/test_loader.py
 """
 
 import itertools
@@ -29,7 +34,7 @@ class DataLoader:
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
     workers:    so many threads, or "auto" (ahead.py).
-    collate:    from a list of samples to a batch; collate_fn is PyTorch's name for it.
+    collate_fn: from a list of samples to a batch.
     device:     'cuda' or 'cuda:i': the arrays of a batch come as CuPy arrays there, copied in the
                 background through pinned memory (upload.py); None: NumPy arrays.
     A dataset of class IterableDataset is read in its own order, and the loader has no length then.
@@ -43,12 +48,12 @@ class DataLoader:
     differ between epochs: the sampler's, or if it counts none, the passes of this loader."""
 
     def __init__(self, dataset, batch_size=1, sampler=None, drop_last=False, prefetch=2,
-                 collate=stack, device=None, *, shuffle=False, batch_sampler=None, generator=None,
-                 collate_fn=None, workers=1):
+                 collate_fn=stack, device=None, *, shuffle=False, batch_sampler=None,
+                 generator=None, workers=1):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
-        self.collate = collate_fn or collate
+        self.collate_fn = collate_fn
         self.is_stream = isinstance(dataset, IterableDataset)
         given = [name for name, value in (("shuffle", shuffle), ("sampler", sampler is not None),
                                           ("batch_sampler", batch_sampler is not None)) if value]
@@ -102,9 +107,9 @@ class DataLoader:
     def _load(self, task):
         chunk, seed, streams = task
         if self.is_stream:
-            return self.collate(chunk)
+            return self.collate_fn(chunk)
         try:
-            return self.collate([self._sample(i, seed, streams) for i in chunk])
+            return self.collate_fn([self._sample(i, seed, streams) for i in chunk])
         except Exception as error:
             error.add_note(f"while loading samples {chunk}")
             raise

@@ -10,13 +10,13 @@ Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/data/test_upload.py
 """
 
-import ctypes
 import weakref
 from collections import deque
 
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.host_memory import pinned, queue_copy
 
 
 class Upload:
@@ -42,16 +42,14 @@ class Upload:
         return there if isinstance(batch, tuple) else there[0], event
 
     def _copy(self, x):
-        memory = self.xp.cuda.alloc_pinned_memory(max(x.nbytes, 1))
-        host = np.frombuffer(memory, x.dtype, x.size).reshape(x.shape)
+        host = pinned(self.xp, x.size, x.dtype).reshape(x.shape)
         host[...] = x
         with self.compute:
             there = self.xp.empty(x.shape, x.dtype)
             free = self.compute.record()  # whoever had this memory before has done with it
         if x.nbytes:
             self.copies.wait_event(free)
-            there.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), x.nbytes,
-                                            self.copies)
+            queue_copy(host, there, self.copies)
             self.under_way.append((self.copies.record(), host))
         return there
 

@@ -45,7 +45,6 @@ Test: tests/elastic/test_buddy.py   Used by: heal.py
 """
 
 import contextlib
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -353,8 +352,3 @@ def _overlaps(holds, targets):
         wanted.setdefault(key, []).append((r.first, r.end))
     return any(max(first, a) < min(end, b)
                for key, first, end, _ in holds for a, b in wanted.get(key, ()))
-
-
-def loss_probability(n, f):
-    """Of f ranks of n lost at once, drawn at random: that a rank and its buddy are among them."""
-    return 1 - n / (n - f) * math.comb(n - f, f) / math.comb(n, f) if 2 * f <= n else 1.0

@@ -15,7 +15,6 @@ Test: tests/fused/test_dispatch.py
 
 import functools
 import hashlib
-import os
 import warnings
 
 import numpy as np
@@ -66,9 +65,7 @@ def generated(text):
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = compiler.writable_folder() / f"fuse-{name}.cu"
     if not path.is_file():
-        part = path.with_suffix(f".{os.getpid()}")  # ranks write at once: each whole, or not
-        part.write_text(text)
-        part.replace(path)
+        compiler.write_whole(path, text)
     return path
 
 

@@ -96,11 +96,6 @@ def square_sum_of(arrays):
     return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)
 
 
-def global_norm(arrays):
-    """The 2-norm of all elements together, a float, by the kernel; 0.0 of nothing."""
-    return math.sqrt(float(square_sum(arrays)[0]))
-
-
 def two_norm(arrays):
-    """The same by the kernel or without; on a GPU the host waits for the number."""
+    """The 2-norm of all elements together, a float; on a GPU the host waits for the number."""
     return math.sqrt(float(square_sum_of(arrays)[0]))

@@ -12,12 +12,12 @@ move, and gradients mostly come back to where they were.
 Test: tests/fused/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
-import ctypes
 import functools
 
 import numpy as np
 
-from minidl.backend import buffer_of
+from minidl.backend import address, buffer_of
+from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.fused import dispatch
 from minidl.mode import current
 
@@ -108,8 +108,6 @@ def pointers(xp, arrays, dtype, what, written=False):
                 f"{a.shape} with strides {a.strides}"
             )
     if xp is np:
-        from minidl.cuda.host.arguments import address  # a seventh of the time of a.ctypes.data
-
         return np.array([address(a) for a in arrays], np.uint64)
     return on_device(xp, np.array([a.data.ptr for a in arrays], np.uint64))
 
@@ -131,12 +129,11 @@ def on_device(xp, table):
 def _uploaded(xp, device, data, dtype, shape):
     """(the device's array, the pinned one, which must outlive the copy, the event that the copy is
     done, the stream that does it)."""
-    pinned, stream = xp.cuda.alloc_pinned_memory(max(len(data), 1)), xp.cuda.get_current_stream()
-    host = np.frombuffer(pinned, np.uint8, len(data))
+    host, stream = pinned(xp, len(data), np.uint8), xp.cuda.get_current_stream()
     host[...] = np.frombuffer(data, np.uint8)
     table = xp.empty(shape, dtype)
     if data:
-        table.data.copy_from_host_async(ctypes.c_void_p(host.ctypes.data), len(data), stream)
+        queue_copy(host, table, stream)
     return table, host, stream.record(), stream.ptr
 
 

@@ -20,9 +20,9 @@ import threading
 
 import numpy as np
 
+from minidl.backend import address
 from minidl.cuda import KernelError, run
 from minidl.cuda.host import cpu
-from minidl.cuda.host.arguments import address
 from minidl.fused import dispatch, linear
 from minidl.infer import cache, images, lower, memory, whole
 from minidl.infer.trace import refuse_gpu
@@ -37,7 +37,7 @@ class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
     _fields_ = [("launcher", ctypes.c_void_p), ("launch", ctypes.c_void_p)]
 
 
-def block_of(n_bytes):
+def memory_of(n_bytes):
     """Bytes for the weights of a plan. A step of text reads them all, once, and with pages of 2 MB
     (Linux gives them to memory that begins and ends with one, if asked) it finds their addresses
     500 times less often: from memory that took 0.6 of the time, from the L3 cache 0.85 (Zen 4)."""
@@ -53,7 +53,7 @@ def block_of(n_bytes):
 def together(constants):
     """Copy these arguments of launches into one block, in the order in which they are read."""
     sizes = [-(-launch.args[k].nbytes // memory.ALIGN) * memory.ALIGN for launch, k in constants]
-    block, at = block_of(sum(sizes)), 0
+    block, at = memory_of(sum(sizes)), 0
     for (launch, k), size in zip(constants, sizes, strict=True):
         a = launch.args[k]
         launch.args[k] = block[at:at + a.nbytes].view(a.dtype).reshape(a.shape)

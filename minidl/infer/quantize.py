@@ -221,8 +221,8 @@ class FakeQuantize(Function):
         return gy * inside, None, None
 
 
-def fake_quantize(x, scale, zero=0, bits=8, signed=True):
+def fake_quantize(x, scale, zero=0, bits=8):
     """x as training sees it that will be quantised; scale, zero: numbers, or arrays that broadcast
     (a scale for each output: (n, 1))."""
-    low, high = (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1) if signed else (0, 2 ** bits - 1)
-    return FakeQuantize.apply(x, scale, zero, low=low, high=high)
+    high = 2 ** (bits - 1) - 1
+    return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

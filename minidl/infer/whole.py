@@ -21,12 +21,12 @@ ROWS = 96  # of x that a block takes at most, a multiple of the rows of every ti
 PANEL = 64  # columns, as in kernels/infer_int8.cuh
 
 
-def panels(q, most=PANEL):
+def panels(q):
     """(n, k) int8 as (panels, k, 64), zeros in the columns beyond n."""
     n, k = q.shape
-    padded = np.zeros((-(-n // most) * most, k), np.int8)
+    padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
-    return padded.reshape(-1, most, k).swapaxes(1, 2)
+    return padded.reshape(-1, PANEL, k).swapaxes(1, 2)
 
 
 def by_four(q):

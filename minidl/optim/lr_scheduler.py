@@ -33,7 +33,7 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def step(self):
-        self._join()
+        self._start_new_groups()
         self.last_epoch += 1
         self._apply()
 
@@ -42,7 +42,7 @@ class LRScheduler:
             if "initial_lr" in group:
                 group["lr"] = self.value(group["initial_lr"], self.last_epoch)
 
-    def _join(self):
+    def _start_new_groups(self):
         """Give each group that was added since then the initial lr from which the schedule has led
         to the lr it came with. `value` is a straight line in the initial lr: a factor, and eta_min.
         Where the factor is 0 and stays so, as after PolynomialLR's end, the group keeps its lr."""
@@ -206,7 +206,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def step(self, epoch=None):
         """One further, or to `epoch`, which may lie between two whole ones."""
-        self._join()
+        self._start_new_groups()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._apply()
 

@@ -7,15 +7,17 @@
     step(optimizer)          unscale by 1/S; inf or nan on any rank: skip the step; else clip, step
     update()                 S / 2 after a skipped step, S * 2 after 2000 good ones
 
-Of gradients on a GPU the host does not wait to know whether one is inf: the scale and what was
-found stay there (loss_scale.py), and the optimizer's kernel skips by itself. Only where ranks
-must agree, through functions of the host, the host has to know.
+The scale is an array of one number, and its counts one of three. They lie where the gradients are,
+and one rule moves them there (loss_scale.py). On a GPU the host does not wait to know whether a
+gradient is inf: the optimizer's kernel skips by itself. Only where ranks must agree, because each
+has a shard of the gradients (Parameter.sharded_by), the arrays come to the host. After data
+parallelism all ranks have the same gradients, and so skip alike.
 
 The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
 that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
 `unscale_` before it the unscaled float32 gradients can be looked at.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
-hysteresis, minimum and lag as in Megatron-LM and DeepSpeed.
+hysteresis and minimum as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/05_amp.py
 """
 
@@ -25,7 +27,6 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch, grad_norm, unscale_check
-from minidl.fused.launch import on_device
 from minidl.optim import clip
 from minidl.optim.optimizer import Optimizer
 from minidl.precision import loss_scale
@@ -33,19 +34,17 @@ from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST = 2.0**-126  # 1 / scale is a float32, too
-RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "lag", "min_scale",
+RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale",
         "max_scale")
 
 
-def _settled(name):
-    """An attribute that may be on a GPU: who reads or sets it, waits for it to come back."""
+def _number(array, index):
+    """A property: one number of the scaler's array. Who reads it from a GPU waits for it."""
     def read(scaler):
-        scaler._settle()
-        return vars(scaler)[name]
+        return vars(scaler)[array][index].item()
 
     def write(scaler, value):
-        scaler._settle()
-        vars(scaler)[name] = value
+        vars(scaler)[array][index] = value
 
     return property(read, write)
 
@@ -54,23 +53,15 @@ class GradScaler:
     """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
-    lag:          good steps after an overflow, and at the start, that do not count, for a scale
-                  that rises more slowly; no recipe below has it.
     raise_at_min: an overflow at min_scale is an error.
-    agree:        function of a bool: whether it is true on any rank. Ranks that share a model must
-                  skip together: `lambda bad: ring.all_reduce(t, np.array(bad), np.logical_or)`.
-                  After data parallelism all have the same gradients; of a ZeRO stage's shards it
-                  need not be given.
-    all_sum:      function of a float: its sum over the ranks that hold shares of the gradients, so
-                  that `max_norm` bounds the norm of all shares together; of shards not needed.
     enabled:      False: as if there were no scaler.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
     DeepSpeed: the same but init_scale=2**16, and raise_at_min=True."""
 
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
-                 growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST, lag=0,
-                 raise_at_min=False, agree=None, all_sum=None, enabled=True):
+                 growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
+                 raise_at_min=False, enabled=True):
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
@@ -78,48 +69,34 @@ class GradScaler:
             raise ValueError("GradScaler wants growth_interval, hysteresis >= 1 and init_scale "
                              f"between min_scale and max_scale; got {growth_interval}, "
                              f"{hysteresis}, {init_scale}, {min_scale}, {max_scale}")
-        self._device = None  # (xp, scale, counts) while a GPU has them
-        self.factor = float(init_scale)
+        self._scale = np.array([init_scale], np.float32)
+        self._counts = np.array([0, hysteresis, 0], np.int32)  # good steps, patience, skipped
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
-        self.growth_interval, self.hysteresis, self.lag = growth_interval, hysteresis, lag
+        self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.agree, self.all_sum = agree, all_sum
-        self.on_host = bool(agree or all_sum or raise_at_min)  # what the host must know at once
+        self.stage = None  # what joins the ranks that have shards of the gradients
+        self.on_host = raise_at_min  # the host must know at once what was found
         self.enabled = enabled
-        self.good_steps, self.patience = -lag, hysteresis
-        self.skipped = 0  # steps that were not taken
         self._stepped = []  # optimizers, since the last update
-        self._found = {}  # optimizer -> (whether its gradients are bad, what unscales them), since
+        self._found = {}  # optimizer -> (not 0 if its gradients are bad, what unscales them), since
         # the last update; on a GPU two arrays of one number
 
-    def _there(self, array=None):
-        """(xp, scale, counts) on the GPU of `array`, moved there if need be; None where they are to
-        stay on the host."""
-        if array is not None and self._device is None and not self.on_host:
-            if not isinstance(array, np.ndarray):
-                xp = backend.xp_of([array])
-                scale = on_device(xp, np.array([self.factor], np.float32)).copy()
-                counts = np.array([self.good_steps, self.patience, self.skipped], np.int32)
-                self._device = xp, scale, on_device(xp, counts).copy()
-        return self._device
+    factor = _number("_scale", 0)
+    good_steps, patience = _number("_counts", 0), _number("_counts", 1)
+    skipped = _number("_counts", 2)  # updates after which a step was not taken
 
-    def _there_for(self, optimizer):
-        """_there of the optimizer's gradients; None where its own step would have to know."""
+    def _move_to(self, array):
+        """Moves the scale and its counts to the memory of `array`; to the host's if it is None, or
+        if the host has to know at once what was found. Returns whether they are on a GPU."""
+        device = "cpu" if array is None or self.on_host else backend.device_of(array)
+        self._scale = backend.to_device(self._scale, device)
+        self._counts = backend.to_device(self._counts, device)
+        return device != "cpu"
+
+    def _move_for(self, optimizer):
+        """_move_to its gradients; to the host if its own step would have to know."""
         grads = optimizer.gradients()
-        if grads and _takes_arrays(optimizer, grads):
-            return self._there(grads[0])
-        self._settle()
-        return None
-
-    def _settle(self):
-        """Bring the scale and its counts back to the host, which waits."""
-        if self._device is not None:
-            (_, scale, counts), self._device = self._device, None
-            self.factor = float(scale[0])
-            self.good_steps, self.patience, self.skipped = counts.tolist()
-
-    factor, good_steps, patience, skipped = map(_settled, ("factor", "good_steps", "patience",
-                                                           "skipped"))
+        return self._move_to(grads[0] if grads and _takes_arrays(optimizer, grads) else None)
 
     def get_scale(self):
         return self.factor if self.enabled else 1.0
@@ -130,41 +107,35 @@ class GradScaler:
             return loss
         if isinstance(loss, (list, tuple)):
             return type(loss)(self.scale(x) for x in loss)
-        if self._there(loss.data) is not None:
-            return loss.float() * self._device[1].reshape(())
-        return loss.float() * self.factor
+        there = self._move_to(loss.data)
+        return loss.float() * (self._scale.reshape(()) if there else self.factor)
 
     def unscale_(self, optimizer):
         """Divide the optimizer's gradients by the scale, in float32: in place, or for parameters
         with a master copy into the master's `grad`. Once between two updates."""
         if not self.enabled:
             return
-        self._join(optimizer)
+        self._follow_stage(optimizer)
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
-        there, bad = self._there_for(optimizer), False
+        there, grads = self._move_for(optimizer), []
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
                 p.grad = None if low.grad is None else low.grad.astype(np.float32)
             if p.grad is not None:
                 self._check_dtype(p.grad)
-                if there is None:
-                    bad |= _unscale(p.grad, 1.0 / self.factor)
-        if there is None:
-            self._found[optimizer] = self._agreed(bad), 1.0
-        else:
-            grads = [p.grad for p in optimizer.parameters() if p.grad is not None]
-            inverse = loss_scale.factor(there[0], there[1])
-            self._found[optimizer] = _unscale_there(grads, inverse), None
+                grads.append(p.grad)
+        bad = _unscale(grads, loss_scale.factor(self._scale))
+        self._found[optimizer] = (bad, None) if there else (self._agreed(bad), 1.0)
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
         taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
         taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
         common norm to it, after unscaling."""
-        self._join(optimizer)
+        self._follow_stage(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
@@ -184,12 +155,11 @@ class GradScaler:
         if hasattr(bad, "dtype"):
             return self._step_there(optimizer, bad, inverse, max_norm)
         if bad:
-            self.skipped += 1
             return False
         optimizer.step(unscale=self._clip_factor(optimizer, inverse, max_norm))
         return True
 
-    def _join(self, optimizer):
+    def _follow_stage(self, optimizer):
         """Of shards all ranks skip together, and clip by the norm of all, without being told."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
@@ -197,26 +167,23 @@ class GradScaler:
                 "for later steps, when the scale may be another. Use bfloat16, which needs no "
                 "scale, or GradScaler(enabled=False)")
         stage = optimizer.sharded_by
-        if stage is not None and self.agree is None:
-            self.agree, self.on_host = stage.on_any_rank, True
-            self._settle()
-        if stage is not None and self.all_sum is None:
-            self.all_sum = stage.sum_over_ranks
+        if stage is not None and self.stage is None:
+            self.stage, self.on_host = stage, True
+            self._move_to(None)
 
     def _look(self, grads, optimizer):
         """(whether the gradients are bad, what unscales them)."""
-        there = self._there_for(optimizer)
-        if there is None:
-            return self._agreed(_any_bad(grads)), 1.0 / self.factor
-        return _bad_there(grads), there[1]
+        if self._move_for(optimizer):
+            return _bad(grads), self._scale
+        return self._agreed(_bad(grads)), 1.0 / self.factor
 
     def _step_there(self, optimizer, bad, scale, max_norm):
         """`step` on a GPU; scale: None where the gradients are unscaled already."""
-        xp, square_sum = self._device[0], None
+        square_sum = None
         if max_norm is not None:
             square_sum = grad_norm.square_sum_of(optimizer.gradients())
         if scale is not None or square_sum is not None:
-            factor = loss_scale.factor(xp, scale, square_sum, max_norm or 0.0)
+            factor = loss_scale.factor(scale, square_sum, max_norm)
             optimizer.step(unscale=factor, skip=bad)
         else:
             optimizer.step(skip=bad)
@@ -232,40 +199,31 @@ class GradScaler:
         found = [bad for bad, _ in self._found.values()]
         self._found.clear()
         self._stepped.clear()
-        if new_scale is None and all(hasattr(bad, "dtype") for bad in found):
-            rule = {name: getattr(self, name) for name in RULE}
-            rule["min_scale"] = max(self.min_scale, SMALLEST)  # no error without a wait
-            return loss_scale.update(*self._device[1:], sum(found[1:], found[0]), **rule)
-        bad = any(map(bool, found))
         if new_scale is not None:
             self.factor = float(new_scale)
-        elif bad:
-            self._shrink()
-        else:
-            self._grow()
-
-    def _shrink(self):
-        self.good_steps = -self.lag
-        self.patience -= 1
-        if self.patience > 0:
             return
-        if self.raise_at_min and self.factor <= self.min_scale:
+        rule = {name: getattr(self, name) for name in RULE}
+        if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: nobody waits
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # where the host would raise
+            loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
+            return
+        self._move_to(None)
+        bad, before = any(map(bool, found)), self.factor
+        loss_scale.update(self._scale, self._counts, np.array([bad], np.int32), **rule)
+        if bad:
+            self._check_overflow(before)
+
+    def _check_overflow(self, before):
+        """Raises if the scale cannot fall any more. before: the scale that overflowed."""
+        if self.raise_at_min and self.patience <= 0 and before <= self.min_scale:
             raise OverflowError(
                 f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
                 "has diverged. Look for the first layer with a non-finite output")
-        self.factor = max(self.factor * self.backoff_factor, self.min_scale)
         if self.factor < SMALLEST:
             raise OverflowError(
                 f"the gradients hold inf or nan at every loss scale, down to {self.factor:.3g}: it "
                 f"is not the scale ({self.skipped} steps were skipped). Look for the first layer "
                 "with a non-finite output, or for nan in the data")
-
-    def _grow(self):
-        self.good_steps += 1
-        if self.good_steps == self.growth_interval:
-            self.good_steps, self.patience = 0, self.hysteresis
-            if self.factor * self.growth_factor <= self.max_scale:
-                self.factor *= self.growth_factor
 
     def state_dict(self):
         """PyTorch's keys, and what its scaler does not have."""
@@ -286,7 +244,8 @@ class GradScaler:
         self.skipped = state.get("skipped", 0)
 
     def _agreed(self, bad):
-        return bool(bad if self.agree is None else self.agree(bad))
+        bad = bool(bad[0])
+        return bad if self.stage is None else bool(self.stage.on_any_rank(bad))
 
     def _clip_factor(self, optimizer, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
@@ -295,13 +254,14 @@ class GradScaler:
         grads = optimizer.gradients()
         if grads and not self.on_host and _takes_arrays(optimizer, grads):
             square_sum = grad_norm.square_sum_of(grads)
-            return loss_scale.factor(backend.xp_of(grads), None, square_sum, max_norm)
+            return loss_scale.factor(None, square_sum, max_norm)
         square_sum = grad_norm.two_norm(grads) ** 2
         if optimizer.sharded_by is not None and hasattr(optimizer, "leaf_of"):  # copies count once
             square_sum = clip.square_sum(optimizer.parameters(), optimizer.gradient,
                                          optimizer.leaf_of)
-        total = math.sqrt(self.all_sum(square_sum) if self.all_sum else square_sum)
-        return inverse * min(1.0, max_norm / (total * inverse + 1e-6))
+        if self.stage is not None:
+            square_sum = self.stage.sum_over_ranks(square_sum)
+        return inverse * min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):
         if grad.dtype == np.float16 and not low:
@@ -316,33 +276,20 @@ def _takes_arrays(optimizer, grads):
     return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 
-def _any_bad(grads):
-    """Whether an element of the arrays is inf or nan."""
-    if dispatch.usable(*grads):
-        return bool(unscale_check.count_bad(grads)[0])
-    return any(g.size and not np.isfinite(float(abs(g).max())) for g in grads)
-
-
-def _bad_there(grads):
-    """The same on a GPU, (1,) int32, and nobody waits."""
+def _bad(grads):
+    """(1,) int32 in their memory: not 0 where an element of the arrays is inf or nan."""
     if dispatch.usable(*grads):
         return unscale_check.count_bad(grads)
     xp = backend.xp_of(grads)
     return sum(((~xp.isfinite(g)).any() for g in grads), xp.zeros(1, np.int32)).astype(np.int32)
 
 
-def _unscale_there(grads, inverse):
-    """grads *= inverse in place, a (1,) float32 array; _bad_there of them."""
+def _unscale(grads, inverse):
+    """grads *= inverse in place, a (1,) float32 array. Returns _bad of them."""
+    if grads:  # they may be on a GPU, and the scale on the host
+        inverse = backend.to_device(inverse, backend.device_of(grads[0]))
     if dispatch.usable(*grads) and all(g.flags.c_contiguous for g in grads):
         return unscale_check.unscale_check(grads, 1.0, inverse)
     for g in grads:
         g *= inverse.reshape(()).astype(g.dtype)
-    return _bad_there(grads)
-
-
-def _unscale(grad, inverse):
-    """grad *= inverse in place; whether an element is then inf or nan."""
-    if dispatch.usable(grad) and grad.flags.c_contiguous:
-        return bool(unscale_check.unscale_check([grad], inverse)[0])
-    grad *= inverse
-    return _any_bad([grad])
+    return _bad(grads)

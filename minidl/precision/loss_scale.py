@@ -1,11 +1,11 @@
-"""The loss scale on a GPU: what unscales a step's gradients, how the scale moves; nobody waits.
+"""The loss scale as an array: what unscales a step's gradients, and how the scale moves.
 
     count_bad ─► bad ─► the optimizer's kernel skips          fused/: unscale_check, adamw, sgd
                   └───► loss_scale_update ─► scale            at the end of the step
     scale, |g|^2 ─► loss_scale_factor ─► what the optimizer's kernel multiplies gradients by
 
-Each is one thread's work. The host knows the rule only (growth factor, interval): whether a step
-was skipped it finds out when somebody asks.
+Each is one thread's work. On a GPU nobody waits: the host knows the rule only (growth factor,
+interval), and finds out whether a step was skipped when somebody asks.
 
 Kernel: kernels/loss_scale.cu   Used by: grad_scaler.py   Test: tests/precision/test_loss_scale.py
 """
@@ -24,28 +24,52 @@ FILE = "loss_scale.cu"
 
 def reference_factor(scale, square_sum, max_norm):
     """What scaled gradients of this sum of squares are multiplied by."""
-    inverse = 1.0 / scale
-    if max_norm is not None:
+    inverse = 1.0 if scale is None else 1.0 / scale
+    if square_sum is not None:
         inverse *= min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
     return inverse
 
 
-# ---- 2 launch ----
+def reference_update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval,
+                     hysteresis, min_scale, max_scale):
+    """(scale, counts) after a step. counts: good steps, patience left, steps skipped."""
+    good_steps, patience, skipped = counts
+    if bad:
+        patience -= 1
+        if patience <= 0:
+            scale = max(scale * backoff_factor, min_scale)
+        return scale, [0, patience, skipped + 1]
+    good_steps += 1
+    if good_steps != growth_interval:
+        return scale, [good_steps, patience, skipped]
+    if scale * growth_factor <= max_scale:
+        scale *= growth_factor
+    return scale, [0, hysteresis, skipped]
 
 
-def factor(xp, scale, square_sum=None, max_norm=0.0):
+# ---- 2 launch on a GPU; on a host the formula is faster than a launch ----
+
+
+def factor(scale, square_sum=None, max_norm=None):
     """(1,) float32: 1 / scale, times what clips the norm, the root of square_sum, to max_norm.
     scale: (1,) float32 or None for 1; square_sum: (1,) float64, of scaled gradients, or None."""
+    xp = backend.xp_of([array for array in (scale, square_sum) if array is not None])
+    if xp is np:
+        given = (None if array is None else array.item() for array in (scale, square_sum))
+        return np.array([reference_factor(*given, max_norm)], np.float32)
     out = xp.empty(1, np.float32)
-    dispatch.kernel(FILE, "loss_scale_factor")(1, 1, (out, scale, square_sum, max_norm))
+    dispatch.kernel(FILE, "loss_scale_factor")(1, 1, (out, scale, square_sum, max_norm or 0.0))
     return out
 
 
-def update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval, hysteresis, lag,
+def update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval, hysteresis,
            min_scale, max_scale):
-    """Move the scale, (1,) float32, by what a step found: bad, (1,) int32, is not 0 where it was
+    """Moves the scale, (1,) float32, by what a step found: bad, (1,) int32, is not 0 where it was
     skipped. counts: (3,) int32, good steps, patience left, steps skipped. All in place."""
-    backend.xp_of([scale, counts, bad], "loss_scale.update")
-    dispatch.kernel(FILE, "loss_scale_update")(
-        1, 1, (scale, counts, bad, growth_factor, backoff_factor, growth_interval, hysteresis, lag,
-               min_scale, max_scale))
+    rule = dict(growth_factor=growth_factor, backoff_factor=backoff_factor,
+                growth_interval=growth_interval, hysteresis=hysteresis, min_scale=min_scale,
+                max_scale=max_scale)
+    if backend.xp_of([scale, counts, bad], "loss_scale.update") is np:
+        scale[0], counts[:] = reference_update(scale.item(), counts.tolist(), bad.item(), **rule)
+    else:
+        dispatch.kernel(FILE, "loss_scale_update")(1, 1, (scale, counts, bad, *rule.values()))

@@ -1,5 +1,8 @@
 """The profile as a PNG: who did what in the last steps, and how far from the roofline each is.
 
+The page (page.py) has every span, to be moved and zoomed, and no roofline. This is one figure, for
+a report on paper and for tutorial 19; both have the same colours.
+
 Test: tests/profile/test_page.py
 """
 

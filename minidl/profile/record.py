@@ -71,13 +71,13 @@ class Lane:
         """The lane of another task of this rank."""
         return Lane(self.profile, name)
 
-    def timed(self, kind, name, method, *args, detail=None, **options):
+    def timed(self, kind, name, method, *args, **options):
         """method(*args, **options), as a span."""
         start = self.clock()
         try:
             return method(*args, **options)
         finally:
-            self.add((kind, name, start, self.clock(), self.module, detail))
+            self.add((kind, name, start, self.clock(), self.module, None))
 
     def watch(self):
         """done(kind, name, module, detail): what ran on the GPU from here to there is a span."""

@@ -78,7 +78,7 @@ def at_step(text):
 def _index_of(folder, step):
     path = index_path(folder, step)
     try:
-        return _checked(durable.unsealed(path.read_bytes()))
+        return _as_saved(durable.unsealed(path.read_bytes()))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -104,7 +104,7 @@ def set_aside(folder, step):
     return aside
 
 
-def _checked(body):
+def _as_saved(body):
     """The index; ValueError if it is not of the form that save() writes. What it names must lie in
     its own folder: whoever sends you a snapshot does not choose which of your files are read."""
     for key, kind in KINDS.items():

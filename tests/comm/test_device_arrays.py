@@ -17,6 +17,7 @@ from minidl.comm import (
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport import device
 from tests.comm.cases import data, length_of
+from tests.devices import Direct
 
 CASES = [(0, "f4"), ("n-1", "f4"), ("n+1", "f2"), (101, "f4")]
 SIZES = {"staged": [1, 2, 3, 4, 5, 8], "direct": [2, 3]}
@@ -91,7 +92,6 @@ COLLECTIVES = {
     tree.all_reduce: lambda f: lambda t, x: f(t, x.reshape(len(x), 1)),
     device.all_reduce: lambda f: f,
     device.staged_all_reduce: lambda f: f,
-    device.direct_all_reduce: lambda f: f,
     device.mean_block: lambda f: lambda t, x: f(t, x.copy(), blocks(t, x)),
     device.all_gather: lambda f: lambda t, x: f(t, x, blocks(t, x)),
     device.broadcast: lambda f: lambda t, x: f(t, x, t.size // 2),
@@ -132,13 +132,12 @@ def test_numbers_bits_and_bytes_are_those_of_host_arrays(collective, way):
     import cupy
 
     call = COLLECTIVES[collective](collective)
-    host = {device.direct_all_reduce: ring.all_reduce}.get(collective, collective)
 
     def body(t):
         for length, dtype in CASES:
             n = length_of(length, t.size)
-            want = results(t, COLLECTIVES[collective](host), n, dtype, np.array)
-            on = device.Direct(t) if way == "direct" else t
+            want = results(t, call, n, dtype, np.array)
+            on = Direct(t) if way == "direct" else t
             got = results(on, call, n, dtype, cupy.asarray)
             for a, b in zip(got[:2], want[:2], strict=True):
                 np.testing.assert_array_equal(a, b, strict=True)

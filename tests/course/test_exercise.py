@@ -5,6 +5,7 @@ The real exercises: tests/tutorials/test_exercises.py"""
 import pytest
 
 from minidl.course import exercise, grade
+from tests.course.planted import mistaken
 
 TUTORIAL = '''"""07  A tutorial."""
 
@@ -121,13 +122,13 @@ def test_filling_a_region_with_its_own_body_changes_nothing():
 
 
 def test_a_mistake_is_code_or_what_to_replace_in_the_solution():
-    whole = grade.mistaken(TUTORIAL, "07a", "return x")
+    whole = mistaken(TUTORIAL, "07a", "return x")
     assert "    # >>> exercise 07a: twice\n    return x\n    # <<<\n" in whole
-    edited = grade.mistaken(TUTORIAL, "07a", {"x + x": "x * x"})
+    edited = mistaken(TUTORIAL, "07a", {"x + x": "x * x"})
     assert edited == TUTORIAL.replace("x + x", "x * x")
     with pytest.raises(ValueError, match="07a: 'x' is 3 times in the solution"):
-        grade.mistaken(TUTORIAL, "07a", {"x": "y"})
-    assert grade.mistaken(KERNEL, "07a", {"x + x": "x"}) == KERNEL, "not its file"
+        mistaken(TUTORIAL, "07a", {"x": "y"})
+    assert mistaken(KERNEL, "07a", {"x + x": "x"}) == KERNEL, "not its file"
 
 
 def test_what_cannot_be_written_is_said_and_leaves_nothing(place):

@@ -15,6 +15,7 @@ import pytest
 from minidl.course import exercise, grade, handout
 from minidl.course.student import Hidden
 from tests.course import examine_answers
+from tests.course.planted import mistaken
 from tests.test_readme import links
 
 GRADED = ["22"]
@@ -121,7 +122,7 @@ def _answered(handed, folder, right):
         for region in exercise.regions(text):
             if region.id not in right:
                 code, _ = next(iter(wrong[region.id].values()))
-                text = grade.mistaken(text, region.id, code)
+                text = mistaken(text, region.id, code)
         (folder / "work" / source.name).write_text(text)
 
 

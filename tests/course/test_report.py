@@ -11,7 +11,8 @@ import pytest
 
 from minidl.cli import main as cli
 from minidl.course import exercise, grade, report
-from minidl.course.student import Apart, Here, load, load_grader, seed_of
+from minidl.course.student import Apart, load, load_grader, seed_of
+from tests.course.planted import Here
 from tests.course.test_exercise import GRADER, TUTORIAL
 
 CONFIG = "[course]\ntutorials = 07\n[points]\n07a = 4\n"

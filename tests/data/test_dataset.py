@@ -117,7 +117,7 @@ def test_nested_batches_are_pytorchs():
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     samples = [Nested(3)[i] for i in range(3)]
     theirs = torch.utils.data.default_collate(samples)
-    ours = data.DataLoader(Nested(3), 3).collate(samples)
+    ours = data.DataLoader(Nested(3), 3).collate_fn(samples)
     assert ours.keys() == theirs.keys()
     np.testing.assert_array_equal(ours["image"], theirs["image"].numpy())
     np.testing.assert_array_equal(ours["meta"][0]["id"], theirs["meta"][0]["id"].numpy())

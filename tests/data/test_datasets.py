@@ -87,35 +87,9 @@ def test_idx_folder_gives_images_between_0_and_1(tmp_path, suffix):
         np.testing.assert_array_equal(y, labels)
 
 
-def test_fashion_mnist_prefers_the_path_then_the_variable(tmp_path, monkeypatch):
-    for name, n in (("path", 5), ("variable", 6), ("debian", 7)):
-        (tmp_path / name).mkdir()
-        write_folder(tmp_path / name, n_train=n)
-    monkeypatch.setattr(datasets, "DEBIAN_FASHION_MNIST", str(tmp_path / "debian"))
-    monkeypatch.setenv("MINIDL_DATA", str(tmp_path / "variable"))
-    assert len(datasets.fashion_mnist(tmp_path / "path")[0]) == 5
-    assert len(datasets.fashion_mnist()[0]) == 6
-    monkeypatch.delenv("MINIDL_DATA")
-    assert len(datasets.fashion_mnist()[0]) == 7
-
-
-def test_fashion_mnist_says_how_to_get_it(tmp_path, monkeypatch):
-    monkeypatch.setenv("MINIDL_DATA", str(tmp_path / "nowhere"))
-    remedy = "nowhere.*apt install dataset-fashion-mnist.*MINIDL_DATA"
-    with pytest.raises(FileNotFoundError, match=remedy):
-        datasets.fashion_mnist()
+def test_a_folder_without_the_files_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither train-images-idx3-ubyte nor .*gz is"):
-        datasets.fashion_mnist(tmp_path)
-
-
-def test_the_real_fashion_mnist_is_read():
-    try:
-        train, test = datasets.fashion_mnist()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    assert (len(train), len(test)) == (60000, 10000)
-    assert train[0][0].shape == (1, 28, 28)
-    np.testing.assert_array_equal(np.bincount(train[:][1]), [6000] * 10)
+        datasets.idx_folder(tmp_path)
 
 
 def test_images_and_labels_must_be_equally_many(tmp_path):

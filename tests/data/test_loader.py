@@ -49,7 +49,7 @@ def test_batches_keep_the_order(n, drop_last, prefetch):
 
 
 def test_the_sampler_chooses_and_collate_combines():
-    loader = DataLoader(list("abcdef"), 2, sampler=[5, 0, 2], collate="".join)
+    loader = DataLoader(list("abcdef"), 2, sampler=[5, 0, 2], collate_fn="".join)
     assert list(loader) == ["fa", "c"]
 
 

@@ -53,7 +53,7 @@ def test_an_epoch_has_no_wait_and_no_pageable_upload():
 
 
 def test_a_batch_may_hold_what_is_no_array():
-    batches = list(DataLoader(list("abcd"), 2, collate="".join, device="cuda"))
+    batches = list(DataLoader(list("abcd"), 2, collate_fn="".join, device="cuda"))
     assert batches == ["ab", "cd"]
 
 

@@ -272,14 +272,6 @@ def test_the_shard_travels_behind_the_step():
     assert exposed[0.0] - exposed[1.0] == pytest.approx(3 * n_bytes * beta, rel=0.1)
 
 
-def test_the_formula_for_losses_counts_every_set_of_ranks():
-    for n, f in itertools.product(range(2, 9), range(1, 5)):
-        if f < n:
-            sets = list(itertools.combinations(range(n), f))
-            bad = sum(any((r + 1) % n in lost for r in lost) for lost in sets)
-            assert buddy.loss_probability(n, f) == pytest.approx(bad / len(sets), abs=1e-12)
-
-
 GRIDS = [dict(tp=2, pp=2), dict(tp=2, dp=2), dict(pp=2, dp=2), dict(tp=2, pp=2, dp=2)]
 
 

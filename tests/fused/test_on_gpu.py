@@ -130,7 +130,7 @@ def test_rates_from_whole_tensors(make, fused):
 def test_passes_over_many_arrays():
     def work(a, b, flat):
         pack.pack([a, b], flat)
-        total = grad_norm.global_norm([a, b])
+        total = grad_norm.two_norm([a, b])
         bad = unscale_check.unscale_check([a, b], 0.5)
         return [flat, a, b, bad, bad + total]
 

@@ -19,7 +19,8 @@ pytestmark = pytest.mark.mpi
 CATCHING = r"""
     import numpy as np
     from minidl.comm import ring, tree, world
-    from minidl.comm.observe.watch import Mismatch, Watch
+    from minidl.comm.call_code import CallMismatch
+    from minidl.comm.observe.watch import Watch
     from tests.comm.observe.test_watch import MISMATCHES
 
     t = Watch(world())
@@ -29,7 +30,7 @@ CATCHING = r"""
         if pair is not None:
             try:
                 wrong(pair)
-            except Mismatch as error:
+            except CallMismatch as error:
                 text = str(error)
                 assert words in text and "collective 1 of ranks 0, 1" in text, text
                 assert " on rank 0, " in text and " on rank 1" in text, text
@@ -37,7 +38,7 @@ CATCHING = r"""
         tree.barrier(t)
     try:  # ranks 0 and 2 agree with their left neighbour or with their right one: all must know
         ring.all_reduce(t, np.ones(10 + (t.rank == 1)))
-    except Mismatch as error:
+    except CallMismatch as error:
         assert "ranks 0, 2: ring.all_reduce(x float64 (10,)" in str(error), str(error)
         print("caught by all\n", end="", flush=True)
 """

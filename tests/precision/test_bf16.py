@@ -54,7 +54,8 @@ def test_without_ml_dtypes_the_error_names_the_remedy(monkeypatch):
 
 
 def test_nobody_who_does_not_ask_for_it_imports_ml_dtypes():
-    code = ("import sys, minidl; from minidl import amp, nn, optim, snapshot\n"
+    code = ("import sys, minidl; from minidl import nn, optim, snapshot\n"
+            "from minidl.precision import amp\n"
             "m = nn.Linear(2, 2); m(minidl.ones(1, 2)).sum().backward()\n"
             "assert 'ml_dtypes' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,43 +1,48 @@
-"""minidl/precision/loss_scale.py: the device moves the scale as GradScaler does on the host, and a
-scaler whose gradients are on a GPU takes and skips the same steps."""
+"""minidl/precision/loss_scale.py: the kernel moves the scale as its reference does, and a scaler
+whose gradients are on a GPU takes and skips the same steps."""
 
 import numpy as np
 import pytest
 
 from minidl import optim
+from minidl.fused import dispatch
 from minidl.nn import Parameter
 from minidl.precision import loss_scale
-from minidl.precision.grad_scaler import RULE, GradScaler
+from minidl.precision.grad_scaler import GradScaler
 from tests.devices import host, put
+
+RULE = dict(growth_factor=2.0, backoff_factor=0.5, growth_interval=2000, hysteresis=1,
+            min_scale=0.0, max_scale=2.0**127)
 
 
 @pytest.mark.parametrize("options", [
-    {}, dict(growth_interval=3), dict(growth_interval=2, hysteresis=3, lag=2),
-    dict(init_scale=4.0, min_scale=2.0, growth_interval=2), dict(init_scale=8.0, max_scale=16.0,
-                                                                 growth_interval=1),
+    {}, dict(growth_interval=3), dict(growth_interval=2, hysteresis=3),
+    dict(init=4.0, min_scale=2.0, growth_interval=2),
+    dict(init=8.0, max_scale=16.0, growth_interval=1),
     dict(growth_factor=3.0, backoff_factor=0.25, growth_interval=2),
 ], ids=str)
-def test_the_kernel_moves_the_scale_as_the_host_does(options, needs_compiler):
-    scaler = GradScaler(**{"init_scale": 2.0**10, **options})
-    scale, counts = np.array([scaler.factor], "f4"), np.array([-scaler.lag, scaler.hysteresis, 0],
-                                                              np.int32)
+def test_the_kernel_moves_the_scale_as_its_reference_does(options, needs_compiler):
+    rule = RULE | options
+    start = rule.pop("init", 2.0**10)
+    kernel = dispatch.kernel(loss_scale.FILE, "loss_scale_update")
+    here, there = [(np.array([start], "f4"), np.array([0, rule["hysteresis"], 0], np.int32))
+                   for _ in range(2)]
     for bad in np.random.default_rng(1).integers(0, 3, 60) == 0:
-        scaler._found[scaler] = bool(bad), 1.0
-        scaler.skipped += bool(bad)
-        scaler.update()
-        loss_scale.update(scale, counts, np.array([bad], np.int32),
-                          **{name: getattr(scaler, name) for name in RULE})
-        assert scale[0] == scaler.factor
-        assert counts.tolist() == [scaler.good_steps, scaler.patience, scaler.skipped]
+        found = np.array([bad], np.int32)
+        loss_scale.update(*here, found, **rule)
+        kernel(1, 1, (*there, found, *rule.values()))
+        assert here[0][0] == there[0][0] and here[1].tolist() == there[1].tolist()
+    assert 0 < here[1][2] < 60, "some steps are skipped, and not all"
 
 
 @pytest.mark.parametrize("max_norm", [None, 0.5, 100.0])
 @pytest.mark.parametrize("scale, norm", [(2.0**16, 3e5), (1.0, 0.0), (128.0, 127.0)])
 def test_the_kernel_unscales_and_clips_by_one_factor(scale, norm, max_norm, needs_compiler):
     square_sum = None if max_norm is None else np.array([norm**2])
-    found = loss_scale.factor(np, np.array([scale], "f4"), square_sum, max_norm or 0.0)
-    wanted = loss_scale.reference_factor(scale, norm**2, max_norm)
-    assert found.dtype == np.float32 and found[0] == np.float32(wanted)
+    scale, found = np.array([scale], "f4"), np.empty(1, np.float32)
+    kernel = dispatch.kernel(loss_scale.FILE, "loss_scale_factor")
+    kernel(1, 1, (found, scale, square_sum, max_norm or 0.0))
+    assert found == loss_scale.factor(scale, square_sum, max_norm)
 
 
 @np.errstate(over="ignore", invalid="ignore")

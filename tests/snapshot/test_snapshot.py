@@ -10,7 +10,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import ring, simulate, tree
+from minidl.comm import simulate, tree
 from minidl.data import DistributedSampler
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
@@ -62,9 +62,7 @@ class Run:
         self.optimizer = every.make(kind, every.fitting(kind, leaves))
         if half:
             optim.use_master_weights(self.optimizer)
-        self.scaler = GradScaler(
-            2.0**4, growth_interval=2,
-            agree=lambda bad: ring.all_reduce(t, np.array([bad]), np.logical_or)[0])
+        self.scaler = GradScaler(2.0**4, growth_interval=2)
         self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=9)
         self.sampler = DistributedSampler(60, t.rank, t.size, seed=seed)
         self.parts = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler,

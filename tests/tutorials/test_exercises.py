@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from minidl.course import exercise, grade
-from minidl.course.student import Failed, Here, Wrong, load, seed_of
+from minidl.course.student import Failed, Wrong, load, seed_of
 from tests.conftest import some
+from tests.course.planted import Here, mistaken
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_the_blank_fails_and_says_which_exercise_is_missing(number, name, folder
 def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, folder):
     code, words = grade.grader(number).WRONG[name][mistake]
     student, path = _student(
-        number, folder, lambda text: grade.mistaken(text, name, code)
+        number, folder, lambda text: mistaken(text, name, code)
     )
     with pytest.raises((Wrong, Failed)) as caught:
         _grade(number, name, student)

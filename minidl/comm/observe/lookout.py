@@ -13,6 +13,8 @@ docs/figures.md. When the run ends:
 
 A rank that computes longer than the others is named, and the run goes on (stragglers.py).
 
+The launcher's own looks, from outside of the ranks, are cli/supervisor.py's; it says why both stay.
+
 The report goes to stderr (docs/observe.md has one, and how it is made), then MPI_Abort. A rank that
 ends normally sends its last counters, so that a wait for it is known to be in vain. The lowest rank
 of those that wait reports, another if it cannot.

@@ -5,7 +5,8 @@
     {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
 
 Arrays are compared by dtype and shape, functions by name, numbers by value; not the arguments that
-`@collective` leaves to each rank. Used by: watch.py, which sends a digest of 64 bits.
+`@collective` leaves to each rank. Used by: watch.py, which sends a digest of 64 bits. What is
+compared without a Watch, in the tag of each message: call_code.py.
 """
 
 import functools
@@ -15,6 +16,7 @@ import os
 
 import numpy as np
 
+from minidl.comm import call_code
 from minidl.comm.labels import label_of
 from minidl.comm.observe.places import in_words, spot
 
@@ -80,13 +82,10 @@ def digest_of(text):
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
-            "op": "The result would differ from rank to rank.",
-            "root": "The root must be the same rank on all.",
-            "dtype": "Cast on all ranks alike.",
-            "shape": "Unequal last batch?",
-            "name": "Swapped order?",
-            "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
+REMEDIES = call_code.REMEDIES | {
+    "shape": "Unequal last batch?",
+    "name": "Swapped order?",
+    "line": "Swapped order? If these lines mean the same collective, name it on all ranks: "
             'with t.named("what it is"): ...'}
 
 

@@ -1,14 +1,14 @@
 r"""The ranks compare each collective call before its payload moves; and every wait is noted.
 
     t = Watch(t)                       around any transport, inside or outside of a Ledger
-    ring.all_reduce(t, x)              if the ranks disagree: Mismatch, on all of them, in words
+    ring.all_reduce(t, x)              if the ranks disagree: CallMismatch, on all of them, in words
 
     rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, after which all
     rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest of all ranks
     rank 2   all_reduce(x (12,)) ---/ \--- no    (the dissemination of Hensgen, Finkel and Manber
     rank 3   all_reduce(x (10,)) --'   '-- no    1988); signatures are sent only if these differ
 
-    Mismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
+    CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
       rank 2: ring.all_reduce(x float32 (12,), op add), at train.py:31
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
@@ -35,6 +35,7 @@ import weakref
 import numpy as np
 
 from minidl.comm import objects
+from minidl.comm.call_code import CallMismatch
 from minidl.comm.checks import check_peer, check_ranks
 from minidl.comm.labels import current_label, current_subject
 from minidl.comm.observe import waits
@@ -46,10 +47,6 @@ from minidl.comm.transport.window import KINDS
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller
-
-
-class Mismatch(ValueError):
-    """The ranks of a group called different collectives, or one with different arguments."""
 
 
 class Watch(Wrapper):
@@ -148,8 +145,9 @@ class Watch(Wrapper):
     def _raise(self, calls):
         """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
-        raise Mismatch(f"rank {self.world_rank}: the ranks disagree on collective {self._number} "
-                       f"of {in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
+        raise CallMismatch(
+            f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
+            f"{in_words(self.ranks)}; no payload has moved.\n{explain(calls)}")
 
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]

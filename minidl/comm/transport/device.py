@@ -21,6 +21,9 @@ and the host waits only for D(i). With s segments, c seconds to copy one and r t
 takes 2c + s max(r, 2c) at most, instead of s (r + 2c). Any other algorithm runs on device arrays
 too, message by message (staging.py): a ring then waits 2(n-1) times, and copies 2(n-1)/n of x down
 where this copies x once.
+
+Three files, by what they know: staging.py moves one message, nccl.py calls NCCL, and this file
+chooses between them for a whole array. Nothing else in minidl asks which way there is.
 Test: tests/comm/transport/test_device.py
 """
 
@@ -33,7 +36,6 @@ from minidl.backend import library_of
 from minidl.comm import average, objects, ring, ring_blocks, tree
 from minidl.comm.collective import collective
 from minidl.comm.transport import nccl, staging
-from minidl.comm.transport.protocol import Transport, Wrapper
 from minidl.comm.transport.staging import on_device
 from minidl.cuda.host_memory import pinned, queue_copy
 
@@ -88,7 +90,9 @@ def all_reduce(t, x, op=np.add):
     if isinstance(t, nccl.Nccl):
         return nccl.all_reduce(t, x, op)
     if t.cuda_aware:
-        return direct_all_reduce(t, x, op)
+        with x.device:  # a background thread begins on device 0
+            ring.all_reduce(t, _flat(t, x), op)
+        return x
     return staged_all_reduce(t, x, op)
 
 
@@ -100,7 +104,7 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     if not on_device(x):
         return all_reduce(t, x, op)
     cuda = library_of(x).cuda
-    with x.device:  # a background thread begins on device 0
+    with x.device:
         segments = cut(_flat(t, x), segment_bytes)
         buffers = [pinned(library_of(x), len(segments[0]), x.dtype) for _ in segments[:2]]
         hosts = [buffers[i % 2][: len(segment)] for i, segment in enumerate(segments)]
@@ -120,19 +124,6 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
         end = copies.record()
         compute.wait_event(end)
         staging.keep(t, end, x, *buffers)
-    return x
-
-
-@collective
-def direct_all_reduce(t, x, op=np.add):
-    """`all_reduce` by a ring whose messages are device memory. `t.cuda_aware` must hold: another
-    MPI would read the address of x as one in host memory, and crash."""
-    if not on_device(x):
-        return ring.all_reduce(t, x, op)
-    with x.device:
-        flat, messages = _flat(t, x), Direct(t)
-        ring.reduce_scatter(messages, flat, op)
-        ring.all_gather(messages, flat)
     return x
 
 
@@ -181,21 +172,6 @@ def cut(flat, segment_bytes):
     """Views of the 1-d array, of segment_bytes and the rest; one empty view of an empty array."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
-
-
-class Direct(Wrapper):
-    """The transport; messages to and from device memory go directly, whatever its MPI says."""
-
-    cuda_aware = True
-    send, sendrecv = Transport.send, Transport.sendrecv  # the wrapper's would pass them on
-
-    def isend(self, array, dst, tag=0):
-        isend = staging.isend if on_device(array) else Wrapper.isend
-        return isend(self, array, dst, tag)
-
-    def irecv(self, into, src, tag=0):
-        irecv = staging.irecv if on_device(into) else Wrapper.irecv
-        return irecv(self, into, src, tag)
 
 
 def _flat(t, x):

@@ -1,7 +1,6 @@
 """Ranks as MPI processes. `minidl.comm.world()` makes the first such transport (world.py).
 
-MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
-mpi4py belong to the same one. Only bytes are sent (MPI.BYTE), so any dtype works.
+Only bytes are sent (MPI.BYTE), so any dtype works.
 
 Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then
 one shorter part, which may be empty. As every message ends with a shorter part, a receiver that

@@ -19,7 +19,8 @@ import os
 
 LINK = "MINIDL_LINK"  # "7:1234": descriptor 7 of process 1234
 
-# What launchers tell each process about its world: (rank, size).
+# What launchers tell each process about its world: (rank, size). Not SLURM_NTASKS: a lone process
+# inside of an allocation has it, too; that of a step is srun's own.
 LAUNCHERS = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2

@@ -88,8 +88,7 @@ def _check_threads(mpi):
 
 def _check_launcher(size, environ):
     """If mpiexec and mpi4py belong to different MPIs, every process says 'rank 0 of 1'."""
-    # Not SLURM_NTASKS: a lone process inside an allocation has it too. The STEP one is srun's own.
-    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+    for _, name in supervised.LAUNCHERS:
         started = environ.get(name, "")
         if size == 1 and started.isdigit() and int(started) > 1:
             raise RuntimeError(

@@ -47,7 +47,7 @@ _lock = threading.Lock()  # check.cpp watches one launch at a time
 
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
-          reachable=(), orders=ORDERS, profile=False):
+          reachable=(), profile=False):
     """Run `kernel` (a Kernel, or a .cu file with `name`) on grid x block threads; a Report.
 
     args:      NumPy arrays and numbers, as for a launch; the arrays hold its results afterwards,
@@ -55,7 +55,6 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     outputs:   names of array parameters that hold nothing yet: reading one before it is written is
                an error, and so is an element that is never written.
     reachable: arrays that the kernel reaches through a table of addresses.
-    orders:    of threads and blocks; one run for each.
     profile:   also count requests, bank conflicts and divergence: Report.profile (profile.py).
     Errors of the launch itself are raised as by a launch: KernelError, TypeError, ValueError."""
     if not isinstance(kernel, Kernel):
@@ -72,7 +71,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                 if count:  # without the checks that would count as branches; keeps no result
                     counted = run.profile()
                 else:
-                    report = run.report(orders)
+                    report = run.report(ORDERS)
             finally:
                 run.close()
     report.profile = counted

@@ -152,7 +152,7 @@ def compile_check(path, defines, instance="", profile=False):
                         for w in ([] if profile else compiler_warnings(plain))]
             file = compiler.build(key, [objects, *cxx.no_library, *no_checks], describe=str(path))
             keep_lines(file)
-            write_beside(file, json.dumps(warnings))
+            compiler.write_whole(file.with_suffix(".json"), json.dumps(warnings))
         return file
 
     file = compiler.cached(key) or cpu.generated(path, text, defines, instance, "fibre", build)
@@ -161,14 +161,6 @@ def compile_check(path, defines, instance="", profile=False):
     notes = file.with_suffix(".json")
     library.warnings = json.loads(notes.read_text()) if notes.exists() else []
     return library
-
-
-def write_beside(file, text):
-    """Write `text` into <key>.json beside the library <key>.so, whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
-    with open(handle, "w") as f:
-        f.write(text)
-    os.replace(temporary, file.with_suffix(".json"))
 
 
 WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointer "

@@ -14,6 +14,7 @@ import struct
 
 import numpy as np
 
+from minidl.backend import address
 from minidl.cuda.host.includes import KernelError
 
 MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
@@ -22,22 +23,9 @@ MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 # C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
-# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
-# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: with four arrays that is most of a
-# launch.
-_DATA = object.__basicsize__
-_word_at = ctypes.c_void_p.from_address
 _ndarray = np.ndarray
 
 _struct_dtype = np.dtype([("a struct by value", "V1")])  # no argument has it
-
-_probe = np.empty(3)
-_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
-
-
-def address(a):
-    """Where the elements of an ndarray begin."""
-    return _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
 
 
 class Signature:
@@ -107,7 +95,7 @@ class Signature:
             a = args[i]
             if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
                     and a.flags.num & flags == flags):
-                words[i] = _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
+                words[i] = address(a)
             else:
                 words[i] = self._other_pointer(i, a)
         try:

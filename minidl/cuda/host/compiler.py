@@ -207,6 +207,14 @@ def build(key, arguments, text=None, describe="the kernel"):
     return folder / f"{key}.so"
 
 
+def write_whole(path, text):
+    """Write a file into the cache, whole or not at all: several processes write it, and read it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    with open(handle, "w", encoding="utf-8") as f:
+        f.write(text)
+    os.replace(temporary, path)
+
+
 def load_host(name, flags, *files):
     """The library of these files of kernels/host/; libraries loaded later find its functions."""
     key = key_of(name, *flags)

@@ -16,6 +16,7 @@ import numpy as np
 
 from minidl.comm import ring
 
+BINS = 2048
 LOGIT = 16.0  # bins from -LOGIT to LOGIT; beyond, the first and the last
 LEAST = 1e-7  # of a probability in the log loss
 
@@ -23,17 +24,17 @@ LEAST = 1e-7  # of a probability in the log loss
 class Prequential:
     """Counts of this rank. add() what was predicted; report() for all ranks together."""
 
-    def __init__(self, bins=2048):
-        self.counts, self.sums = np.zeros((2, bins)), np.zeros(2)
+    def __init__(self):
+        self.counts, self.sums = np.zeros((2, BINS)), np.zeros(2)
 
     def add(self, p, y):
         """p: probabilities, y: labels of 0 and 1, both (n,)."""
         p = np.clip(np.asarray(p, np.float64), LEAST, 1 - LEAST)
-        y, n_bins = np.asarray(y) > 0, self.counts.shape[1]
-        at = (np.log(p / (1 - p)) + LOGIT) / (2 * LOGIT) * n_bins
-        at = np.clip(at, 0, n_bins - 1).astype(np.int64)
+        y = np.asarray(y) > 0
+        at = (np.log(p / (1 - p)) + LOGIT) / (2 * LOGIT) * BINS
+        at = np.clip(at, 0, BINS - 1).astype(np.int64)
         for label in (0, 1):
-            self.counts[label] += np.bincount(at[y == label], minlength=n_bins)
+            self.counts[label] += np.bincount(at[y == label], minlength=BINS)
         self.sums += p.sum(), -np.log(np.where(y, p, 1 - p)).sum()
 
     def report(self, t=None):
@@ -42,7 +43,7 @@ class Prequential:
         flat = np.concatenate([self.counts.ravel(), self.sums])
         if t is not None:
             flat = ring.all_reduce(t, flat)
-        self.__init__(self.counts.shape[1])
+        self.__init__()
         (negative, positive), (sum_p, loss) = flat[:-2].reshape(2, -1), flat[-2:]
         below = np.cumsum(negative) - negative
         with np.errstate(invalid="ignore", divide="ignore"):

@@ -24,15 +24,11 @@ from minidl.infer.passes.layout import layout
 PASSES = (algebra, constant, common, batch_norm, algebra, epilogue, layout, chain, dead)
 
 
-def optimise(graph, passes=PASSES, show=None):
-    """Run the passes over the graph, in place; {pass: how often it rewrote}. show: called with the
-    name of a pass that did something, the graph's text before and after it."""
+def optimise(graph):
+    """Runs the passes over the graph, in place. Returns {pass: how often it rewrote}."""
     counts = {}
-    for run in passes:
-        before = str(graph) if show else None
+    for run in PASSES:
         n = run(graph)
         graph.verify()
         counts[run.__name__] = counts.get(run.__name__, 0) + n
-        if show and n:
-            show(run.__name__, before, str(graph))
     return counts

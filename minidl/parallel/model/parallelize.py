@@ -19,15 +19,13 @@ Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_p
 from fnmatch import fnmatchcase
 from functools import partial
 
-import numpy as np
-
 from minidl.comm.transport import device
 from minidl.nn.models import GPT
 from minidl.nn.moe import MoE
 from minidl.nn.norm import BatchNorm
 from minidl.parallel.model.tensor import (
-    ColumnLinear, ParallelAttention, RowLinear, SequenceDropout, SequenceEmbedding, own_part,
-    sequence_norm, whole,
+    ColumnLinear, ParallelAttention, RowLinear, SequenceDropout, SequenceEmbedding, sequence_norm,
+    whole,
 )
 from minidl.parallel.model.vocabulary import VocabEmbedding
 from minidl.parallel.shards import Shards
@@ -100,21 +98,8 @@ def parallelize(model, grid, plan=None, **options):
 
 def whole_state_dict(model):
     """{name: whole array}, what `state_dict()` of the undivided model is; all ranks call."""
-    return {name: x.data if part is None else whole(x) for name, x, part in _states(model)}
-
-
-def load_whole_state_dict(model, state):
-    """Put an undivided model's state, the same on all ranks, into this one."""
-    found = dict(state)
-    for name, _, part in _states(model):
-        if part is not None and name in found:
-            array = getattr(found[name], "_data", found[name])
-            found[name] = own_part(part, array if device.on_device(array) else np.asarray(array))
-    return model.load_state_dict(found)
-
-
-def _states(model):
-    """(name, parameter or buffer, what this rank has of it or None) of all that a state has."""
+    state = {}
     for name, (owner, _, key) in model._state_slots().items():
-        x = getattr(owner, key)
-        yield name, x, getattr(x, "part", None)
+        x = getattr(owner, key)  # a parameter or a buffer
+        state[name] = x.data if getattr(x, "part", None) is None else whole(x)
+    return state

@@ -7,8 +7,7 @@ sentence goes through `tr`, which may say it in another language (course/languag
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
 
-import unicodedata
-
+from minidl.cuda.columns import padded, width
 from minidl.parallel.model import plan_step
 from minidl.parallel.model.plan_network import Network
 
@@ -59,19 +58,12 @@ def _row(task, plan, best, also, tr):
 
 def _columns(rows):
     """Lines; all columns but the schedule's and the last one to the right."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:
-        spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        cells = [cell + space if i in (schedule, len(row) - 1) else space + cell
-                 for i, (cell, space) in enumerate(zip(row, spaces, strict=True))]
-        lines.append("  ".join(cells).rstrip())
+        sides = ["<" if i in (schedule, len(row) - 1) else ">" for i in range(len(row))]
+        lines.append("  ".join(map(padded, row, widths, sides)).rstrip())
     return lines
-
-
-def _width(words):
-    """Columns of a terminal: a Chinese character takes two."""
-    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in words)
 
 
 def why_not(task, plan, winner):

@@ -289,8 +289,3 @@ def bubble(lanes):
     """The share of the ranks' time in which they idle."""
     busy = sum(end - start for lane in lanes for _, start, end in lane)
     return 1 - busy / (len(lanes) * makespan(lanes))
-
-
-def idle_inside(lane):
-    """Seconds that a rank idles between the beginning of its first part and the end of its last."""
-    return lane[-1].end - lane[0].start - sum(end - start for _, start, end in lane)

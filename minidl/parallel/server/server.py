@@ -17,8 +17,8 @@ it does with a push, and whom it lets pull, is a Rule: SYNC, ASYNC, bounded(s) o
 
 Bytes: in a step each worker pulls K bytes and pushes K, so one server's link carries 2 N K, where a
 rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are messages of their own: a request and a
-reply for a pull, one for a push, one to leave. Of tables (embeddings) only rows are sent, and ahead
-of them 8 bytes for each table and row. Labels in a ledger: param_server.pull, .push, .ids, .header.
+reply for a pull, one for a push, one to leave. Labels in a ledger:
+param_server.pull, .push, .header. Of an embedding too large to travel whole: tables.py.
 
 Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
 seconds is dropped; then all rules but SYNC go on without it. They do so without a straggler, too,
@@ -29,7 +29,7 @@ A server handles one message at a time, in the order of arrival (in the simulato
 time), so it needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
-Test: tests/parallel/server/test_server.py, test_failures.py, test_rows.py
+Test: tests/parallel/server/test_server.py, test_failures.py
 Tutorial: tutorials/10_parameter_server.py
 """
 
@@ -37,11 +37,8 @@ import math
 import time
 from collections import Counter
 
-import numpy as np
-
 from minidl.comm import framing, objects
 from minidl.comm.observe import stragglers
-from minidl.parallel.data import flat
 from minidl.parallel.server.rules import lead
 from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, check, recv_text
 
@@ -57,7 +54,6 @@ class Server:
                 hold the weights, and those of servers are what training starts from
     rule        SYNC, ASYNC, bounded(s), GEO
     optimizer   makes the optimizer of a list of tensors; None for GEO
-    tables      those of params whose first axis is pulled and pushed by row
     silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
                 never
     slower      k: nobody waits for a worker whose last step, from its pull to its push, took k
@@ -65,9 +61,8 @@ class Server:
                 that is behind nobody. Its push counts unless it is staler than the rule lets any
                 be. Not with SYNC. All ranks must agree on the arguments before."""
 
-    def __init__(self, t, params, n_servers, rule, optimizer=None, tables=(), silence_s=None,
-                 slower=None):
-        self.shard = check(t, params, n_servers, tables)[t.rank]
+    def __init__(self, t, params, n_servers, rule, optimizer=None, silence_s=None, slower=None):
+        self.shard = check(t, params, n_servers)[t.rank]
         self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
@@ -85,7 +80,7 @@ class Server:
         self.version = 0
         self.clocks = dict.fromkeys(workers, 0)  # pushes of those that are still here
         self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
-        self.waiting = {}  # worker -> the rows that it wants to pull, while it may not
+        self.waiting = set()  # workers that want to pull, while they may not
         self.replies = {}  # worker -> requests of its last reply; they keep the weights sent
         self.log = []  # (worker, version that it read, version it met, time) of each push
         self.leads = {worker: 0 for worker in workers}  # most steps ahead when it pulled
@@ -112,16 +107,12 @@ class Server:
 
     def update(self, values):
         """One step of the optimizer; values: a gradient as long as the shard."""
-        for p, part in zip(self.shard.params, self.whole(values)):
+        for p, part in zip(self.shard.params, self.shard.parts(values)):
             p.grad = part
         if self.optimizer is not None:
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.version += 1
-
-    def whole(self, values):
-        """Views of an array as long as the shard, in the tensors' shapes."""
-        return flat.views(values, [p.shape for p in self.shard.params])
 
     def _serve_one(self):
         """Receive a request and do what it asks."""
@@ -132,13 +123,11 @@ class Server:
         self.heard[src] = self.t.time()
         if kind == LEAVE:
             self._left(src, n_bytes)
-        else:
-            rows = self._receive_rows(src, n_bytes // 8)
-            if kind == PUSH:
-                self._pushed(src, rows, version, n_samples)
-            elif src in self.clocks:
-                self._wait_for_replies([src])  # at once: who asks again has the last reply
-                self.waiting[src] = rows
+        elif kind == PUSH:
+            self._pushed(src, version, n_samples)
+        elif src in self.clocks:
+            self._wait_for_replies([src])  # at once: who asks again has the last reply
+            self.waiting.add(src)
         self._go_on()
 
     def _go_on(self):
@@ -149,8 +138,8 @@ class Server:
             if self.rule.may_pull(clocks, worker):
                 self.clocks[worker], self.granted[worker] = clocks[worker], self.t.time()
                 self.leads[worker] = max(self.leads[worker], lead(clocks, worker))
-                rows = self.waiting.pop(worker)
-                values = self.shard.pack([p.data for p in self.shard.params], rows)
+                self.waiting.remove(worker)
+                values = self.shard.pack([p.data for p in self.shard.params])
                 self._reply(worker, GRANTED, values, "param_server.pull")
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(
@@ -171,16 +160,10 @@ class Server:
             here = {worker: s for worker, s in self.step_s.items() if worker in self.clocks}
             self.slow = frozenset(stragglers.slower(here, self.slower))
 
-    def _receive_rows(self, src, n_ids):
-        """An array of row numbers for each table; on the wire: how many of each, then all."""
-        ids = framing.recv_body(self.t, src, n_ids, np.int64, "param_server.ids")
-        n_tables = len(self.shard.tables)
-        return np.split(ids[n_tables:], np.cumsum(ids[:n_tables])[:-1]) if n_tables else []
-
-    def _pushed(self, src, rows, version, n_samples):
-        n_elems = self.shard.n_elems(rows)
-        values = framing.recv_body(self.t, src, n_elems, self.shard.dtype, "param_server.push",
-                                   self.shard.xp)
+    def _pushed(self, src, version, n_samples):
+        shard = self.shard
+        values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
+                                   shard.xp)
         if src not in self.clocks:
             return  # dropped before
         if src in self.inbox:
@@ -191,25 +174,9 @@ class Server:
         if self.version - version > most:
             self.dropped[src] += 1
             return
-        if self.shard.tables:
-            values = self._spread(values, rows)
         self.inbox[src] = values, n_samples
         self.log.append((src, version, self.version, self.t.time()))
         self.clocks[src] += 1
-
-    def _spread(self, values, rows):
-        """Rows at their places in whole tables, zeros elsewhere: any optimizer then does what it
-        would do with a dense gradient. A row that comes twice adds up. It costs what the table has,
-        whatever the push has: tables.py is for large ones."""
-        xp = self.shard.xp
-        whole = xp.zeros(sum(p.numel() for p in self.shard.params), self.shard.dtype)
-        n_dense = len(self.shard.dense)
-        parts, places = self.shard.parts(values, rows), self.whole(whole)
-        for part, place in zip(parts[:n_dense], places):
-            place[...] = part
-        for part, place, ids in zip(parts[n_dense:], places[n_dense:], rows):
-            xp.add.at(place, xp.asarray(ids), part)
-        return whole
 
     # -- replies
 
@@ -241,7 +208,7 @@ class Server:
         """Go on without a worker, if the rule can. reason: None if it left at its end."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
-        self.waiting.pop(worker, None)
+        self.waiting.discard(worker)
         if reason and not self.rule.goes_on:
             raise WorkerLost(
                 f"rank {self.t.rank}: worker {worker} is lost ({reason}), and the rule "

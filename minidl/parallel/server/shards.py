@@ -3,16 +3,15 @@
     tensors     w1 (6, 9)   b1 (9,)   table (50, 4)          server 0   [table]       200 elements
     2 servers   dealt whole, by size                         server 1   [w1 b1]        63
 
-    values      | dense tensors, one after another | rows of table 1 | rows of table 2 |
-    ids         | how many rows of each table | their numbers, table by table |           int64
+    values      | the server's tensors, one after another |
 
 A request and a reply begin with a header (framing.py): its kind, the version that was read or is
-sent, and for a push its samples. The body of a request is the ids, that of a reply the values.
+sent, and for a push its samples. The body of a push and of a reply is the values. Rows of a large
+table travel by themselves in another server, which makes them when an id first comes: tables.py.
 
 Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
 
-import math
 import traceback
 
 import numpy as np
@@ -42,7 +41,7 @@ def recv_text(t, src, n_bytes, label):
 def shards(params, n_servers):
     """The indices of the tensors that each server holds: the largest first, to whoever has least.
 
-    Whole tensors, because an optimizer may need a tensor's norm and a table its rows. The fullest
+    Whole tensors, because an optimizer may need a tensor's norm. The fullest
     server holds at most 4/3 - 1/(3S) of the best possible (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
@@ -53,37 +52,27 @@ def shards(params, n_servers):
 
 
 class Shard:
-    """One server's tensors, as its messages hold them: | dense ones | rows of table 1 | of 2 |"""
+    """One server's tensors, as its messages hold them: one after another."""
 
-    def __init__(self, params, tables):
-        by_row = {id(table) for table in tables}
-        self.dense = [p for p in params if id(p) not in by_row]
-        self.tables = [p for p in params if id(p) in by_row]
-        self.params = [*self.dense, *self.tables]  # in the order of a message
+    def __init__(self, params):
+        self.params = params
         self.dtype = params[0].dtype if params else np.dtype(np.float32)
         self.xp = params[0]._xp if params else np  # on a GPU messages are CuPy's arrays
+        self.n_elems = sum(p.numel() for p in params)
 
-    def n_elems(self, rows):
-        """Elements of a message with these rows: an array of row numbers for each table."""
-        return sum(p.numel() for p in self.dense) + sum(
-            len(ids) * math.prod(table.shape[1:]) for table, ids in zip(self.tables, rows))
+    def parts(self, values):
+        """Views of a message, in the tensors' shapes."""
+        return flat.views(values, [p.shape for p in self.params])
 
-    def parts(self, values, rows):
-        """Views of a message: the shape of each dense tensor, and (rows, ...) of each table."""
-        shapes = [p.shape for p in self.dense]
-        shapes += [(len(ids), *table.shape[1:]) for table, ids in zip(self.tables, rows)]
-        return flat.views(values, shapes)
-
-    def pack(self, arrays, rows):
-        """The message that holds `arrays`, one like each of `params`; of tables these rows."""
-        values = self.xp.empty(self.n_elems(rows), self.dtype)
-        picks = [...] * len(self.dense) + list(rows)
-        for part, array, pick in zip(self.parts(values, rows), arrays, picks):
-            part[...] = array[pick]
+    def pack(self, arrays):
+        """The message that holds `arrays`, one like each of `params`."""
+        values = self.xp.empty(self.n_elems, self.dtype)
+        for part, array in zip(self.parts(values), arrays):
+            part[...] = array
         return values
 
 
-def check(t, params, n_servers, tables):
+def check(t, params, n_servers):
     """The Shard of each server; raises unless there is a worker and the tensors are alike."""
     if not 1 <= n_servers < t.size:
         raise ValueError(f"rank {t.rank}: a parameter server needs at least one server and one "
@@ -92,7 +81,4 @@ def check(t, params, n_servers, tables):
     if len(dtypes) != 1:
         raise ValueError(f"rank {t.rank}: a message has one dtype, so all parameters must; got "
                          f"{', '.join(dtypes) or 'no parameters'}. Serve each dtype on its own.")
-    for table in tables:
-        if all(table is not p for p in params):
-            raise ValueError(f"rank {t.rank}: a table of shape {table.shape} is no parameter")
-    return [Shard([params[i] for i in owned], tables) for owned in shards(params, n_servers)]
+    return [Shard([params[i] for i in owned]) for owned in shards(params, n_servers)]

@@ -21,18 +21,15 @@ parameters' shapes: nothing is padded. The bits are those of DataParallel with t
 means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
 with a gradient of zeros: it does decay.
 
-Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`, and
-`amp.GradScaler(agree=model.on_any_rank, all_sum=model.sum_over_ranks)` to clip and skip together.
+Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`. A
+GradScaler finds `sharded_by` of the shards, so all ranks clip and skip together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_naive.py, test_zero_costs.py, test_zero_use.py
 """
 
-import math
 from collections import Counter
 from contextlib import contextmanager
-
-import numpy as np
 
 from minidl import memory
 from minidl.backend import buffer_of
@@ -40,7 +37,7 @@ from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.labels import about
 from minidl.comm.transport import device
 from minidl.nn.module import Parameter
-from minidl.optim.clip import scale_to
+from minidl.optim import clip
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
@@ -252,13 +249,12 @@ class Zero1(DataParallel):
         if not shards:
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        squares = sum(s._xp.square(s.grad, dtype=np.float64).sum() / s.copies for s in shards)
-        return math.sqrt(self.sum_over_ranks(float(squares)))  # on a GPU: here the host waits
+        return clip.grad_norm(shards)  # on a GPU: here the host waits
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
         norm = self.grad_norm()
-        scale_to(self.shards(), norm, max_norm)
+        clip.scale_to(self.shards(), norm, max_norm)
         return norm
 
     def parts(self):

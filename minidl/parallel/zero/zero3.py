@@ -56,13 +56,12 @@ def free(params):
 class Zero3(Zero1):
     """`model` whose weights are gathered unit by unit.
 
-    units: modules. stay_below: units of at most so many elements are never freed. The rest as in
-    Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()`
-    together: they gather everything."""
+    stay_below: units of at most so many elements are never freed. The rest as in Zero1.
+    All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()` together:
+    they gather everything."""
 
-    def __init__(self, model, t, groups=None, units=None, stay_below=0, overlap=True,
-                 broadcast_buffers=True):
-        modules = items(model) if units is None else list(units)
+    def __init__(self, model, t, groups=None, stay_below=0, overlap=True, broadcast_buffers=True):
+        modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
                          free_gradients=True, runs=plan[::-1])  # as gradients will come

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from minidl.comm import naive, objects, ring, scatter_gather, simulate, tree
+from minidl.comm.call_code import CallMismatch
 from minidl.comm.collective import collective
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.places import in_words
 from minidl.comm.observe.signature import digest_of, explain, signature_of
-from minidl.comm.observe.watch import Mismatch, Watch
+from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
 from tests.conftest import ranks
@@ -216,7 +217,7 @@ def test_a_mismatch_names_both_ranks_both_lines_and_what_differs(case):
 
     with pytest.raises(RankFailed) as caught:
         simulate(2, body)
-    assert isinstance(caught.value.__cause__, Mismatch)
+    assert isinstance(caught.value.__cause__, CallMismatch)
     text = str(caught.value.__cause__)
     assert words in text, text
     number = 1 if case == "swapped jobs" else 2  # a Background's group is its own

@@ -19,6 +19,7 @@ from minidl.comm.transport.scheduler import RankFailed
 from tests.comm.cases import data, length_of
 from tests.comm.transport.test_nccl import on_gpus
 from tests.conftest import ranks
+from tests.devices import Direct
 from tests.mpi.launch import mpiexec
 
 pytestmark = pytest.mark.usefixtures("strict_cupy")
@@ -147,11 +148,10 @@ def test_never_more_than_two_pinned_buffers_of_a_segment(n_bytes, buffers):
 @pytest.mark.parametrize("length", LENGTHS)
 @ranks(1, 2, 3, 4, 5)
 def test_direct_gives_the_ring_s_bits_and_bytes(t, length):
-    """Here device memory is host memory, so that any MPI may read it."""
     length = length_of(length, t.size)
     ledger = Ledger(t)
     x = on_device(data(t.rank, length))
-    assert device.direct_all_reduce(ledger, x) is x
+    assert device.all_reduce(Direct(ledger), x) is x
     assert (x.get() == total(t, length)).all()
     assert ledger.bytes_sent == ring.bytes_sent(length, 4, t.size, t.rank)
 
@@ -162,7 +162,7 @@ def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(tr
 
     def body(t):
         x = on_device(data(t.rank, 13))
-        tree.broadcast(device.Direct(t), x)  # a rank only sends, or only receives
+        tree.broadcast(Direct(t), x)  # a rank only sends, or only receives
         return x
 
     with cupy.stand_in.counting() as count:
@@ -173,7 +173,7 @@ def test_direct_waits_for_the_kernels_that_write_a_message_or_read_its_buffer(tr
 
 @ranks(2)
 def test_a_host_array_takes_the_ring(t):
-    for all_reduce in (device.all_reduce, device.staged_all_reduce, device.direct_all_reduce):
+    for all_reduce in (device.all_reduce, device.staged_all_reduce):
         assert (all_reduce(t, data(t.rank, 11)) == total(t, 11)).all()
 
 

@@ -18,20 +18,18 @@ RULES = {"sync": SYNC, "async": ASYNC, "ssp": bounded(1), "geo": GEO}
 
 
 def train(t, rule, servers, workers):
-    """This rank's weights at the end, and its ledger. A table of which some rows travel, two
-    dense tensors; 2 servers."""
+    """This rank's weights at the end, and its ledger. Three tensors; 2 servers."""
     place = servers if t.rank < 2 else workers
     ledger, start = Ledger(t), [np.arange(33.0).reshape(11, 3), np.ones((3, 2)), np.zeros(1)]
     params = [Tensor(put(a, place), requires_grad=True) for a in start]
     if t.rank < 2:
         make = None if rule is GEO else lambda shard: optim.SGD(shard, lr=0.5, momentum=0.5)
-        Server(ledger, params, 2, rule, make, params[:1]).serve()
+        Server(ledger, params, 2, rule, make).serve()
     else:
         local = optim.SGD(params, lr=0.25)
-        with Worker(ledger, params, 2, params[:1]) as worker:
+        with Worker(ledger, params, 2) as worker:
             for step in range(4):
-                ids = np.array([[0, t.rank, 10], [t.rank, 4, (t.rank + step) % 11]])
-                worker.pull({params[0]: put(ids, workers)})
+                worker.pull()
                 t.compute(1.0 + 0.3 * t.rank)
                 for p in params:
                     p.grad = p.data + put(np.full(p.shape, t.rank + step - 8.0), place)

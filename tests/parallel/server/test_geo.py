@@ -1,6 +1,7 @@
 """Geo: every worker's own progress counts one part in N."""
 
 import numpy as np
+import pytest
 
 from minidl import optim
 from minidl.comm import simulate
@@ -63,5 +64,18 @@ def test_geo_with_one_worker_is_local_training():
             worker.pull()
         for p, q in zip(params, twin.parameters()):
             np.testing.assert_allclose(p.data, q.data, **CLOSE)  # w + (v - w) rounds
+
+    simulate(2, body)
+
+
+def test_a_difference_to_nothing_is_refused():
+    def body(t):
+        params = weights(4)
+        if t.rank == 0:
+            Server(t, params, 1, GEO).serve()
+            return
+        with Worker(t, params) as worker:
+            with pytest.raises(RuntimeError, match="rank 1: pull before the first push_difference"):
+                worker.push_difference()
 
     simulate(2, body)

@@ -142,8 +142,7 @@ def test_all_ranks_clip_by_the_norm_of_all_their_gradients(t, stage):
         model = STAGES[stage](network(True), t)
         optimizer = optim.SGD(model.shards() if stage else model.parameters(), lr=1.0)
         optimizer = Offload(optimizer) if offloaded else optim.use_master_weights(optimizer)
-        scaler = GradScaler(64.0, agree=stage and model.on_any_rank or None,
-                            all_sum=stage and model.sum_over_ranks or None)
+        scaler = GradScaler(64.0)
         before = masters(optimizer)
         backward(model, 0, t.rank)
         assert scaler.step(optimizer, max_norm=0.01)
