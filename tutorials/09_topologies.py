@@ -170,18 +170,12 @@ def ways_and_costs(p, g, K):
     }
 
 
-def main(t, args):
-    table = Table(t)
+def who_sends(t, args, table, ways, n, g):
+    """Each way on these ranks: sums, bytes, steps. {name: matrix of the bytes that rank i sends to
+    rank j}."""
     p, r = t.size, t.rank
-    g = math.gcd(p, args.node_size)
-    m = p // g
-    power = halving_doubling.core(p)
-    unit = 2 * p * power
-    n = math.ceil(args.n / unit) * unit  # all chunks and halves are equal
     K = 4 * n
-
-    ways = ways_and_costs(p, g, K)
-    say(t, f"1. n = {n:,} float32 on {p} ranks, {m} nodes of {g}: who sends how much to whom?")
+    m = p // g
     x0 = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
     total = x0 * p + p * (p - 1) // 2
     matrices = {}
@@ -207,7 +201,22 @@ def main(t, args):
 
     both = len(set(first_tree(p)) & set(second_tree(p)) - {None})
     table.row("double tree: ranks inner in both", both, int(p % 2 and p > 1), "exact")
-    if r > 0:
+    return matrices
+
+
+def main(t, args):
+    table = Table(t)
+    p = t.size
+    g = math.gcd(p, args.node_size)
+    power = halving_doubling.core(p)
+    unit = 2 * p * power
+    n = math.ceil(args.n / unit) * unit  # all chunks and halves are equal
+    K = 4 * n
+    ways = ways_and_costs(p, g, K)
+
+    say(t, f"1. n = {n:,} float32 on {p} ranks, {p // g} nodes of {g}: who sends how much to whom?")
+    matrices = who_sends(t, args, table, ways, n, g)
+    if t.rank > 0:
         return table
 
     say(t, "2. Modelled time against message size: one switch; nodes with one port each.")

@@ -137,15 +137,11 @@ def bounded(H, most):
     return min(max(H, 1), most)
 
 
-def main(t, args):
-    table = Table(t)
-    images, labels = datasets.digits()[0][:]
-    data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
+def in_rounds(t, data, args, table):
+    """Rounds of 1 and of H beside data parallelism: {name: (losses, bytes sent)}."""
     H = args.period
     start = args.steps // 4
-    runs = {}  # name: (losses, bytes sent)
-
-    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
+    runs = {}
     parallel, losses, sent, _ = train(t, data, args, data_parallel)
     runs["data parallelism"] = losses, sent
     a_step = sent[-1] - sent[-2]  # bytes
@@ -166,34 +162,61 @@ def main(t, args):
     n_params = len(list(network().parameters()))
     ahead = header.bytes_sent(n_params, t.size, t.rank)
     table.row("bytes of a step of data parallelism, its header too", a_step, K + ahead, "exact")
+    return runs
 
-    say(t, "2. How far the replicas are apart.")
+
+def divergence(t, data, args, table):
+    """How far the replicas are apart after each step."""
+    H = args.period
     _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
     if t.size > 1:
         grows = bool((np.diff(saw[: H - 1]) > 0).all())
         table.row("it grows within the first round", grows, True, "exact")
+    return saw
 
-    say(t, "3. A period that follows the loss.")
+
+def adaptive_period(t, data, args, table):
+    """(losses, bytes sent) where the period follows the loss."""
     adaptive, losses, sent, _ = train(t, data, args, local_sgd(period=16, rule=h0_outside))
-    runs["adaptive"] = losses, sent
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     other = [bounded(h0_inside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     say(t, f"   H0 outside of the root, trained with: {adaptive.rounds.periods}")
     say(t, f"   H0 inside, PaddlePaddle's, would say: {other}")
     table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
+    return losses, sent
 
-    say(t, "4. DiLoCo: an outer optimizer steps on the mean movement.")
-    period = 2 * H
+
+def outer_optimizer(t, data, args, table, period):
+    """(losses, bytes sent) of DiLoCo; its weights beside those of `outer_step`."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
-    runs[f"DiLoCo, H = {period}"] = losses, sent
     theory = diloco.bytes_sent(args.steps // period)
     table.row("DiLoCo's bytes", sent[-1], theory, "exact")
     mine = by_hand(t, data, args, period)
     apart = float(abs(mine - vector(diloco.module)).max())
     # float32, sums in another order over many steps
     table.row("17b: weights, unlike DiLoCo's", apart, 0, "abs<1e-4")
+    return losses, sent
+
+
+def main(t, args):
+    table = Table(t)
+    images, labels = datasets.digits()[0][:]
+    data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
+    H = args.period
+
+    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
+    runs = in_rounds(t, data, args, table)
+
+    say(t, "2. How far the replicas are apart.")
+    saw = divergence(t, data, args, table)
+
+    say(t, "3. A period that follows the loss.")
+    runs["adaptive"] = adaptive_period(t, data, args, table)
+
+    say(t, "4. DiLoCo: an outer optimizer steps on the mean movement.")
+    runs[f"DiLoCo, H = {2 * H}"] = outer_optimizer(t, data, args, table, 2 * H)
 
     for name, (losses, sent) in runs.items():
         table.row(f"{name}: mean loss of the last {H} steps", float(np.mean(losses[-H:])))
