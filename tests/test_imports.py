@@ -170,6 +170,7 @@ LONG = {
     "parallel/data/bucket": "the reducer's state machine, beside the buckets it moves",
     "parallel/model/pipeline": "a step's parts and messages, which make no sense apart",
     "parallel/zero/offload": "one optimizer's way down, over and up",
+    "parallel/zero/zero": "a bucket, its shard, and the two stages that are made of them",
     "precision/grad_scaler": "PyTorch's GradScaler, where the host knows and where it does not",
     "profile/taps": "a list: of each thing that is wrapped, how",
     "snapshot/snapshot": "save and load are each other's mirror",

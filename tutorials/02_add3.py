@@ -134,7 +134,7 @@ def main(t, args):
 
 
 def compare_times(args, table, generator):
-    """The wall time of one launch, of two, and of the library's a + b + c."""
+    """Measure the time of one launch, of two, and of the library's a + b + c."""
     a, b, c = (put(args, generator.normal(args.n_time)) for _ in range(3))
     n = a.size
     out = np.empty_like(a)
@@ -161,7 +161,7 @@ def compare_times(args, table, generator):
 
 
 def relu_bias(t, table, generator):
-    """The exercise's kernel under watch: errors, bytes, and its result."""
+    """Check the exercise's kernel: errors, bytes, and its result."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)

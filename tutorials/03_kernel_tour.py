@@ -148,7 +148,7 @@ def transposed(name, x, **defines):
 
 
 def layer_norms(table, generator, x):
-    """The Reports of layer norm's versions on x; their rows."""
+    """Check layer norm's versions on x: their rows. Returns their Reports."""
     rows, cols = x.shape
     w = generator.normal(cols)
     b = generator.normal(cols)
@@ -171,7 +171,7 @@ def layer_norms(table, generator, x):
 
 
 def left_out(t, table, generator):
-    """What the checker says of `center` without its first barrier, and without its second."""
+    """Check `center` without its first barrier, then without its second: what is found."""
     for number, which in enumerate(("first", "second")):
         report = without_barrier(number, generator.normal(2, 100))
         say(t, f"   without the {which} barrier:")
@@ -183,7 +183,7 @@ def left_out(t, table, generator):
 
 
 def exercises(args, table, x):
-    """The exercises' kernels on x: bytes, errors, and what `center` does in shared memory."""
+    """Check the exercises' kernels on x: bytes, errors, what `center` does in shared memory."""
     rows, cols = x.shape
     n = x.size
     y = np.empty_like(x)
@@ -205,7 +205,7 @@ def exercises(args, table, x):
 
 
 def transposes(table, square):
-    """Sectors and bank conflicts of three ways to transpose a matrix."""
+    """Transpose a matrix in three ways: sectors and bank conflicts."""
     naive = transposed("transpose_naive", square)
     table.row("naive transpose: sectors of a warp's load", naive["loads", "in"], 4.0, "exact")
     table.row("naive transpose: sectors of a warp's store", naive["stores", "out"], 32.0, "exact")

@@ -151,7 +151,7 @@ def fits(g):
 
 
 def part_lost(args, table, normal):
-    """How much of normal gradients becomes 0 in fp16, at four scales."""
+    """Count which part of normal gradients becomes 0 in fp16, at four scales."""
     for power in (0, 4, 8, 12):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
@@ -162,7 +162,7 @@ def part_lost(args, table, normal):
 
 
 def gradients_of_a_model(args, digits):
-    """One flat array: the gradients of an fp32 model, as small as a deep network's."""
+    """Returns a flat array: the gradients of an fp32 model, as small as a deep network's."""
     model = new_model(args, "O0")
     (loss_of(model, args, digits, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
@@ -170,12 +170,12 @@ def gradients_of_a_model(args, digits):
 
 
 def log2_of_safe(g):
-    """log2 of the largest power of two S with S max|g| <= 65504."""
+    """Returns log2 of the largest power of two S with S max|g| <= 65504."""
     return math.floor(math.log2(LARGEST / float(np.abs(g).max())))
 
 
 def largest_scales(table, normal, real):
-    """The largest S without inf, by trying; and how a dynamic scale comes down to it."""
+    """Find the largest S without inf by trying; then let a dynamic scale come down to it."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)
@@ -202,7 +202,7 @@ RUNS = {
 
 
 def train_all(t, args, digits, table):
-    """Train each of RUNS: ({name: losses}, the scale of O2 at every step)."""
+    """Train each of RUNS. Returns ({name: losses}, the scale of O2 at every step)."""
     curves, scales, changed = {}, {}, {}
     for name, (level, scale, with_masters) in RUNS.items():
         model = new_model(args, level)

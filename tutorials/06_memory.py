@@ -172,8 +172,8 @@ PRECISIONS = {
 
 
 def sixteen_bytes(args, table):
-    """What a step holds, by kind. Returns the ledger of a step that keeps all results, and of one
-    that recomputes."""
+    """Count what a step holds, by kind. Returns two ledgers: of a step that keeps all results, and
+    of one that recomputes."""
     all_kept = [(0, N_LAYERS, False)]
     for name, (level, widths) in PRECISIONS.items():
         ledger, held, n_parameters = a_step(args, level, all_kept)
@@ -187,7 +187,7 @@ def sixteen_bytes(args, table):
 
 
 def equal_layers(args, table):
-    """{k: how many layers' results are held} of equal layers in k recomputed segments."""
+    """Recompute equal layers in k segments. Returns {k: how many layers' results are held}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)
     unit = 4 * args.batch * args.width  # bytes of one result

@@ -169,7 +169,7 @@ def film(t):
 
 
 def count_an_all_reduce(t, args, table, n):
-    """One all-reduce of n float32: its result, messages, bytes and seconds, beside theory."""
+    """Compare one all-reduce of n float32 with theory: result, messages, bytes, seconds."""
     p, r = t.size, t.rank
     x = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
     total = p * x + p * (p - 1) // 2  # rank r contributes x + r

@@ -101,7 +101,7 @@ class Averager:
 
 
 def network(args):
-    """Seven linear layers without biases, with tanh in between."""
+    """Returns a chain of seven linear layers without biases, with tanh in between."""
     minidl.manual_seed(0)  # the same weights on every rank
     widths = [64] + 6 * [96] + [10]
     layers = []
@@ -156,7 +156,8 @@ def modelled_step(t, args, n_buckets):
 
 
 def count_a_step(t, args, table, cap, alone):
-    """Messages and bytes of a step in buckets of `cap` bytes; its gradients beside one rank's."""
+    """Count messages and bytes of a step in buckets of `cap` bytes; compare its gradients with what
+    one rank has found alone."""
     p = t.size
     ledger = Ledger(t)
     grads, step_s, averager = average(ledger, args, cap)
@@ -184,7 +185,7 @@ def count_a_step(t, args, table, cap, alone):
 
 
 def constants(args, p):
-    """C, a and b of the head, in seconds, for the layers of `modelled_step` on p ranks."""
+    """Returns C, a and b of the head, in seconds, for the layers of `modelled_step` on p ranks."""
     n_bytes = args.layers * (args.layer_kib * 256 // p * p) * 4
     C = args.layers * args.layer_us * 1e-6
     a = 2 * (p - 1) * args.alpha

@@ -145,8 +145,8 @@ def compare(p, ways, n_bytes, alpha, beta, network):
 
 
 def ways_and_costs(p, g, K):
-    """{name: (all_reduce, bytes that the busiest rank sends, steps)} for K bytes on p ranks, in
-    nodes of g."""
+    """Returns {name: (all_reduce, bytes that the busiest rank sends, steps)} for K bytes on p
+    ranks, in nodes of g."""
     power = halving_doubling.core(p)  # the largest power up to p
     # a fold: ranks above the power hand K to another one, and get the sum from it
     fold = int(p > power)
@@ -171,8 +171,8 @@ def ways_and_costs(p, g, K):
 
 
 def who_sends(t, args, table, ways, n, g):
-    """Each way on these ranks: sums, bytes, steps. {name: matrix of the bytes that rank i sends to
-    rank j}."""
+    """Run each way on these ranks: sums, bytes, steps. Returns {name: matrix}, in which the bytes
+    that rank i sends to rank j are in row i, column j."""
     p, r = t.size, t.rank
     K = 4 * n
     m = p // g

@@ -78,7 +78,7 @@ def mean_of_all(server):
 
 
 def at_most(s):
-    """A rule's question: may_pull with this s."""
+    """Returns the question that a Rule asks: may_pull with this s."""
     return lambda clocks, worker: may_pull(clocks, worker, s)
 
 
@@ -95,7 +95,7 @@ def network():
 
 
 def sgd(lr):
-    """What a Server asks for: a function of the parameters that returns their optimizer."""
+    """Returns what a Server wants: a function that makes an optimizer of parameters."""
     return lambda parameters: optim.SGD(parameters, lr=lr)
 
 
@@ -186,12 +186,12 @@ def largest_rate(tau):
 
 
 def seconds_to(most, spans):
-    """When a gradient was begun with weights whose loss is at most `most`; inf: never."""
+    """Returns when a gradient was first begun with weights of a loss of at most `most`, or inf."""
     return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
 
 
 def on_a_modelled_clock(t, args, table):
-    """Four simulated workers, equal ones and one slow: {name of the rule: the workers' spans}."""
+    """Simulate four workers: equal ones, then with a slow one. Returns {rule's name: spans}."""
     server, *_ = simulate(5, train, args, ASYNC, 20.0)
     after_the_first_round = server.log[4:]  # the first round starts together
     stale = [met - read for _, read, met, _ in after_the_first_round]

@@ -178,27 +178,27 @@ def train(t, stage, args, half):
 
 
 def n_whole(model):
-    """X, the elements of all parameters."""
+    """Returns X, the elements of all parameters."""
     return sum(p.numel() for p in model.module.parameters())
 
 
 def n_own(model, stage):
-    """X/p, the elements that this rank updates: exact where p does not divide X, too."""
+    """Returns the elements that this rank updates: X/p, or near it where p does not divide X."""
     if stage == 0:
         return n_whole(model)
     return sum(len(shard.data) for shard in model.shards())
 
 
 def bytes_held(stage, whole, own):
-    """The row of the head's table: bytes of each of KINDS, of which `own` elements are a share."""
+    """Returns the bytes of each of KINDS, as in the head's table. whole: X; own: X/p."""
     weights = own if stage == 3 else whole
     gradients = own if stage >= 2 else whole
     return [2 * weights, 2 * gradients, 4 * own, 4 * own + 4 * own]
 
 
 def largest_of_stage_3(model, own):
-    """The most bytes of weights in a step of stage 3: the share of this rank, the root's weights,
-    and two layers gathered at a time."""
+    """Returns the most bytes of weights in a step of stage 3: the share of this rank, the root's
+    weights, and two layers gathered at a time."""
     root = sum(2 * bucket.bounds[-1] for bucket in model.root)
     layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
               if bucket not in model.root]

@@ -171,7 +171,7 @@ def timeline(args, tokens, delayed):
 
 
 def last_step(args, tokens, delayed):
-    """Seconds of the third step."""
+    """Returns the seconds of the third step."""
     _, times = timeline(args, tokens, delayed)
     return times[-1]
 

@@ -75,7 +75,7 @@ def by_hand(t, table, n_rows=12, width=8, words=50):
 
 
 def mlp(x, gz, a, b):
-    """(z, gx) of z = tanh(x a) b, where gz is the gradient of z."""
+    """Returns z = tanh(x a) b, and the gradient of x, where gz is the gradient of z."""
     y = np.tanh(x @ a)
     z = y @ b
     gx = (gz @ b.T * (1 - y * y)) @ a.T
@@ -83,7 +83,7 @@ def mlp(x, gz, a, b):
 
 
 def mlp_by_hand(t, table, rng, n_rows, width):
-    """This rank has some columns of a and the same rows of b."""
+    """Compare an MLP with one rank's. This rank has some columns of a and the same rows of b."""
     a = rng.normal(size=(width, 4 * width))
     b = rng.normal(size=(4 * width, width))
     x, gz = rng.normal(size=(2, n_rows, width))
@@ -103,7 +103,7 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
 
 def loss_by_hand(t, table, rng, n_rows, words):
-    """This rank has some columns of the logits."""
+    """Compare the exercise's loss with one rank's. This rank has some columns of the logits."""
     logits = 9 * rng.normal(size=(n_rows, words))
     target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]

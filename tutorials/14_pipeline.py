@@ -82,7 +82,7 @@ ORDERS = {
 
 
 def parts_of(name, p, m):
-    """The order of that name: what each of p ranks does with m micro-batches."""
+    """Returns the order of that name: what each of p ranks does with m micro-batches."""
     make, _ = ORDERS[name]
     return make(p, m)
 
@@ -129,7 +129,7 @@ def modelled(p, m, name, args):
 
 
 def most_activations(t, parts, m, args):
-    """The most bytes of activations that this rank holds in a step of m micro-batches."""
+    """Returns the most bytes of activations that this rank holds in a step of m micro-batches."""
     pipe = pipeline(t, args, parts)
     inputs, labels = batch(0, m, args)
     with memory.record() as ledger:
@@ -204,7 +204,7 @@ def train_alone(p, args):
 
 
 def bubbles(p, args, table):
-    """The idle part of the time in every order, on a modelled clock, beside theory."""
+    """Compare the idle part of the time in every order with theory, on a modelled clock."""
     for m in (p, 2 * p, 4 * p):
         for name, (_, k) in ORDERS.items():
             found = schedule.bubble(modelled(p, m, name, args))

@@ -117,7 +117,7 @@ def train(axes, args, zero=0, level="O0"):
     ledger = axes.t
 
     def part(x):
-        """What this rank's pipeline takes of a batch."""
+        """Returns the samples of a batch that this rank's pipeline takes."""
         return put(args, chunks.split(x, axes.dp.size)[axes.dp.rank])
 
     losses = []
@@ -220,7 +220,7 @@ def main(t, args):
 
 
 def say_layouts(t):
-    """What `choose` says of a large net, for less and less memory."""
+    """Print what `choose` says of a large net, for less and less memory."""
     net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for gigabytes in (16, 4, 3, 2):

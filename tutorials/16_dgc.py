@@ -90,7 +90,7 @@ def by_hand(t, args, table):
 
 
 def top_k_by_hand(t, args, table, rng):
-    """What all ranks have sent, and what waits, is what they have accumulated."""
+    """Check that what all ranks have sent, and what waits, is what they have accumulated."""
     n, p = args.n, t.size
     k = max(1, round(n * args.rho))
     ledger = Ledger(t)
@@ -114,7 +114,7 @@ def top_k_by_hand(t, args, table, rng):
 
 
 def rank_2_by_hand(t, table, rng):
-    """What all ranks have sent, and what they owe, is the sum of their gradients."""
+    """Check that what all ranks have sent, and what they owe, is the sum of their gradients."""
     n, m, r = 30, 20, 2
     ledger = Ledger(t)
     sent = np.zeros((n, m))

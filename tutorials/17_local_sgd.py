@@ -123,22 +123,22 @@ def vector(module):
 
 
 def data_parallel(model, t, optimizer):
-    """As the other wrappers take them; all gradients in one bucket."""
+    """Wrap a model by DataParallel, with all gradients in one bucket; it needs no optimizer."""
     return DataParallel(model, t, first_bucket_bytes=25 << 20)
 
 
 def local_sgd(**options):
-    """What `train` calls to wrap a model: LocalSGD with these options."""
+    """Returns what `train` calls to wrap a model: LocalSGD with these options."""
     return partial(LocalSGD, **options)
 
 
 def bounded(H, most):
-    """A period is from 1 to `most`."""
+    """Returns the period that is nearest to H, from 1 to `most`."""
     return min(max(H, 1), most)
 
 
 def in_rounds(t, data, args, table):
-    """Rounds of 1 and of H beside data parallelism: {name: (losses, bytes sent)}."""
+    """Compare rounds of 1 and of H with data parallelism. Returns {name: (losses, bytes sent)}."""
     H = args.period
     start = args.steps // 4
     runs = {}
@@ -166,7 +166,7 @@ def in_rounds(t, data, args, table):
 
 
 def divergence(t, data, args, table):
-    """How far the replicas are apart after each step."""
+    """Returns how far the replicas are apart after each step."""
     H = args.period
     _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
@@ -177,7 +177,7 @@ def divergence(t, data, args, table):
 
 
 def adaptive_period(t, data, args, table):
-    """(losses, bytes sent) where the period follows the loss."""
+    """Train with a period that follows the loss. Returns (losses, bytes sent)."""
     adaptive, losses, sent, _ = train(t, data, args, local_sgd(period=16, rule=h0_outside))
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
@@ -189,7 +189,7 @@ def adaptive_period(t, data, args, table):
 
 
 def outer_optimizer(t, data, args, table, period):
-    """(losses, bytes sent) of DiLoCo; its weights beside those of `outer_step`."""
+    """Train by DiLoCo and compare its weights with `outer_step`'s. Returns (losses, bytes sent)."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
     theory = diloco.bytes_sent(args.steps // period)
     table.row("DiLoCo's bytes", sent[-1], theory, "exact")

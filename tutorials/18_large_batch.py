@@ -69,7 +69,7 @@ def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
 
 
 def run_norm(args, norm, x, gradient):
-    """(output, gradient of x) of a layer of batch norm."""
+    """Returns (output, gradient of x) of a layer of batch norm."""
     x = put(args, minidl.tensor(x)).requires_grad_()
     y = put(args, norm)(x)
     y.backward(put(args, minidl.tensor(gradient)))
@@ -180,7 +180,7 @@ def layer_rates(table, x, y):
 
 
 def lamb_by_hand(table):
-    """Five steps of exercise 18b beside the library's optimizer."""
+    """Compare five steps of exercise 18b with the library's optimizer."""
     draw = np.random.default_rng(3)
     m = v = 0.0
     w = draw.normal(size=(5, 4))
@@ -194,7 +194,7 @@ def lamb_by_hand(table):
 
 
 def steps_of_all(t, x, y, batches, loss):
-    """The steps to this loss for each size of batch; each rank trains with some of the sizes."""
+    """Returns the steps to this loss for each size of batch. Each rank trains with some sizes."""
     steps = np.zeros(len(batches), int)
     for i, batch in enumerate(progress(t, batches, "training")):
         if i % t.size == t.rank:

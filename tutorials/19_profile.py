@@ -168,7 +168,7 @@ def for_the_exercise(p):
 
 
 def one_plan(t, args, table, name, faults):
-    """Train with these faults; the rows. Returns (profile, seconds of a step)."""
+    """Train with these faults, and add the rows. Returns (profile, seconds of a step)."""
     p, stopwatch, tokens = train(t, args, faults)
     found = None
     if t.rank == 0:

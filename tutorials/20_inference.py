@@ -151,7 +151,7 @@ def reuse(model, x, table):
 
 
 def right(run, images, labels):
-    """The share of the images whose digit is found."""
+    """Returns the share of the images whose digit is found."""
     return float((run(minidl.tensor(images)).data.argmax(1) == labels).mean())
 
 
@@ -191,7 +191,7 @@ def batch(images, table):
         costs[n] = seconds(partial(infer.compile(graph), images[:n]))
 
     def cost(n):
-        """Of the smallest plan into which n images fit."""
+        """Returns the seconds of the smallest plan into which n images fit."""
         return costs[min(size for size in costs if size >= n)]
 
     rates = np.geomspace(0.03, 4, 14) / costs[1]

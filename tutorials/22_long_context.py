@@ -200,7 +200,8 @@ def train(t, args, table):
 
 
 def losses_of(t, args, name, n_layers, length):
-    """(this rank's part of each step's loss, bytes sent) of a GPT on "one rank" or on a "ring"."""
+    """Train a GPT on "one rank" or on a "ring". Returns (this rank's part of each step's loss,
+    bytes sent)."""
     on_ring = name == "ring"
     minidl.manual_seed(0)
     model = put(args, nn.GPT(256, length, n_layers, 4, 32))

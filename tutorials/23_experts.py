@@ -150,7 +150,7 @@ def layer_costs(t, args, table):
 
 
 def balance_loss(table):
-    """Its ends: every expert is liked by a token, one expert is liked by all."""
+    """Show both ends of it: each token likes another expert; all tokens like one expert."""
     layer = nn.MoE(4, n_experts=4)
     layer.router.weight.data[...] = 40 * np.eye(4)
     for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
@@ -211,7 +211,7 @@ def train(t, args, table, name):
 
 
 def busiest(loads):
-    """The part of the busiest expert, in the mean of the last 5 steps."""
+    """Returns the part of the busiest expert, in the mean of the last 5 steps."""
     return loads[-5:].mean(axis=0).max()
 
 

@@ -152,7 +152,7 @@ def training(t, args, table, samples, sizes):
         return lengths.pack(some, LONGEST)
 
     def packed(n):
-        """A row for each group of the first n texts that fits into it."""
+        """Returns the first n texts in rows: a row holds as many as fit into it."""
         return Pipeline(samples[:n]).group(lengths.packs(sizes[:n], LONGEST), pack)
 
     padded = lengths.pad(samples[:12])

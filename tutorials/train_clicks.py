@@ -73,7 +73,7 @@ def logs(folder, departs, lands, late, features):
 
 
 def log_of(folder, records, times):
-    """A log of these records: flight i is in partition i modulo P, in the order of the times."""
+    """Returns a log of these records: flight i is in partition i modulo P, in order of time."""
     log = FolderLog(folder, P)
     size = records.dtype.itemsize
     for p in range(P):
@@ -145,7 +145,7 @@ def warm(t, both, begin, truth, args, passes=2):
     place = stream.rows()  # with the flights that are in the air at the cut
 
     def log_loss(tables, until, learns):
-        """Of all flights from the cut on."""
+        """Returns the log loss of all flights from the cut on."""
         stream = stream_of(t, both, way, args, until, place)
         _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
         return every["log_loss"]
