@@ -203,22 +203,29 @@ def main(t, args):
     table.row("losses: difference from one rank's", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
     if args.context % n == 0:
-        losses, sent, _, kept_seq, ledger = train(t, args, sequence=True)
-        summed = ledger.count(label="copy.backward").bytes_sent
-        positions = ledger.count(label="scatter.backward").bytes_sent
-        table.row("sequences: bytes of the sums, as before", sent - summed - positions, theory,
-                  "exact")
-        n_vectors = 6 * args.layers + 2  # of norms and row biases
-        theory = n_vectors * ring.bytes_sent(args.width, 4, n, r)
-        table.row("sequences: bytes for norms and row biases", summed, theory, "exact")
+        losses, n_bytes = with_sequences(t, args, table, theory)
         error = float(np.abs(np.subtract(losses, alone)).max())
         table.row("sequences: losses, difference from one rank's", error, 0.0, "abs<1e-4")
-        table.row("sequences: bytes kept for backward, at most", kept_seq, kept, "<=")
-        shares["sequences, too"] = kept_seq
+        table.row("sequences: bytes kept for backward, at most", n_bytes, kept, "<=")
+        shares["sequences, too"] = n_bytes
 
     where(t, one)
     picture(t, args, draw, n, shares)
     return table
+
+
+def with_sequences(t, args, table, of_sums):
+    """Divide the sequences, too: bytes sent. Returns (losses, bytes kept for backward)."""
+    losses, sent, _, kept, ledger = train(t, args, sequence=True)
+    summed = ledger.count(label="copy.backward").bytes_sent
+    positions = ledger.count(label="scatter.backward").bytes_sent
+    found = sent - summed - positions
+    table.row("sequences: bytes of the sums, as before", found, of_sums, "exact")
+
+    n_vectors = 6 * args.layers + 2  # of norms and row biases
+    theory = n_vectors * ring.bytes_sent(args.width, 4, t.size, t.rank)
+    table.row("sequences: bytes for norms and row biases", summed, theory, "exact")
+    return losses, kept
 
 
 def where(t, n_bytes):
