@@ -65,18 +65,28 @@ class Function:
     def apply(cls, *inputs, **options):
         """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
         constants) and return the result as Tensor(s), recorded in the graph if need be."""
-        mode, node = current(), cls()
+        mode = current()
+        node = cls()
         records = mode.grad and cls.differentiable
-        arrays, needs, edges, depth, wanted = [], [], [], 0, False
-        plain = mode.autocast is mode.around is None  # and only float32 arrays of NumPy's come
+        arrays = []
+        needs = []
+        edges = []
+        depth = 0  # of the deepest producer
+        wanted = False  # whether any input wants a gradient
+        # whether forward runs as it is: no block around asks for more, all arrays are float32
+        plain = mode.autocast is None and mode.around is None
+
         for x in inputs:
             edge = None
             if isinstance(x, Tensor):
-                arrays.append(array := x._data)
+                array = x._data
+                arrays.append(array)
                 plain = plain and array.dtype is DEFAULT_FLOAT
                 if records and x._requires_grad:
-                    edge, wanted = x, True
-                    if (producer := x.grad_fn) is not None:
+                    wanted = True
+                    edge = x  # a leaf
+                    producer = x.grad_fn
+                    if producer is not None:
                         edge = producer, x.slot
                         if producer.depth > depth:
                             depth = producer.depth
@@ -86,32 +96,45 @@ class Function:
             edges.append(edge)
             needs.append(edge is not None)
         node.needs = needs
+
         try:
             if plain and "cupy" not in modules and not (options and "ml_dtypes" in modules):
-                result = node.forward(*arrays, **options) if options else node.forward(*arrays)
+                if options:
+                    result = node.forward(*arrays, **options)
+                else:
+                    result = node.forward(*arrays)
             else:
                 run = node._run if "cupy" not in modules else backend.placed(node, arrays)
                 result = run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError, AttributeError) as error:
             raise _explained(error, node, arrays) from error
+
         outputs = result if type(result) is tuple else (result,)
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
-            outputs = tuple(map(np.asarray if node.xp is np else backend.an_array, outputs))
+            as_array = np.asarray if node.xp is np else backend.an_array
+            outputs = tuple(map(as_array, outputs))
+
         if wanted:  # the node joins the graph, deeper than every producer
-            node.edges, node.depth, y = edges, depth + 1, outputs[0]
-            node.output_meta = [(y.shape, y.dtype)] if y is result else [
-                (y.shape, y.dtype) for y in outputs]
+            node.edges = edges
+            node.depth = depth + 1
+            if outputs[0] is result:
+                node.output_meta = [(result.shape, result.dtype)]
+            else:
+                node.output_meta = [(y.shape, y.dtype) for y in outputs]
             if node._saved:
                 pack(node, inputs, arrays, outputs, mode.packers)
         if mode.ledger is not None:
             mode.ledger.forward(node, arrays, outputs)
+
+        grad_fn = node if wanted else None
         if type(result) is not tuple:
-            return Tensor._from(outputs[0], node if wanted else None)
-        return tuple(Tensor._from(y, node if wanted else None, i) for i, y in enumerate(outputs))
+            return Tensor._from(outputs[0], grad_fn)
+        return tuple(Tensor._from(y, grad_fn, i) for i, y in enumerate(outputs))
 
     def _run(self, mode, inputs, arrays, options):
         """forward, in the precision and in the manner that the blocks around the call ask for."""
-        cls, forward = type(self), self.forward
+        cls = type(self)
+        forward = self.forward
         if mode.autocast is not None:
             arrays = mode.autocast.cast(cls, inputs, arrays)
         if cls.promotes is not None:
@@ -150,12 +173,14 @@ def _explained(error, node, arrays):
         if not kinds:
             return error
         error = TypeError(f"wants tensors or arrays, got {kinds[0]}; minidl.tensor(...) makes one")
-    op, text = getattr(node, "name", None) or op_name(type(node)), str(error)
+    op = getattr(node, "name", None) or op_name(type(node))
+    text = str(error)
     shapes = " and ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
     if node.promotes and "broadcast" in text:
         text = f"{op}: shapes {shapes} do not broadcast"
     elif not text.startswith(f"{op}:"):
         text = f"{op}: {text} (input shapes: {shapes})"
-    explained = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))(text)
+    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
+    explained = kind(text)
     explained.explained = True
     return explained

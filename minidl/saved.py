@@ -28,17 +28,22 @@ class Pack(tuple):
 
 def pack(node, inputs, arrays, outputs, packers):
     """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
-    packed, edges = [], node.edges
-    node.saved_inputs = notes = []
+    packed = []
+    notes = []
+    edges = node.edges
+    node.saved_inputs = notes
     for s in node._saved:
         if type(s) is ndarray and s.base is None and not packers:
-            i, own = 0, s  # memory of its own: that of no input, or of one whose array it is
+            own = s  # memory of its own: that of no input, or of one whose array it is
+            i = 0
             for array in arrays:
                 if array is own:
-                    x, edge = inputs[i], edges[i]
+                    x = inputs[i]
+                    edge = edges[i]
                     if edge is not None or hasattr(x, "version"):
                         notes.append((x, x.version))
-                        s = x if edge is x else s  # a leaf
+                        if edge is x:  # a leaf
+                            s = x
                 i += 1
         else:
             s = _packed(s, node, inputs, arrays, outputs, packers)
@@ -48,23 +53,37 @@ def pack(node, inputs, arrays, outputs, packers):
 
 def _packed(s, node, inputs, arrays, outputs, packers):
     """What is held for any s: rounded, a view of an input's array, going elsewhere."""
-    undos, noted = (), []
+    undos = []
+    noted = []
     if type(s) is Pack:  # rounded
-        s, *undos = s
-    held, owner = s, getattr(s, "base", None)
+        s, undo = s
+        undos.append(undo)
+
+    held = s
+    owner = getattr(s, "base", None)
     for x, array, edge in zip(inputs, arrays, node.edges):
-        if hasattr(x, "version") and (s is array or owner is not None and (
-                owner is array or owner is getattr(array, "base", None))):
-            noted.append((x, x.version))
-            if edge is x and held is s and (s is array or backend.is_reshaped(s, array)):
+        if not hasattr(x, "version"):
+            continue
+        if s is not array:  # then perhaps a view of the same memory
+            if owner is None:
+                continue
+            if owner is not array and owner is not getattr(array, "base", None):
+                continue
+        noted.append((x, x.version))
+        if edge is x and held is s:  # a leaf, the first one that fits
+            if s is array:
                 held = x
-                if s is not array:
-                    undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
+            elif backend.is_reshaped(s, array):
+                held = x
+                undos.append(lambda array, shape=s.shape: array.reshape(shape))
+
     kept = held
-    for packer in packers if s is not None else ():
-        if (found := packer(node, held, inputs, outputs)) is not None:
-            held, undo = found
-            undos = *undos, undo
+    if s is not None:
+        for packer in packers:
+            found = packer(node, held, inputs, outputs)
+            if found is not None:
+                held, undo = found
+                undos.append(undo)
     if held is kept:  # else a copy, which nobody can change in place
         node.saved_inputs += noted
     for undo in reversed(undos):

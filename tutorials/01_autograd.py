@@ -59,7 +59,9 @@ def backward(loss):
     gradient = {loss.grad_fn: np.ones_like(loss.data)}  # by node or leaf: what has arrived so far
     for node in reversed(nodes_in_order(loss)):  # each node after all that use its output
         gxs = node.backward(gradient.pop(node))
-        for edge, gx in zip(node.edges, gxs if isinstance(gxs, tuple) else (gxs,), strict=True):
+        if not isinstance(gxs, tuple):
+            gxs = (gxs,)
+        for edge, gx in zip(node.edges, gxs, strict=True):
             if edge is not None:
                 # the function that made the input, or a leaf
                 producer = edge[0] if isinstance(edge, tuple) else edge
@@ -73,7 +75,8 @@ def backward(loss):
 
 def nodes_in_order(loss):
     """The functions that made `loss`, each after those that made its inputs."""
-    found, stack = set(), [loss.grad_fn]
+    found = set()
+    stack = [loss.grad_fn]
     while stack:
         node = stack.pop()
         if node not in found:
@@ -92,7 +95,8 @@ def central_difference_errors(dtype, steps, n_points=400):
     exact = (np.sin(x.astype(float)) + np.cos(x.astype(float))) * np.exp(x.astype(float)) / 2
     errors = []
     for h in steps.astype(dtype):
-        above, below = x + h, x - h
+        above = x + h
+        below = x - h
         # above - below: the step as it was rounded, not 2h as it was meant
         difference = (f(above) - f(below)) / (above - below)
         errors.append(np.median(np.abs(difference - exact) / np.maximum(np.abs(exact), 1.0)))
@@ -121,7 +125,10 @@ def main(t, args):
     inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in the host's memory
     error = gradcheck(LogSumExp.apply, inputs)
     table.row("LogSumExp, largest relative error", error, 0.0, "abs<1e-8")
-    twice = gradcheck(lambda a: LogSumExp.apply(a) * LogSumExp.apply(minidl.tanh(a)), inputs)
+    def uses_x_twice(x):
+        return LogSumExp.apply(x) * LogSumExp.apply(minidl.tanh(x))
+
+    twice = gradcheck(uses_x_twice, inputs)
     table.row("the same where x is used twice", twice, 0.0, "abs<1e-8")
     large = minidl.tensor(put(args, np.array([1000.0, 0.0])), requires_grad=True)
     LogSumExp.apply(large).backward()

@@ -58,7 +58,9 @@ def blocks(n, block):
 
 def two_launches(check, a, b, c):
     """out = (a + b) + c by two launches through the array t; [Report], out."""
-    n, t, out = a.size, np.empty_like(a), np.empty_like(a)
+    n = a.size
+    t = np.empty_like(a)
+    out = np.empty_like(a)
     first = check("add3_naive", (t, a, b, n), {"out": "t", "a": "a", "b": "b"})
     second = check("add3_naive", (out, t, c, n), {"out": "out", "a": "t", "b": "c"})
     return [first, second], out
@@ -100,7 +102,7 @@ def main(t, args):
     table = Table(t)
     n = args.n
     generator = minidl.Generator(2)
-    a, b, c = generator.normal(n), generator.normal(n), generator.normal(n)
+    a, b, c = (generator.normal(n) for _ in range(3))
 
     say(t, f"1. out = a + b + c for N = {n:,} floats: every load and store counted.")
     apart, by_two = two_launches(checked, a, b, c)
@@ -108,28 +110,13 @@ def main(t, args):
     table.row("two launches: bytes", n_bytes(apart), 24 * n, "exact")
     table.row("one launch: bytes", n_bytes(fused), 16 * n, "exact")
     table.row("launches", f"{len(apart)} -> {len(fused)}", "2 -> 1", "exact")
-    table.row("loads of the one launch", sum(x.loads for x in fused[0].values()), 3 * n, "exact")
-    table.row("stores of the one launch", sum(x.stores for x in fused[0].values()), n, "exact")
+    (traffic,) = fused
+    table.row("loads of the one launch", sum(x.loads for x in traffic.values()), 3 * n, "exact")
+    table.row("stores of the one launch", sum(x.stores for x in traffic.values()), n, "exact")
     table.row("elements that differ", int((by_two != by_one).sum()), 0, "exact")
 
     say(t, f"2. The time, for N = {args.n_time:,}: does it go with the bytes?")
-    a, b, c = (put(args, generator.normal(args.n_time)) for _ in range(3))
-    out, between = np.empty_like(a), np.empty_like(a)
-    grid = blocks(args.n_time, BLOCK)
-    naive, add3 = cuda.kernel(FILE, "add3_naive"), cuda.kernel(FILE, "add3")
-
-    def unfused():
-        naive(grid, BLOCK, (between, a, b, a.size))
-        naive(grid, BLOCK, (out, between, c, a.size))
-
-    two = seconds(unfused, args.device)
-    one = seconds(lambda: add3(grid, BLOCK, (out, a, b, c, a.size)), args.device)
-    plain = seconds(lambda: a + b + c, args.device)
-    table.row("two launches, ms", 1000 * two)
-    table.row("one launch, ms", 1000 * one)
-    table.row("one launch: GB/s", 16 * args.n_time / one / 1e9)
-    table.row("two launches / one launch", two / one, 1.5, "info")
-    table.row("a + b + c of NumPy (CuPy), ms", 1000 * plain)
+    compare_times(args, table, generator)
 
     say(t, "3. The same kernel with a wrong guard, `i <= n`, under watch:")
     report = wrong_guard(1000)
@@ -137,31 +124,70 @@ def main(t, args):
     table.row("what the check form finds", report.errors[0].kind, "out of bounds", "exact")
 
     say(t, "4. add3_relu_bias, the exercise, on a 37 x 27 array.")
+    relu_bias(t, table, generator)
+
+    few = [generator.normal(4) for _ in range(3)]
+    apart, _ = two_launches(checked, *few)
+    fused, _ = one_launch(checked, *few)
+    picture(t, args, draw, apart, fused)
+    return table
+
+
+def compare_times(args, table, generator):
+    """Measure the time of one launch, of two, and of the library's a + b + c."""
+    a, b, c = (put(args, generator.normal(args.n_time)) for _ in range(3))
+    n = a.size
+    out = np.empty_like(a)
+    between = np.empty_like(a)
+    grid = blocks(n, BLOCK)
+    naive = cuda.kernel(FILE, "add3_naive")
+    add3 = cuda.kernel(FILE, "add3")
+
+    def unfused():
+        naive(grid, BLOCK, (between, a, b, n))
+        naive(grid, BLOCK, (out, between, c, n))
+
+    def in_one():
+        add3(grid, BLOCK, (out, a, b, c, n))
+
+    two = seconds(unfused, args.device)
+    one = seconds(in_one, args.device)
+    plain = seconds(lambda: a + b + c, args.device)
+    table.row("two launches, ms", 1000 * two)
+    table.row("one launch, ms", 1000 * one)
+    table.row("one launch: GB/s", 16 * args.n_time / one / 1e9)
+    table.row("two launches / one launch", two / one, 1.5, "info")
+    table.row("a + b + c of NumPy (CuPy), ms", 1000 * plain)
+
+
+def relu_bias(t, table, generator):
+    """Check the exercise's kernel: errors, bytes, and its result."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
-    bias, out = generator.normal(cols), np.empty((rows, cols), np.float32)
+    bias = generator.normal(cols)
+    out = np.empty((rows, cols), np.float32)
     arguments = (out, a, b, c, bias, out.size, cols)
     grid = blocks(out.size, BLOCK)
     report = cuda.check(FILE, grid, BLOCK, arguments, name="add3_relu_bias", outputs=["out"])
     say(t, *(f"   {f}" for f in report.errors))
     table.row("add3_relu_bias: errors", len(report.errors), 0, "exact")
+
     moved = report.bytes_read + report.bytes_written
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
+
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
     error = float(np.abs(out - wanted).max())  # three roundings of numbers below 16
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
-
-    few = [generator.normal(4) for _ in range(3)]
-    picture(t, args, draw, two_launches(checked, *few)[0], one_launch(checked, *few)[0])
-    return table
 
 
 def wrong_guard(n):
     """add3 with `<=` in its guard, from a copy of the file; the Report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "wrong_guard.cu")
-        path.write_text((cuda.KERNELS / "add3.cu").read_text().replace("if (i < n)", "if (i <= n)"))
-        a, out = np.ones(n, np.float32), np.empty(n, np.float32)
+        text = (cuda.KERNELS / "add3.cu").read_text()
+        path.write_text(text.replace("if (i < n)", "if (i <= n)"))
+        a = np.ones(n, np.float32)
+        out = np.empty(n, np.float32)
         return cuda.check(path, -(-n // BLOCK), BLOCK, (out, a, a + 1, a + 2, n), name="add3")
 
 

@@ -68,13 +68,20 @@ def softmax(x):
     return e / e.sum(1, keepdims=True)
 
 
+def centered(x):
+    wide = x.astype(float)
+    return wide - wide.mean(1, keepdims=True)
+
+
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
     """The Reports of v1, v2, v3 of a kernel that makes y of x; their rows."""
-    rows, name, reports, errors = len(wanted), kernel.replace("_", " "), [], []
+    name = kernel.replace("_", " ")
+    rows = len(wanted)
+    reports, errors = [], []
     grids = -(-rows // BLOCK), rows, -(-rows * 32 // BLOCK)  # a thread, block, warp for each row
     for version, grid, n_bytes in zip((1, 2, 3), grids, theory, strict=True):
-        report = checked(f"{kernel}.cu", f"{kernel}_v{version}", grid,
-                         (*outputs.values(), *inputs), outputs=list(outputs))
+        args = (*outputs.values(), *inputs)
+        report = checked(f"{kernel}.cu", f"{kernel}_v{version}", grid, args, outputs=list(outputs))
         moved = sum(report.ledger[a].load_bytes + report.ledger[a].store_bytes for a in "xy")
         table.row(f"{name} v{version}: bytes of x and y", moved, n_bytes * wanted.size, "exact")
         reports.append(report)
@@ -99,17 +106,23 @@ def adamw(table, n):
     """A first step of AdamW: bytes a parameter (op by op, fused); their rows."""
     arrays = minidl.Generator(4).uniform(4, n)
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
-    step, inv_root = lr / (1 - b1), (1 - b2) ** -0.5
+    step = lr / (1 - b1)
+    inv_root = (1 - b2) ** -0.5
+
     w, g, m, v = arrays.view(Counted)
     m = b1 * m + (1 - b1) * g
     v = b2 * v + (1 - b2) * g * g
     w = (1 - lr * decay) * w - step * m / (np.sqrt(v) * inv_root + eps)
+    by_ops = Counted.n_bytes / n
+
     args = (n, step, inv_root, b1, 1 - b1, b2, 1 - b2, eps, 1 - lr * decay, 0.0, 1.0)
     report = checked("adamw.cu", "adamw_naive", -(-n // BLOCK), (*arrays, *args))
-    by_ops, fused = Counted.n_bytes / n, (report.bytes_read + report.bytes_written) / n
+    fused = (report.bytes_read + report.bytes_written) / n
+
+    error = np.abs(arrays[0] - np.asarray(w)).max()
     table.row("AdamW op by op: bytes a parameter", by_ops, 4 * 33.0, "exact")
     table.row("AdamW fused: bytes a parameter", fused, 28.0, "exact")
-    table.row("AdamW: largest difference", np.abs(arrays[0] - np.asarray(w)).max(), 0.0, "abs<1e-6")
+    table.row("AdamW: largest difference", error, 0.0, "abs<1e-6")
     return by_ops, fused
 
 
@@ -126,34 +139,39 @@ def without_barrier(number, x):
 
 def transposed(name, x, **defines):
     """{(loads or stores, array): sectors, or threads at one bank, of a warp's request}."""
-    y, blocks = np.empty_like(x), len(x) // 32
+    y = np.empty_like(x)
+    blocks = len(x) // 32
     report = checked("tour.cu", name, (blocks, blocks), (y, x, len(x)), (32, 32), defines=defines,
                      outputs=["out"], profile=True)
     assert np.array_equal(y, x.T)
     return {(a.what, a.array): a.units / a.requests for a in report.profile.accesses}
 
 
-def main(t, args):
-    table = Table(t)
-    generator = minidl.Generator(3)
-    rows, cols, n = args.rows, args.cols, args.rows * args.cols
-    say(t, f"1. Bytes by version, on {rows} rows of {cols} floats: every load and store counted.")
-    x, w, b = generator.normal(rows, cols), generator.normal(cols), generator.normal(cols)
-    y, mean, rstd = np.empty_like(x), np.empty(rows, x.dtype), np.empty(rows, x.dtype)
-    wide = x.astype(float)
-    centered = wide - wide.mean(1, keepdims=True)
-    wanted = centered / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * w + b
-    norms = versions(table, "layer_norm", {"y": y, "mean": mean, "rstd": rstd},
-                     (x, w, b, rows, cols, 1e-5), wanted, (16, 12, 8), "abs<1e-5")
-    moved = sum(norms[2].ledger[name].store_bytes for name in ("mean", "rstd"))
-    table.row("layer norm: bytes of mean and 1/std", moved, 8 * rows, "exact")
-    moved = sum(norms[2].ledger[name].load_bytes for name in ("w", "b"))
-    table.row("layer norm: bytes of scale and shift", moved, 8 * n, "exact")
-    softmaxes = versions(table, "softmax", {"y": y}, (x, rows, cols), softmax(x), (20, 12, 8),
-                         "abs<2e-6")
-    adamws = adamw(table, 1000)
+def layer_norms(table, generator, x):
+    """Check layer norm's versions on x: their rows. Returns their Reports."""
+    rows, cols = x.shape
+    w = generator.normal(cols)
+    b = generator.normal(cols)
+    outputs = {
+        "y": np.empty_like(x),
+        "mean": np.empty(rows, x.dtype),
+        "rstd": np.empty(rows, x.dtype),
+    }
+    variance = x.astype(float).var(1, keepdims=True)
+    wanted = centered(x) / np.sqrt(variance + 1e-5) * w + b
+    norms = versions(table, "layer_norm", outputs, (x, w, b, rows, cols, 1e-5), wanted,
+                     theory=(16, 12, 8), allowed="abs<1e-5")
 
-    say(t, "2. `center` of kernels/tour.cu, each barrier left out in turn, in three thread orders:")
+    _, _, v3 = norms
+    moved = v3.ledger["mean"].store_bytes + v3.ledger["rstd"].store_bytes
+    table.row("layer norm: bytes of mean and 1/std", moved, 8 * rows, "exact")
+    moved = v3.ledger["w"].load_bytes + v3.ledger["b"].load_bytes
+    table.row("layer norm: bytes of scale and shift", moved, 8 * x.size, "exact")
+    return norms
+
+
+def left_out(t, table, generator):
+    """Check `center` without its first barrier, then without its second: what is found."""
     for number, which in enumerate(("first", "second")):
         report = without_barrier(number, generator.normal(2, 100))
         say(t, f"   without the {which} barrier:")
@@ -163,31 +181,61 @@ def main(t, args):
         for kind in ("data race", "result depends on thread order"):
             table.row(f"no {which} barrier: {kind}", kind in kinds, True, "exact")
 
-    say(t, "3. The same kernel whole, and softmax_online, the exercises.")
-    for name, wanted in (("softmax_online", softmax(x)), ("center", centered)):
+
+def exercises(args, table, x):
+    """Check the exercises' kernels on x: bytes, errors, what `center` does in shared memory."""
+    rows, cols = x.shape
+    n = x.size
+    y = np.empty_like(x)
+    for name, wanted in (("softmax_online", softmax(x)), ("center", centered(x))):
         report = checked(FILE, name, rows, (y, x, cols), shared_mem=8 * BLOCK, outputs=["y"])
         table.row(f"{name}: bytes", report.bytes_read + report.bytes_written, 12 * n, "exact")
         table.row(f"{name}: largest error", np.abs(y - wanted).max(), 0.0, "abs<2e-6")
         if args.device == "cuda":  # what was checked on the CPU runs on the GPU
             result = put(args, np.empty_like(x))
-            cuda.kernel(FILE, name)(rows, BLOCK, (result, put(args, x), cols), shared_mem=8 * BLOCK)
+            kernel = cuda.kernel(FILE, name)
+            kernel(rows, BLOCK, (result, put(args, x), cols), shared_mem=8 * BLOCK)
             error = np.abs(host(result) - wanted).max()
             table.row(f"{name} on the GPU: largest error", error, 0.0, "abs<2e-6")
+
     shared = report.shared["s"]  # of center
     # a tree over B threads adds B - 1 times: 2 loads, 1 store; every output element reads s[0]
     table.row("center: shared stores", shared.stores, rows * (2 * BLOCK - 1), "exact")
     table.row("center: shared loads", shared.loads, rows * 2 * (BLOCK - 1) + n, "exact")
 
-    say(t, "4. What a GPU makes of an access: a matrix transposed in three ways (kernels/tour.cu).")
-    square = generator.normal(64, 64)
+
+def transposes(table, square):
+    """Transpose a matrix in three ways: sectors and bank conflicts."""
     naive = transposed("transpose_naive", square)
     table.row("naive transpose: sectors of a warp's load", naive["loads", "in"], 4.0, "exact")
     table.row("naive transpose: sectors of a warp's store", naive["stores", "out"], 32.0, "exact")
     for pad, threads in ((0, 32.0), (1, 1.0)):
-        name, tile = f"tile {32 + pad} wide", transposed("transpose_tile", square, PAD=pad)
+        name = f"tile {32 + pad} wide"
+        tile = transposed("transpose_tile", square, PAD=pad)
         table.row(f"{name}: sectors of a warp's store", tile["stores", "out"], 4.0, "exact")
         table.row(f"{name}: threads of a warp at one bank", tile["loads", "tile"], threads, "exact")
-    picture(t, args, draw, norms, softmaxes, adamws, n)
+
+
+def main(t, args):
+    table = Table(t)
+    generator = minidl.Generator(3)
+    rows, cols = args.rows, args.cols
+    say(t, f"1. Bytes by version, on {rows} rows of {cols} floats: every load and store counted.")
+    x = generator.normal(rows, cols)
+    norms = layer_norms(table, generator, x)
+    softmaxes = versions(table, "softmax", {"y": np.empty_like(x)}, (x, rows, cols), softmax(x),
+                         theory=(20, 12, 8), allowed="abs<2e-6")
+    adamws = adamw(table, 1000)
+
+    say(t, "2. `center` of kernels/tour.cu, each barrier left out in turn, in three thread orders:")
+    left_out(t, table, generator)
+
+    say(t, "3. The same kernel whole, and softmax_online, the exercises.")
+    exercises(args, table, x)
+
+    say(t, "4. What a GPU makes of an access: a matrix transposed in three ways (kernels/tour.cu).")
+    transposes(table, generator.normal(64, 64))
+    picture(t, args, draw, norms, softmaxes, adamws, x.size)
     return table
 
 

@@ -93,7 +93,9 @@ def largest_ignored(dtype):
 def train(update, n):
     """A weight of 1 that gets `update` n times: in fp16, in an fp32 master, in fp16 with Kahan's
     remainder. Returns their paths."""
-    half, master, kept = np.float16(1), np.float32(1), np.float16(1)
+    half = np.float16(1)
+    master = np.float32(1)
+    kept = np.float16(1)
     lost = np.float16(0)
     paths = []
     for _ in range(n):
@@ -101,7 +103,8 @@ def train(update, n):
         master = master - np.float32(update)
         y = np.float16(-update) - lost
         new = kept + y
-        lost, kept = (new - kept) - y, new
+        lost = (new - kept) - y
+        kept = new
         paths.append((float(half), float(master), float(kept)))
     return np.array(paths)
 
@@ -113,9 +116,10 @@ def main(t, args):
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():
-        name, p = np.dtype(dtype).name, FORMATS[dtype]
-        table.row(f"{name}: 1 + 1 + ... ends at", int(stops_at(dtype, start)), 2 ** (p + 1),
-                  "exact")
+        name = np.dtype(dtype).name
+        p = FORMATS[dtype]
+        end = int(stops_at(dtype, start))
+        table.row(f"{name}: 1 + 1 + ... ends at", end, 2 ** (p + 1), "exact")
         # below 1 neighbours are half as far apart as above
         table.row(f"{name}: largest u with 1 - u = 1, log2", largest_ignored(dtype), -(p + 2),
                   "exact")

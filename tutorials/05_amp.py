@@ -99,8 +99,9 @@ def mixed_step(weights, masters, grads, scale, lr, max_norm):
 def loss_of(model, args, digits, i):
     """On batch i of the digits; the same samples whatever the precision."""
     rows = minidl.Generator(1, stream=i).integers(0, len(digits), (BATCH,))
-    images, labels = (put(args, a) for a in digits[rows])
-    return F.cross_entropy(model(minidl.Tensor(images.reshape(-1, 64))), labels)
+    images, labels = digits[rows]
+    images = minidl.Tensor(put(args, images).reshape(-1, 64))
+    return F.cross_entropy(model(images), put(args, labels))
 
 
 def new_model(args, level):
@@ -115,22 +116,32 @@ def train(model, args, digits, scaler, steps, with_masters):
     """(the loss on batch 0 after every tenth step, the scale at every step, weights that a skipped
     step changed)."""
     weights = [p.data for p in model.parameters()]
-    masters = [w.astype(np.float32) for w in weights] if with_masters else weights
-    losses, scales, changed = [], [], 0
+    masters = weights
+    if with_masters:
+        masters = [w.astype(np.float32) for w in weights]
+
+    losses = []
+    scales = []
+    changed = 0
     for i in steps:
         if i % 10 == 0:
             losses.append(loss_of(model, args, digits, 0).item())
         scales.append(scaler.scale)
+
         model.zero_grad()
         before = [w.copy() for w in weights]
         with np.errstate(all="ignore"):  # inf is expected: it tells that the scale is too large
             (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
-        overflow = mixed_step(weights, masters, [p.grad for p in model.parameters()],
-                              scaler.scale, args.lr / WEIGHT, WEIGHT)
+        grads = [p.grad for p in model.parameters()]
+        overflow = mixed_step(weights, masters, grads, scaler.scale,
+                              lr=args.lr / WEIGHT, max_norm=WEIGHT)
         if overflow:
-            changed += sum(int((w != b).sum()) for w, b in zip(weights, before, strict=True))
+            for weight, old in zip(weights, before, strict=True):
+                changed += int((weight != old).sum())
         scaler.update(overflow)
-    return [*losses, loss_of(model, args, digits, 0).item()], scales, changed
+
+    losses.append(loss_of(model, args, digits, 0).item())
+    return losses, scales, changed
 
 
 def fits(g):
@@ -139,45 +150,69 @@ def fits(g):
         return bool(np.isfinite(g.astype(np.float16)).all())
 
 
-def main(t, args):
-    table = Table(t)
-    say(t, f"1. {args.n:,} normal gradients of deviation {args.sigma:g}, in fp16.")
-    normal = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
+def part_lost(args, table, normal):
+    """Count which part of normal gradients becomes 0 in fp16, at four scales."""
     for power in (0, 4, 8, 12):
-        lost = float(((2.0**power * normal).astype(np.float16) == 0).mean())
-        theory = math.erf(SMALLEST / (2.0**power * args.sigma * math.sqrt(2)))
+        S = 2.0**power
+        lost = float(((S * normal).astype(np.float16) == 0).mean())
+        theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
         # four standard deviations of a fraction counted over n
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: part of them that becomes 0", lost, theory, f"abs<{bound:.1g}")
 
-    say(t, "2. The largest scale without inf, of these gradients and of a model's.")
-    digits, model = datasets.digits()[0], new_model(args, "O0")
+
+def gradients_of_a_model(args, digits):
+    """Returns a flat array: the gradients of an fp32 model, as small as a deep network's."""
+    model = new_model(args, "O0")
     (loss_of(model, args, digits, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
-    real = real[real != 0]  # a pixel that is always black gives none
+    return real[real != 0]  # a pixel that is always black gives none
+
+
+def log2_of_safe(g):
+    """Returns log2 of the largest power of two S with S max|g| <= 65504."""
+    return math.floor(math.log2(LARGEST / float(np.abs(g).max())))
+
+
+def largest_scales(table, normal, real):
+    """Find the largest S without inf by trying; then let a dynamic scale come down to it."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
-        theory = math.floor(math.log2(LARGEST / float(np.abs(g).max())))
+        theory = log2_of_safe(g)
         table.row(f"{whose} gradients: log2 of their largest safe S", largest, theory, "exact")
+
     scaler = DynamicLossScaler(HUGE, interval=1)
     for _ in range(30):
         scaler.update(overflow=not fits(scaler.scale * real))
     # interval 1: once it fits, every other step overflows
-    to_fall = int(math.log2(HUGE)) - theory
-    table.row("steps skipped of 30", scaler.skipped, to_fall + (30 - to_fall) // 2, "exact")
+    to_fall = int(math.log2(HUGE)) - log2_of_safe(real)
+    theory = to_fall + (30 - to_fall) // 2
+    table.row("steps skipped of 30", scaler.skipped, theory, "exact")
 
-    say(t, f"3. Training for {args.steps} steps: O0 fp32, O1 autocast, O2 fp16 with fp32 masters,\n"
-           "   O3 fp16; and O2 with a part left out.")
+
+# name: level of the model, the scale at the start, whether there are fp32 masters
+RUNS = {
+    "O0": ("O0", 1.0, True),
+    "O1": ("O1", HUGE, True),
+    "O2": ("O2", HUGE, True),
+    "O3": ("O3", 1.0, False),
+    "no master weights": ("O2", HUGE, False),
+    "no loss scaling": ("O2", 1.0, True),
+}
+
+
+def train_all(t, args, digits, table):
+    """Train each of RUNS. Returns ({name: losses}, the scale of O2 at every step)."""
     curves, scales, changed = {}, {}, {}
-    for name, level, scale, with_masters in (
-            ("O0", "O0", 1.0, True), ("O1", "O1", HUGE, True), ("O2", "O2", HUGE, True),
-            ("O3", "O3", 1.0, False), ("no master weights", "O2", HUGE, False),
-            ("no loss scaling", "O2", 1.0, True)):
-        scaler = DynamicLossScaler(scale, interval=25 if scale > 1 else math.inf)
+    for name, (level, scale, with_masters) in RUNS.items():
+        model = new_model(args, level)
+        interval = 25 if scale > 1 else math.inf  # a scale of 1 stays
+        scaler = DynamicLossScaler(scale, interval)
+        steps = progress(t, range(args.steps), name)
         curves[name], scales[name], changed[name] = train(
-            new_model(args, level), args, digits, scaler,
-            progress(t, range(args.steps), name), with_masters)
+            model, args, digits, scaler, steps, with_masters)
     table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
+
     first, last = curves["O0"][0], curves["O0"][-1]
     for name in ("O1", "O2"):  # less the steps that were skipped
         table.row(f"last loss of {name} (theory: of O0)", curves[name][-1], last, "rel<0.002")
@@ -185,7 +220,24 @@ def main(t, args):
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
         table.row(f"{name}: how far the loss fell (O0: 1)", way, 0.5, "<=")
-    picture(t, args, draw, normal, real, curves, scales["O2"], theory)
+    return curves, scales["O2"]
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, f"1. {args.n:,} normal gradients of deviation {args.sigma:g}, in fp16.")
+    normal = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
+    part_lost(args, table, normal)
+
+    say(t, "2. The largest scale without inf, of these gradients and of a model's.")
+    digits, _ = datasets.digits()
+    real = gradients_of_a_model(args, digits)
+    largest_scales(table, normal, real)
+
+    say(t, f"3. Training for {args.steps} steps: O0 fp32, O1 autocast, O2 fp16 with fp32 masters,\n"
+           "   O3 fp16; and O2 with a part left out.")
+    curves, scales = train_all(t, args, digits, table)
+    picture(t, args, draw, normal, real, curves, scales, log2_of_safe(real))
     return table
 
 

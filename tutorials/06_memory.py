@@ -86,7 +86,8 @@ def equal_segments(n, k):
 def peak_bytes(sizes, segments):
     """The most bytes that a step of the chain holds. sizes[i]: bytes of layer i's input;
     sizes[n]: of the result of all, which the caller holds."""
-    n, held, peak = len(sizes) - 1, 0, 0
+    n = len(sizes) - 1
+    held = peak = 0
     for start, stop, again in segments:
         inside = sum(sizes[start : stop + 1])  # while backward is in it: its input, all its results
         result = sizes[n] if again or stop < n else 0  # the last one, if kept, is inside already
@@ -119,76 +120,117 @@ def choose_segments(sizes, budget):
 def chain(widths):
     """Layers that each save one thing, their result: tanh(W x)."""
     minidl.manual_seed(0)
-    return nn.Sequential(*(nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
-                           for a, b in zip(widths[:-1], widths[1:], strict=True)))
+    layers = []
+    for n_in, n_out in zip(widths[:-1], widths[1:], strict=True):
+        layers.append(nn.Sequential(nn.Linear(n_in, n_out, bias=False), nn.Tanh()))
+    return nn.Sequential(*layers)
 
 
 def measure(args, widths, segments):
     """A chain, forward and backward: (activations at the peak, layers run forward, gradients)."""
-    layers, forwards = put(args, chain(widths)), []
+    layers = put(args, chain(widths))
+    forwards = []
     for layer in layers:
         layer.register_forward_hook(lambda *_: forwards.append(1))
+
     x = put(args, minidl.Generator(2).normal(args.batch, widths[0]))
     with memory.record() as ledger:
         y = run(layers, minidl.Tensor(x, requires_grad=True), segments)
         y.backward(np.ones_like(y.data))
-    return ledger.most("activations"), len(forwards), [p.grad for p in layers.parameters()]
+    gradients = [p.grad for p in layers.parameters()]
+    return ledger.most("activations"), len(forwards), gradients
 
 
 def a_step(args, level, segments):
     """A training step on the digits: (its ledger, bytes held by kind, number of parameters)."""
-    images, labels = (put(args, a) for a in datasets.digits()[0][:1024])
-    images = minidl.Tensor(images.reshape(-1, 64))
+    digits, _ = datasets.digits()
+    images, labels = digits[:1024]
+    images = minidl.Tensor(put(args, images).reshape(-1, 64))
+    labels = put(args, labels)
+
     body = chain([64] + [128] * N_LAYERS)
     body.forward = lambda x: run(body, x, segments)
     model = put(args, nn.Sequential(body, nn.Linear(128, 10)))
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, scaler = amp.initialize(model, optimizer, level, loss_scale=128.0)
+
     for _ in range(2):  # the first step makes the optimizer's state
         optimizer.zero_grad()
         with memory.record(model, optimizer) as ledger:
             scaler.scale(F.cross_entropy(model(images), labels)).backward()
             scaler.step(optimizer)
             scaler.update()
-    return ledger, memory.totals(model, optimizer), sum(p.numel() for p in model.parameters())
+    n_parameters = sum(p.numel() for p in model.parameters())
+    return ledger, memory.totals(model, optimizer), n_parameters
 
 
-def main(t, args):
-    table, n = Table(t), N_LAYERS
-    say(t, f"1. A step of AdamW on a model of {n + 1} layers, X parameters: what is held.")
-    for name, level, widths in (("fp32", "O0", (4, 4, 0, 8)),
-                                ("fp16 + masters", "O2", (2, 2, 4, 8))):  # O0, O2: tutorial 05
-        ledger, held, n_parameters = a_step(args, level, [(0, n, False)])
+# name: level, bytes a parameter of each kind in memory.STATES
+PRECISIONS = {
+    "fp32": ("O0", (4, 4, 0, 8)),
+    "fp16 + masters": ("O2", (2, 2, 4, 8)),  # O0, O2: tutorial 05
+}
+
+
+def sixteen_bytes(args, table):
+    """Count what a step holds, by kind. Returns two ledgers: of a step that keeps all results, and
+    of one that recomputes."""
+    all_kept = [(0, N_LAYERS, False)]
+    for name, (level, widths) in PRECISIONS.items():
+        ledger, held, n_parameters = a_step(args, level, all_kept)
         for kind, width in zip(memory.STATES, widths, strict=True):
             table.row(f"{name}: {kind}, {width} X", held[kind], width * n_parameters, "exact")
         table.row(f"{name}: all, 16 X", sum(held.values()), 16 * n_parameters, "exact")
-    again, _, _ = a_step(args, "O2", equal_segments(n, 4))
-    table.row("recomputed: peak (theory: all kept)", again.peak_bytes, ledger.peak_bytes, "<=")
 
-    say(t, f"2. {n} equal layers in k recomputed segments.")
-    widths, unit = [args.width] * (n + 1), 4 * args.batch * args.width  # bytes of one result
+    again, _, _ = a_step(args, "O2", equal_segments(N_LAYERS, 4))
+    table.row("recomputed: peak (theory: all kept)", again.peak_bytes, ledger.peak_bytes, "<=")
+    return ledger, again
+
+
+def equal_layers(args, table):
+    """Recompute equal layers in k segments. Returns {k: how many layers' results are held}."""
+    n = N_LAYERS
+    widths = [args.width] * (n + 1)
+    unit = 4 * args.batch * args.width  # bytes of one result
     peak, once, wanted = measure(args, widths, [(0, n, False)])
     table.row("all kept: layers whose results are held", peak / unit, n, "exact")
-    peaks, differ = {}, 0
+
+    peaks = {}
+    differ = 0
     for k in (1, 2, 4, 8, 16):
         peak, twice, gradients = measure(args, widths, equal_segments(n, k))
         peaks[k] = peak / unit
         table.row(f"k = {k}: layers whose results are held", peaks[k], k + n // k, "exact")
-        differ += sum(int((g != w).sum()) for g, w in zip(gradients, wanted, strict=True))
+        for found, kept in zip(gradients, wanted, strict=True):
+            differ += int((found != kept).sum())
     table.row("gradients that differ from those without recompute", differ, 0, "exact")
+
     # backward is two products where forward is one
     products = (twice + 2 * n) / (once + 2 * n)
     table.row("matrix products: recomputed / all kept", products, 4 / 3, "exact")
+    return peaks
+
+
+def main(t, args):
+    table = Table(t)
+    n = N_LAYERS
+    say(t, f"1. A step of AdamW on a model of {n + 1} layers, X parameters: what is held.")
+    ledgers = sixteen_bytes(args, table)
+
+    say(t, f"2. {n} equal layers in k recomputed segments.")
+    peaks = equal_layers(args, table)
 
     widths = [64, 256, 256, 64, 16, 128, 128, 32, 96]
     sizes = [4 * args.batch * width for width in widths]
-    budget = int(0.7 * peak_bytes(sizes, [(0, len(sizes) - 1, False)]))
-    say(t, f"3. {len(sizes) - 1} unequal layers, which may hold {budget:,} bytes.")
+    n_unequal = len(sizes) - 1
+    budget = int(0.7 * peak_bytes(sizes, [(0, n_unequal, False)]))
+    say(t, f"3. {n_unequal} unequal layers, which may hold {budget:,} bytes.")
     segments = choose_segments(sizes, budget)
-    peak = measure(args, widths, segments)[0] + sizes[0]  # to the ledger, x is an input
+    activations, _, _ = measure(args, widths, segments)
+    peak = activations + sizes[0]  # to the ledger, x is an input
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
     table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
-    picture(t, args, draw, (ledger, again), peaks, sizes, segments, budget)
+
+    picture(t, args, draw, ledgers, peaks, sizes, segments, budget)
     return table
 
 

@@ -47,7 +47,9 @@ from minidl.nn import functional as F
 
 def reduce_scatter(t, x):
     """Sum x, (n,), over the ranks in place: afterwards rank r holds the whole sum of chunk r+1."""
-    p, left, right = t.size, (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    p = t.size
+    left = (t.rank - 1) % p
+    right = (t.rank + 1) % p
     chunk = chunks.split(x, p)  # p views of x
     scratch = np.empty_like(chunk[0])  # chunk 0 is one of the longest
     # >>> exercise 07a: reduce-scatter
@@ -63,10 +65,14 @@ def reduce_scatter(t, x):
 
 def all_gather(t, x):
     """Hand the complete chunks around: afterwards every rank holds the whole sum."""
-    p, left, right = t.size, (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    p = t.size
+    left = (t.rank - 1) % p
+    right = (t.rank + 1) % p
     chunk = chunks.split(x, p)
     for s in range(p - 1):
-        t.sendrecv(chunk[(t.rank + 1 - s) % p], right, chunk[(t.rank - s) % p], left)
+        complete = chunk[(t.rank + 1 - s) % p]
+        into = chunk[(t.rank - s) % p]
+        t.sendrecv(complete, right, into, left)
 
 
 def all_reduce(t, x):
@@ -76,7 +82,8 @@ def all_reduce(t, x):
 
 def shift(t, out, into):
     """Send `out` to the right and receive `into` from the left, with blocking calls only."""
-    left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
+    left = (t.rank - 1) % t.size
+    right = (t.rank + 1) % t.size
     # >>> exercise 07b: send and receive without a deadlock
     # Use only t.send(out, right) and t.recv(into, left). First let every rank send, then receive:
     #     minidl run -n 4 work/07_ring.py --n-shift 128       works: MPI buffers a small message
@@ -125,63 +132,98 @@ def train(t, args):
     """SGD on the digits: (the loss of each step, the weights)."""
     minidl.manual_seed(0)  # the same weights on every rank
     model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
-    parameters, losses = list(model.parameters()), []
+    parameters = list(model.parameters())
+
+    losses = []
     for images, labels in progress(t, batches(t, args.batch), "training", args.steps):
-        loss = F.cross_entropy(model(put(args, images.reshape(-1, 64))), put(args, labels))
+        images = put(args, images.reshape(-1, 64))
+        labels = put(args, labels)
+
+        loss = F.cross_entropy(model(images), labels)
         model.zero_grad()
         loss.backward()
         average_gradients(t, parameters)
         for parameter in parameters:
             parameter.data = parameter.data - args.lr * parameter.grad
+
         mean = np.array([loss.item()])
         all_reduce(t, mean)
         losses.append(mean[0] / t.size)
-    return np.array(losses), np.concatenate([host(p).reshape(-1) for p in parameters])
+
+    weights = [host(parameter).reshape(-1) for parameter in parameters]
+    return np.array(losses), np.concatenate(weights)
 
 
 def film(t):
     """(2p-1, p): how many ranks are summed in each chunk, at first and after every step."""
-    x, frames = np.ones(t.size), []
+    x = np.ones(t.size)
+    frames = []
 
     def sendrecv(*message):
         frames.append(x.copy())
         return t.sendrecv(*message)
 
-    all_reduce(SimpleNamespace(rank=t.rank, size=t.size, sendrecv=sendrecv), x)
+    filmed = SimpleNamespace(rank=t.rank, size=t.size, sendrecv=sendrecv)
+    all_reduce(filmed, x)
     return np.array([*frames, x])
 
 
+def count_an_all_reduce(t, args, table, n):
+    """Compare one all-reduce of n float32 with theory: result, messages, bytes, seconds."""
+    p, r = t.size, t.rank
+    x = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+    total = p * x + p * (p - 1) // 2  # rank r contributes x + r
+    x = put(args, x + r)
+
+    ledger = Ledger(t)
+    before = t.time()
+    all_reduce(ledger, x)
+    time_s = t.time() - before
+
+    error = np.abs(host(x) - total).max()
+    table.row(f"n = {n:,}: largest error", error, 0.0, "exact")
+
+    messages = 2 * (p - 1)
+    table.row(f"n = {n:,}: messages sent by a rank", ledger.messages_sent, messages, "exact")
+
+    K = 4 * n
+    sent = ledger.bytes_sent
+    theory = 2 * K - 4 * chunks.size(n, p, r + 1) - 4 * chunks.size(n, p, r + 2)
+    table.row(f"n = {n:,}: bytes sent by this rank", sent, theory, "exact")
+
+    all_sent = gather(t, sent)
+    if r == 0:
+        table.row(f"n = {n:,}: bytes sent by all", sum(all_sent), 2 * (p - 1) * K, "exact")
+
+    if args.sim and p > 1 and n % p == 0:
+        # float64: the clock adds up what the formula multiplies
+        theory = 2 * (p - 1) * (args.alpha + K / p * args.beta)
+        table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
+
+
 def main(t, args):
-    table, p, r, each = Table(t), t.size, t.rank, per_rank(t, args.batch)
+    table = Table(t)
+    p, r = t.size, t.rank
+    each = per_rank(t, args.batch)
+
     say(t, f"1. A ring all-reduce of {args.n:,} float32, then of {args.n + 3:,}, on {p} ranks.")
     for n in (args.n, args.n + 3):  # p need not divide n
-        x = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
-        total, x = x * p + p * (p - 1) // 2, put(args, x + r)
-        ledger, before = Ledger(t), t.time()
-        all_reduce(ledger, x)
-        time_s = t.time() - before
-        table.row(f"n = {n:,}: largest error", np.abs(host(x) - total).max(), 0.0, "exact")
-        table.row(f"n = {n:,}: messages sent by a rank", ledger.messages_sent, 2 * (p - 1), "exact")
-        theory = 4 * (2 * n - chunks.size(n, p, r + 1) - chunks.size(n, p, r + 2))
-        table.row(f"n = {n:,}: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
-        if sent := gather(t, ledger.bytes_sent):
-            table.row(f"n = {n:,}: bytes sent by all", sum(sent), 2 * (p - 1) * 4 * n, "exact")
-        if args.sim and p > 1 and n % p == 0:
-            # float64: the clock adds up what the formula multiplies
-            theory = 2 * (p - 1) * (args.alpha + 4 * n / p * args.beta)
-            table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
+        count_an_all_reduce(t, args, table, n)
 
     if p > 1:
         say(t, f"2. A shift of {args.n_shift:,} float32 to the right, by blocking calls.")
-        out, into = (put(args, np.full(args.n_shift, value, np.float32)) for value in (r, -1))
+        out = put(args, np.full(args.n_shift, r, np.float32))
+        into = put(args, np.full(args.n_shift, -1, np.float32))
         shift(t, out, into)
         table.row("what came from the left", int(into.min()), (r - 1) % p, "exact")
 
     say(t, f"3. {args.steps} steps on the digits: {p} x {each} samples, 1 x {args.batch}.")
     losses, weights = train(t, args)
-    films, all_weights = gather(t, film(t)), gather(t, weights.tobytes())
+    films = gather(t, film(t))
+    all_weights = gather(t, weights.tobytes())
     if r == 0:
         table.row("different weights among the ranks", len(set(all_weights)), 1, "exact")
+
         alone, _ = train(t.subgroup([0]), args)
         # float32: the two runs add in different orders, which moves the seventh digit
         table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")

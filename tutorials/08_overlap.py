@@ -63,7 +63,8 @@ class Averager:
         self.layers = layers
         self.buckets = fill([layer.grad.nbytes for layer in layers], cap)
         self.background = Background(t)  # one more thread; its jobs run one after the other
-        self.arrived, self.jobs = set(), []
+        self.arrived = set()
+        self.jobs = []
         self.spans = []  # (bucket, start, end) of every all-reduce
 
     def ready(self, i):
@@ -95,29 +96,45 @@ class Averager:
     def finish(self):
         for job in self.jobs:
             job.wait()
-        self.arrived, self.jobs = set(), []
+        self.arrived = set()
+        self.jobs = []
+
+
+def network(args):
+    """Returns a chain of seven linear layers without biases, with tanh in between."""
+    minidl.manual_seed(0)  # the same weights on every rank
+    widths = [64] + 6 * [96] + [10]
+    layers = []
+    for n_in, n_out in itertools.pairwise(widths):
+        layers += [nn.Linear(n_in, n_out, bias=False), nn.Tanh()]
+    return put(args, nn.Sequential(*layers[:-1]))
 
 
 def average(t, args, cap):
     """Backward on a batch of digits, args.steps times, in buckets of `cap` bytes: (its averaged
     gradients, seconds of a step, the Averager)."""
-    minidl.manual_seed(0)  # the same weights on every rank
-    layers = [nn.Linear(a, b, bias=False) for a, b in itertools.pairwise([64] + 6 * [96] + [10])]
-    model = put(args, nn.Sequential(*[m for layer in layers for m in (layer, nn.Tanh())][:-1]))
+    model = network(args)
     weights = list(model.parameters())
-    for i, w in enumerate(weights):
+    for w in weights:
         w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need its size
+    averager = Averager(t, weights, cap)
+    for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
-    averager, each = Averager(t, weights, cap), per_rank(t, args.batch)
+
+    each = per_rank(t, args.batch)
     images, labels = datasets.digits()[0][t.rank * each : (t.rank + 1) * each]
-    images, labels = put(args, images.reshape(-1, 64)), put(args, labels)
+    images = put(args, images.reshape(-1, 64))
+    labels = put(args, labels)
+
     start = t.time()
     for _ in range(args.steps):
         model.zero_grad()
         F.cross_entropy(model(images), labels).backward()
         averager.finish()
     step_s = (t.time() - start) / args.steps
-    return np.concatenate([host(w.grad).reshape(-1) for w in weights]), step_s, averager
+
+    gradients = np.concatenate([host(w.grad).reshape(-1) for w in weights])
+    return gradients, step_s, averager
 
 
 def modelled_step(t, args, n_buckets):
@@ -125,7 +142,9 @@ def modelled_step(t, args, n_buckets):
     start, end) of every layer's backward, the same of every all-reduce)."""
     n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
     layers = [SimpleNamespace(grad=np.zeros(n_elems, np.float32)) for _ in range(args.layers)]
-    averager = Averager(t, layers, args.layers * n_elems * 4 / n_buckets)
+    cap = args.layers * n_elems * 4 / n_buckets  # bytes
+    averager = Averager(t, layers, cap)
+
     spans = []
     for i in reversed(range(args.layers)):
         start = t.time()
@@ -136,52 +155,85 @@ def modelled_step(t, args, n_buckets):
     return t.time(), spans, averager.spans
 
 
+def count_a_step(t, args, table, cap, alone):
+    """Count messages and bytes of a step in buckets of `cap` bytes; compare its gradients with what
+    one rank has found alone."""
+    p = t.size
+    ledger = Ledger(t)
+    grads, step_s, averager = average(ledger, args, cap)
+    k = len(averager.buckets)
+    name = f"cap {cap:,} B, k = {k}: "
+
+    sent = ledger.count(label="ring.all_reduce")
+    messages = sent.messages_sent // args.steps
+    table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
+    if grads.size % p == 0:
+        n_bytes = sent.bytes_sent // args.steps
+        theory = 2 * (p - 1) * grads.nbytes // p  # whatever the cap
+        table.row(name + "bytes sent a step", n_bytes, theory, "exact")
+
+    first_bucket, _, _ = averager.spans[0]
+    table.row(name + "first of layers 0-6 to be sent", first_bucket[0], 6, "exact")
+
+    copies = gather(t, grads.tobytes())
+    if t.rank == 0:
+        table.row(name + "different gradients among the ranks", len(set(copies)), 1, "exact")
+        difference = np.abs(grads - alone).max()  # float32: the order of additions differs
+        table.row(name + "gradients unlike one rank's", difference, 0.0, "abs<1e-6")
+    if not args.sim:
+        table.row(name + "ms of wall time a step", 1000 * step_s)
+
+
+def constants(args, p):
+    """Returns C, a and b of the head, in seconds, for the layers of `modelled_step` on p ranks."""
+    n_bytes = args.layers * (args.layer_kib * 256 // p * p) * 4
+    C = args.layers * args.layer_us * 1e-6
+    a = 2 * (p - 1) * args.alpha
+    b = 2 * (p - 1) * n_bytes // p * args.beta
+    return C, a, b
+
+
 def main(t, args):
-    table, p = Table(t), t.size
+    table = Table(t)
+    p = t.size
     say(t, f"1. {args.steps} steps on {args.batch} digits, dealt to {p} ranks.")
-    alone = average(t.subgroup([0]), args, 1)[0] if t.rank == 0 else None
+    alone = None
+    if t.rank == 0:
+        alone, _, _ = average(t.subgroup([0]), args, 1)
     for cap in (1 << 20, 64 << 10, 1):  # one bucket; some; one for every layer
-        grads, step_s, averager = average(ledger := Ledger(t), args, cap)
-        k, sent = len(averager.buckets), ledger.count(label="ring.all_reduce")
-        name, messages = f"cap {cap:,} B, k = {k}: ", sent.messages_sent // args.steps
-        table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
-        if grads.size % p == 0:
-            theory = 2 * (p - 1) * grads.nbytes // p  # whatever the cap
-            table.row(name + "bytes sent a step", sent.bytes_sent // args.steps, theory, "exact")
-        table.row(name + "first of layers 0-6 to be sent", averager.spans[0][0][0], 6, "exact")
-        if copies := gather(t, grads.tobytes()):
-            table.row(name + "different gradients among the ranks", len(set(copies)), 1, "exact")
-            difference = np.abs(grads - alone).max()  # float32: the order of additions differs
-            table.row(name + "gradients unlike one rank's", difference, 0.0, "abs<1e-6")
-        if not args.sim:
-            table.row(name + "ms of wall time a step", 1000 * step_s)
+        count_a_step(t, args, table, cap, alone)
     say(t, "   On one machine overlap gains nothing: ranks share cores, and what sends takes them\n"
            "   from what computes. A network card needs none; so the clock of part 2 is modelled.")
     if t.rank > 0:
         return table  # rank 0 simulates all p ranks
-    p, n, kib, us = p if p > 1 else 4, args.layers, args.layer_kib, args.layer_us
+    if p == 1:
+        p = 4
+    n, kib, us = args.layers, args.layer_kib, args.layer_us
     say(t, f"2. Modelled: {n} layers of {kib} KiB and {us} us each, {p} ranks;\n"
            f"   alpha {args.alpha * 1e6:g} us, beta {args.beta * 1e9:g} ns per byte.")
-    steps = {k: simulate(p, modelled_step, args, k, alpha=args.alpha, beta=args.beta)[0]
-             for k in range(1, n + 1) if n % k == 0}
-    backward_s, a = n * us * 1e-6, 2 * (p - 1) * args.alpha
-    b = 2 * (p - 1) * n * (kib * 256 // p) * 4 * args.beta
+    steps = {}  # {k: what modelled_step returns on rank 0}
+    for k in range(1, n + 1):
+        if n % k == 0:
+            of_ranks = simulate(p, modelled_step, args, k, alpha=args.alpha, beta=args.beta)
+            steps[k] = of_ranks[0]
+    C, a, b = constants(args, p)
 
     def branches(k):
-        return backward_s + a + b / k, backward_s / k + k * a + b
+        return C + a + b / k, C / k + k * a + b
 
     # to the picosecond: what is equal on paper shall be a tie, and the first one wins
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):
-        comm_s = sum(end - start for _, start, end in steps[k][2])
+        step_s, _, all_reduces = steps[k]
+        comm_s = sum(end - start for _, start, end in all_reduces)
         # float64: the clock adds up what the formula multiplies
         table.modelled(f"k = {k}: seconds of the all-reduces", comm_s, k * a + b, "rel<1e-9")
-        table.modelled(f"k = {k}: seconds of the step", steps[k][0], max(branches(k)), "rel<1e-9")
+        table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")
-    if b < backward_s:
-        table.modelled("where T(k)'s two branches meet", best, (backward_s - b) / a, "factor<2")
-    picture(t, args, draw, steps, branches, best, backward_s)
+    if b < C:
+        table.modelled("where T(k)'s two branches meet", best, (C - b) / a, "factor<2")
+    picture(t, args, draw, steps, branches, best, C)
     return table
 
 

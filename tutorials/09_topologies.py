@@ -75,7 +75,8 @@ def second_tree(p):
 
 def sum_on_tree(t, x, parents, tag):
     """Add up from the leaves to the root, and hand the sum down again."""
-    parent, children = parents[t.rank], [r for r, up in enumerate(parents) if up == t.rank]
+    parent = parents[t.rank]
+    children = [r for r, up in enumerate(parents) if up == t.rank]
     for child in children:
         x += t.recv(np.empty_like(x), child, tag)
     if parent is not None:
@@ -87,16 +88,19 @@ def sum_on_tree(t, x, parents, tag):
 
 def double_tree_all_reduce(t, x):
     """Half of x on each tree, both at the same time."""
-    trees, halves = (first_tree(t.size), second_tree(t.size)), chunks.split(x, 2)
-    other = t.spawn(sum_on_tree, t, halves[1], trees[1], 1)  # tags keep the two apart
-    sum_on_tree(t, halves[0], trees[0], 0)
+    half_0, half_1 = chunks.split(x, 2)
+    # tags keep the two apart
+    other = t.spawn(sum_on_tree, t, half_1, second_tree(t.size), 1)
+    sum_on_tree(t, half_0, first_tree(t.size), 0)
     other.wait()
 
 
 def node_groups(t, g):
     """(ranks of this node, ranks with the same place in all nodes), as transports."""
     node, place = divmod(t.rank, g)
-    return t.subgroup(range(node * g, node * g + g)), t.subgroup(range(place, t.size, g))
+    inside = t.subgroup(range(node * g, node * g + g))
+    across = t.subgroup(range(place, t.size, g))
+    return inside, across
 
 
 def hierarchical_all_reduce(t, x, groups):
@@ -127,63 +131,108 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 def compare(p, ways, n_bytes, alpha, beta, network):
     """{name: modelled seconds}, with a tree; the double tree in the best number of segments."""
-    extra = 2 * double_tree.height_of(p) - 3
-    segments = cost.best_segments(n_bytes, beta, alpha, extra) if alpha else MODEL_BYTES // 8
-    in_segments = partial(double_tree.all_reduce,
-                          segment_bytes=max(4, MODEL_BYTES // 2 // segments))
+    segments = MODEL_BYTES // 8
+    if alpha:
+        extra = 2 * double_tree.height_of(p) - 3
+        segments = cost.best_segments(n_bytes, beta, alpha, extra)
+    segment_bytes = max(4, MODEL_BYTES // 2 // segments)
+
     all_reduces = {name: all_reduce for name, (all_reduce, *_) in ways.items()}
-    all_reduces |= {"double tree": in_segments, "tree": tree.all_reduce}
+    all_reduces["double tree"] = partial(double_tree.all_reduce, segment_bytes=segment_bytes)
+    all_reduces["tree"] = tree.all_reduce
     return {name: modelled(p, all_reduce, n_bytes, alpha, beta, network)
             for name, all_reduce in all_reduces.items()}
 
 
-def main(t, args):
-    p, r, link = t.size, t.rank, (args.alpha, args.beta)
-    g, power = math.gcd(p, args.node_size), halving_doubling.core(p)  # the largest power up to p
-    unit, fold = 2 * p * power, int(p > power)
-    m, n = p // g, math.ceil(args.n / unit) * unit  # all chunks and halves are equal
-    K, H = 4 * n, math.ceil(math.log2(p))
-    table = Table(t)
+def ways_and_costs(p, g, K):
+    """Returns {name: (all_reduce, bytes that the busiest rank sends, steps)} for K bytes on p
+    ranks, in nodes of g."""
+    power = halving_doubling.core(p)  # the largest power up to p
+    # a fold: ranks above the power hand K to another one, and get the sum from it
+    fold = int(p > power)
+    halving_bytes = 2 * (power - 1) * K // power + fold * K
+    halving_steps = 2 * (power.bit_length() - 1 + fold)
 
-    ways = {  # name: (all_reduce, bytes that the busiest rank sends, steps)
-        "ring": (ring.all_reduce, 2 * (p - 1) * K // p, 2 * (p - 1)),
-        # a fold: ranks above the power hand K to another one, and get the sum from it
-        "halving, doubling": (halving_doubling.all_reduce, 2 * (power - 1) * K // power + fold * K,
-                              2 * (power.bit_length() - 1 + fold)),
-        "double tree": (double_tree_all_reduce, (p > 1) * min(p, 4) * K // 2, 2 * H),
-        f"nodes of {g}": (lambda t, x: hierarchical_all_reduce(t, x, node_groups(t, g)),
-                          2 * (p - 1) * K // p, 2 * (g - 1) + 2 * (m - 1)),
+    tree_bytes = min(p, 4) * K // 2 if p > 1 else 0
+    tree_steps = 2 * math.ceil(math.log2(p))
+
+    ring_bytes = 2 * (p - 1) * K // p
+    n_nodes = p // g
+
+    def in_nodes(t, x):
+        hierarchical_all_reduce(t, x, node_groups(t, g))
+
+    return {
+        "ring": (ring.all_reduce, ring_bytes, 2 * (p - 1)),
+        "halving, doubling": (halving_doubling.all_reduce, halving_bytes, halving_steps),
+        "double tree": (double_tree_all_reduce, tree_bytes, tree_steps),
+        f"nodes of {g}": (in_nodes, ring_bytes, 2 * (g - 1) + 2 * (n_nodes - 1)),
     }
-    say(t, f"1. n = {n:,} float32 on {p} ranks, {m} nodes of {g}: who sends how much to whom?")
+
+
+def who_sends(t, args, table, ways, n, g):
+    """Run each way on these ranks: sums, bytes, steps. Returns {name: matrix}, in which the bytes
+    that rank i sends to rank j are in row i, column j."""
+    p, r = t.size, t.rank
+    K = 4 * n
+    m = p // g
     x0 = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+    total = x0 * p + p * (p - 1) // 2
     matrices = {}
     for name, (all_reduce, n_bytes, steps) in ways.items():
-        ledger, x = Ledger(t), put(args, x0 + r)
+        ledger = Ledger(t)
+        x = put(args, x0 + r)
         all_reduce(ledger, x)
-        wrong = int((host(x) != x0 * p + p * (p - 1) // 2).sum())
+        wrong = int((host(x) != total).sum())
         table.row(f"{name}: wrong sums", wrong, 0, "exact")
-        matrices[name] = sent = ledger.matrix()  # bytes from rank i to rank j, on every rank
+
+        sent = ledger.matrix()  # bytes from rank i to rank j, on every rank
+        matrices[name] = sent
         table.row(f"{name}: bytes, all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
         table.row(f"{name}: bytes, busiest rank", int(sent.sum(1).max()), n_bytes, "exact")
+
         found = modelled(p, all_reduce, K, 1.0, 0.0)  # seconds, if a message takes one of any size
         table.modelled(f"{name}: steps", found, steps, "exact")
+
     inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last one is that of the nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
+
     both = len(set(first_tree(p)) & set(second_tree(p)) - {None})
     table.row("double tree: ranks inner in both", both, int(p % 2 and p > 1), "exact")
-    if r > 0:
+    return matrices
+
+
+def main(t, args):
+    table = Table(t)
+    p = t.size
+    g = math.gcd(p, args.node_size)
+    power = halving_doubling.core(p)
+    unit = 2 * p * power
+    n = math.ceil(args.n / unit) * unit  # all chunks and halves are equal
+    K = 4 * n
+    ways = ways_and_costs(p, g, K)
+
+    say(t, f"1. n = {n:,} float32 on {p} ranks, {p // g} nodes of {g}: who sends how much to whom?")
+    matrices = who_sends(t, args, table, ways, n, g)
+    if t.rank > 0:
         return table
+
     say(t, "2. Modelled time against message size: one switch; nodes with one port each.")
-    if p >= 4 and not fold and args.beta:  # other p have no such formula
+    link = args.alpha, args.beta
+    if p >= 4 and p == power and args.beta:  # other p have no such formula
+        H = math.ceil(math.log2(p))
         # where 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
         equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
         found = cost.crossover(lambda n_bytes: modelled(p, tree.all_reduce, n_bytes, *link),
                                lambda n_bytes: modelled(p, ring.all_reduce, n_bytes, *link))
         table.modelled("bytes from which the ring overtakes the tree", found, equal, "abs<2")
-    networks = Links.uniform, lambda alpha, beta: Links.nodes(
-        g, intra=(alpha / 10, beta / 10), inter=(alpha, beta), nic="node")
+
+    def nodes_with_one_port(alpha, beta):
+        return Links.nodes(g, intra=(alpha / 10, beta / 10), inter=(alpha, beta), nic="node")
+
+    networks = Links.uniform, nodes_with_one_port
     sizes = 2.0 ** np.arange(6, 27)
     times = [[compare(p, ways, size, *link, network) for size in sizes]
              for network in progress(t, networks, "simulating")]

@@ -77,11 +77,16 @@ def mean_of_all(server):
     # <<<
 
 
-SYNC = Rule("sync", lambda clocks, worker: may_pull(clocks, worker, 0), mean_of_all, goes_on=False)
+def at_most(s):
+    """Returns the question that a Rule asks: may_pull with this s."""
+    return lambda clocks, worker: may_pull(clocks, worker, s)
 
 
 def bounded(s):
-    return Rule(f"bounded ({s})", lambda clocks, worker: may_pull(clocks, worker, s), each_push)
+    return Rule(f"bounded ({s})", at_most(s), each_push)
+
+
+SYNC = Rule("sync", at_most(0), mean_of_all, goes_on=False)
 
 
 def network():
@@ -89,23 +94,37 @@ def network():
     return nn.Sequential(nn.Flatten(), nn.MLP(64, 32, 10))
 
 
+def sgd(lr):
+    """Returns what a Server wants: a function that makes an optimizer of parameters."""
+    return lambda parameters: optim.SGD(parameters, lr=lr)
+
+
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
     """Rank 0 serves, and returns the server. The others train on the digits for so many seconds or
     steps; a gradient takes them a modelled second, the last rank `slow` seconds. They return
     (worker, from, until, version of its weights, their loss) of each gradient."""
-    model, spans, random = network(), [], minidl.Generator(t.rank)
+    model = network()
     if t.rank == 0:  # on a GPU the workers alone: the server's weights are in the host's memory
-        server = Server(t, list(model.parameters()), 1, rule, lambda p: optim.SGD(p, lr=0.1))
+        server = Server(t, list(model.parameters()), 1, rule, sgd(lr=0.1))
         server.serve()
         return server
-    images, labels = (put(args, array) for array in datasets.digits()[0][:])
-    with Worker(t, list(put(args, model).parameters())) as worker:
+
+    model = put(args, model)
+    images, labels = datasets.digits()[0][:]
+    images = put(args, images)
+    labels = put(args, labels)
+    random = minidl.Generator(t.rank)
+    is_last = t.rank == t.size - 1
+    spans = []
+    with Worker(t, list(model.parameters())) as worker:
         while len(spans) < steps and t.time() < seconds:
             worker.pull()
-            start, loss = t.time(), F.cross_entropy(model(images[:200]), labels[:200])
+            start = t.time()
+            loss = F.cross_entropy(model(images[:200]), labels[:200])
+
             mine = random.integers(0, len(images), (16,))
             F.cross_entropy(model(images[mine]), labels[mine]).backward()
-            t.compute(slow if t.rank == t.size - 1 else 1.0)
+            t.compute(slow if is_last else 1.0)
             spans.append((t.rank, start, t.time(), worker.versions[0], float(loss.data)))
             worker.push(len(mine))
     return spans
@@ -113,7 +132,8 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
 
 def on_these_ranks(t, args, table):
     """The bytes of the server's link, and those of a ring of the workers."""
-    n_workers, K = t.size - 1, sum(p.nbytes for p in network().parameters())
+    n_workers = t.size - 1
+    K = sum(p.nbytes for p in network().parameters())
     for rule in SYNC, ASYNC:
         ledger = Ledger(t)
         server = train(ledger, args, rule, steps=args.steps)
@@ -121,14 +141,17 @@ def on_these_ranks(t, args, table):
             print(server.report(), flush=True)
             pulled = ledger.count(label="param_server.pull").bytes_sent
             pushed = ledger.count(label="param_server.push").bytes_received
-            table.row(f"{rule}: bytes through the server in a step",
-                      (pulled + pushed) // args.steps, 2 * n_workers * K, "exact")
+            through = (pulled + pushed) // args.steps
+            theory = 2 * n_workers * K
+            table.row(f"{rule}: bytes through the server in a step", through, theory, "exact")
+
     if t.rank > 0:
         ledger = Ledger(t.subgroup(range(1, t.size)))
         ring.all_reduce(ledger, np.ones(K // 4, np.float32))
+        theory = 2 * (n_workers - 1) * K / n_workers
         # chunks may differ by one float; a rank sends all but one of them, twice
         table.row(f"ring of {n_workers}: bytes that a rank sends in a step", ledger.bytes_sent,
-                  2 * (n_workers - 1) * K / n_workers, "abs<8")
+                  theory, "abs<8")
 
 
 def descend(tau, rates, n_updates):
@@ -139,7 +162,7 @@ def descend(tau, rates, n_updates):
     def rank(t):
         x = minidl.Tensor(np.ones(len(rates)), requires_grad=True)
         if t.rank == 0:
-            return Server(t, [x], 1, ASYNC, lambda p: optim.SGD(p, lr=1.0)).serve()
+            return Server(t, [x], 1, ASYNC, sgd(lr=1.0)).serve()
         with Worker(t, [x]) as worker:
             for _ in range(n_updates // (tau + 1)):
                 worker.pull()
@@ -157,7 +180,35 @@ def largest_rate(tau):
     rates = np.linspace(0, 2.5, 2001)
     sizes = descend(tau, rates, n_updates=320)
     third = len(sizes) // 3
-    return rates[sizes[-third:].max(0) <= sizes[third:-third].max(0)].max()
+    in_the_middle = sizes[third:-third].max(0)
+    at_the_end = sizes[-third:].max(0)
+    return rates[at_the_end <= in_the_middle].max()
+
+
+def seconds_to(most, spans):
+    """Returns when a gradient was first begun with weights of a loss of at most `most`, or inf."""
+    return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
+
+
+def on_a_modelled_clock(t, args, table):
+    """Simulate four workers: equal ones, then with a slow one. Returns {rule's name: spans}."""
+    server, *_ = simulate(5, train, args, ASYNC, 20.0)
+    after_the_first_round = server.log[4:]  # the first round starts together
+    stale = [met - read for _, read, met, _ in after_the_first_round]
+    table.row("4 equal workers: mean staleness, N-1", float(np.mean(stale)), 3, "exact")
+
+    runs = {}
+    last_takes_s = 3.0
+    for rule, most in progress(t, [(SYNC, 0), (bounded(2), 2), (ASYNC, np.inf)], "training"):
+        server, *workers = simulate(5, train, args, rule, args.seconds, last_takes_s)
+        runs[rule.name] = [span for spans in workers for span in spans]
+        table.modelled(f"{rule}, one slow: updates in {args.seconds:g} s", server.version)
+        table.row(f"{rule}, one slow: most steps ahead", max(server.leads.values()), most, "<=")
+
+    found = seconds_to(2.2, runs["async"])
+    theory = seconds_to(2.2, runs["sync"])
+    table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", found, theory, "<=")
+    return runs
 
 
 def main(t, args):
@@ -167,25 +218,17 @@ def main(t, args):
         on_these_ranks(t, args, table)
     if t.rank > 0:
         return table
+
     say(t, "2. The largest learning rate at which delayed descent is stable.")
     for tau in 0, 1, 2, 3, 7:
         theory = 2 * np.sin(np.pi / (4 * tau + 2))
         table.row(f"tau = {tau}: largest eta lambda", largest_rate(tau), theory, "rel<0.02")
 
     say(t, "3. Four simulated workers on a modelled clock; then one of them three times slower.")
-    server, *_ = simulate(5, train, args, ASYNC, 20.0)
-    stale = [met - read for _, read, met, _ in server.log[4:]]  # the first round starts together
-    table.row("4 equal workers: mean staleness, N-1", float(np.mean(stale)), 3, "exact")
-    runs = {}
-    for rule, most in progress(t, [(SYNC, 0), (bounded(2), 2), (ASYNC, np.inf)], "training"):
-        server, *workers = simulate(5, train, args, rule, args.seconds, 3.0)
-        runs[rule.name] = [span for spans in workers for span in spans]
-        table.modelled(f"{rule}, one slow: updates in {args.seconds:g} s", server.version)
-        table.row(f"{rule}, one slow: most steps ahead", max(server.leads.values()), most, "<=")
-    reached = [min((start for _, start, *_, loss in runs[name] if loss <= 2.2), default=np.inf)
-               for name in ("async", "sync")]
-    table.modelled("one slow: s to a loss of 2.2, async (theory: sync)", *reached, "<=")
-    delayed = {tau: descend(tau, np.array([0.4]), 80)[:, 0] for tau in (0, 1, 3, 7)}
+    runs = on_a_modelled_clock(t, args, table)
+
+    one_rate = np.array([0.4])
+    delayed = {tau: descend(tau, one_rate, n_updates=80)[:, 0] for tau in (0, 1, 3, 7)}
     picture(t, args, draw, runs, delayed, args.seconds)
     return table
 

@@ -53,12 +53,15 @@ class Layer:
     grad    the share of the mean gradient"""
 
     def __init__(self, t, w):
-        self.t, self.shape, self.whole = t, w.shape, None
+        self.t = t
+        self.shape = w.shape
+        self.whole = None
         self.bounds = chunks.bounds(w.size, t.size)
         self.own = self.share(w).copy()
 
     def share(self, array):
-        return array.reshape(-1)[self.bounds[self.t.rank] : self.bounds[self.t.rank + 1]]
+        start, stop = self.bounds[self.t.rank], self.bounds[self.t.rank + 1]
+        return array.reshape(-1)[start:stop]
 
     def gather(self):
         """Bring the whole weight home from the ranks that own it."""
@@ -117,16 +120,23 @@ def step(layers, x, target):
 
 def by_hand(t, args, table, width, n_layers):
     """The exercise's layers: bytes sent and the most bytes at home, beside the formulas."""
-    ledger, rng = Ledger(t), np.random.default_rng(0)  # the same weights on every rank
+    ledger = Ledger(t)
+    rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
     layers = [Layer(ledger, w) for w in weights]
-    x, target = put(args, np.random.default_rng([1, t.rank]).normal(size=(2, 8, width)))
+
+    rng = np.random.default_rng([1, t.rank])  # each rank has its own samples
+    x, target = put(args, rng.normal(size=(2, 8, width)))
     with memory.record() as held:
         step(layers, x, target)
+
     # one reduce-scatter and two all-gathers a layer, (p-1)/p of its bytes each
-    theory = n_layers * ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, 1, 2)
+    sent_by_layer = ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, n_scatters=1, n_gathers=2)
+    theory = n_layers * sent_by_layer
     table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
-    table.row("by hand: most bytes at home", held.most("parameters"), 8 * width**2, "exact")
+
+    one_layer = 8 * width**2  # bytes, in float64
+    table.row("by hand: most bytes at home", held.most("parameters"), one_layer, "exact")
 
 
 def train(t, stage, args, half):
@@ -138,14 +148,18 @@ def train(t, stage, args, half):
     if half:
         amp.prepare(module, "O2")
     model = STAGES[stage](module, t)
-    optimizer = optim.AdamW(model.shards() if stage else module.parameters(), lr=1e-3)
+    parameters = model.shards() if stage else module.parameters()
+    optimizer = optim.AdamW(parameters, lr=1e-3)
     if half:
         optim.use_master_weights(optimizer)
-    batches = text.random_batches(text.stdlib_corpus(1 << 18), 2, args.context, t.rank, t.size, 0)
+    corpus = text.stdlib_corpus(1 << 18)
+    batches = text.random_batches(corpus, 2, args.context, t.rank, t.size, 0)
 
     losses = []
     for _ in range(args.steps):
-        x, y = (put(args, ids) for ids in next(batches))
+        x, y = next(batches)
+        x = put(args, x)
+        y = put(args, y)
         t.reset()
         with memory.record(model.module, optimizer) as held:
             optimizer.zero_grad()
@@ -155,37 +169,72 @@ def train(t, stage, args, half):
             if stage:
                 model.gather()
         losses.append(loss.item())
-    states = [memory.totals(model.module, optimizer)[kind] for kind in KINDS]
+
+    totals = memory.totals(model.module, optimizer)
+    states = [totals[kind] for kind in KINDS]
     sent = t.bytes_sent
     model.close()  # brings the weights of stage 3 home
     return losses, states, sent, model, held
 
 
+def n_whole(model):
+    """Returns X, the elements of all parameters."""
+    return sum(p.numel() for p in model.module.parameters())
+
+
+def n_own(model, stage):
+    """Returns the elements that this rank updates: X/p, or near it where p does not divide X."""
+    if stage == 0:
+        return n_whole(model)
+    return sum(len(shard.data) for shard in model.shards())
+
+
+def bytes_held(stage, whole, own):
+    """Returns the bytes of each of KINDS, as in the head's table. whole: X; own: X/p."""
+    weights = own if stage == 3 else whole
+    gradients = own if stage >= 2 else whole
+    return [2 * weights, 2 * gradients, 4 * own, 4 * own + 4 * own]
+
+
+def largest_of_stage_3(model, own):
+    """Returns the most bytes of weights in a step of stage 3: the share of this rank, the root's
+    weights, and two layers gathered at a time."""
+    root = sum(2 * bucket.bounds[-1] for bucket in model.root)
+    layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
+              if bucket not in model.root]
+    two_layers = sum(sorted(layers)[-2:])
+    return 2 * own + root + two_layers
+
+
 def main(t, args):
     table = Table(t)
-    by_hand(t, args, table, 24, 5)
+    by_hand(t, args, table, width=24, n_layers=5)
+
     say(t, f"A GPT of {args.layers} layers, width {args.width}, in float16 with float32 masters.")
-    measured, formulas = [], ["16X", "4X + 12X/p", "2X + 14X/p", "16X/p"]
+    measured = []
+    formulas = ["16X", "4X + 12X/p", "2X + 14X/p", "16X/p"]
     for stage, formula in enumerate(formulas):
         _, states, sent, model, held = train(t, stage, args, half=True)
-        X = sum(p.numel() for p in model.module.parameters())
-        own = sum(len(s.data) for s in model.shards()) if stage else X  # X/p, within an element
-        theory = [2 * (own if stage == 3 else X), 2 * (own if stage >= 2 else X), 4 * own, 8 * own]
+        whole = n_whole(model)
+        own = n_own(model, stage)
+        theory = bytes_held(stage, whole, own)
         table.row(f"stage {stage}: bytes held, {formula}", sum(states), sum(theory), "exact")
         if stage:
             table.row(f"stage {stage}: bytes sent in a step", sent, model.bytes_sent(), "exact")
         measured.append((states, theory))
-    units = sorted(2 * b.bounds[-1] for b in model.reducer.buckets if b not in model.root)
-    share, root = 2 * own, sum(2 * b.bounds[-1] for b in model.root)
-    bound = share + root + sum(units[-2:])
-    # the share of this rank, the root's weights, and two layers gathered at a time
+
+    bound = largest_of_stage_3(model, own)
     table.row("stage 3: bytes of weights at the peak", held.most("parameters"), bound, "exact")
+
     plain, *_ = train(t, 0, args, half=False)
     for stage in (1, 2, 3):
-        error = np.abs(np.subtract(train(t, stage, args, half=False)[0], plain)).max()
+        losses, *_ = train(t, stage, args, half=False)
+        error = np.abs(np.subtract(losses, plain)).max()
         # float32: sums of three ranks or more in another order, then Adam's division
         table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
-    picture(t, args, draw, t.size, measured, held, share, bound, 2 * X)
+
+    share = 2 * own  # bytes, in float16
+    picture(t, args, draw, t.size, measured, held, share, bound, 2 * whole)
     return table
 
 

@@ -52,9 +52,12 @@ class HostAdam:
     the jobs in `after` have ended, and return it; `wait(jobs)` holds the device."""
 
     def __init__(self, weights, lanes, lr=0.01):
-        self.weights, self.lanes, self.lr = weights, lanes, lr
+        self.weights = weights
+        self.lanes = lanes
+        self.lr = lr
         self.master = [w.astype(np.float32) for w in weights]
-        self.m, self.v = ([np.zeros_like(w) for w in self.master] for _ in range(2))
+        self.m = [np.zeros_like(w) for w in self.master]
+        self.v = [np.zeros_like(w) for w in self.master]
         self.low = [w.copy() for w in weights]  # what will be sent up
         self.grads = [np.zeros_like(w) for w in weights]
         self.t = [0] * len(weights)
@@ -63,8 +66,10 @@ class HostAdam:
 
     def ready(self, i, grad):
         """Backward has made the gradient of bucket i: start it on its way."""
-        self.down[i] = self.lanes.copy("down", grad.nbytes,
-                                       lambda: np.copyto(self.grads[i], grad), label=f"{i}")
+        def copy():
+            np.copyto(self.grads[i], grad)
+
+        self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
         """Start Adam on bucket i: masters, and the fp16 weights that are to go up."""
@@ -72,15 +77,18 @@ class HostAdam:
 
     def send_up(self, i, after):
         """Start the new weights of bucket i on their way to the device."""
-        return self.lanes.copy("up", self.low[i].nbytes,
-                               lambda: np.copyto(self.weights[i], self.low[i]), after, f"{i}")
+        def copy():
+            np.copyto(self.weights[i], self.low[i])
+
+        return self.lanes.copy("up", self.low[i].nbytes, copy, after, f"{i}")
 
     def adam(self, i):
         self.t[i] += 1
         g = self.grads[i].astype(np.float32)
         self.m[i] = 0.9 * self.m[i] + 0.1 * g
         self.v[i] = 0.999 * self.v[i] + 0.001 * g * g
-        m, v = self.m[i] / (1 - 0.9 ** self.t[i]), self.v[i] / (1 - 0.999 ** self.t[i])
+        m = self.m[i] / (1 - 0.9 ** self.t[i])
+        v = self.v[i] / (1 - 0.999 ** self.t[i])
         self.master[i] -= self.lr * m / (np.sqrt(v) + 1e-8)
         self.low[i][...] = self.master[i]
 
@@ -88,7 +96,8 @@ class HostAdam:
         """All gradients are on their way: update, and bring the weights up."""
         coming = []
         for i in reversed(range(len(self.weights))):
-            coming.append(self.send_up(i, [self.update(i, [self.down[i]])]))
+            updated = self.update(i, [self.down[i]])
+            coming.append(self.send_up(i, [updated]))
         self.lanes.wait(coming)
 
     def delayed_step(self):
@@ -118,15 +127,18 @@ def train(t, args, table):
     optimizer = Offload(optim.AdamW(model.shards(), lr=0.01))
     images, labels = datasets.digits()[0][:]
     for step in progress(t, range(args.steps), "training"):
-        picked = np.random.default_rng(step).permutation(len(images))[t.rank::t.size][:60]
-        x, y = images[picked].reshape(-1, 64).astype(np.float16), labels[picked]
+        order = np.random.default_rng(step).permutation(len(images))
+        picked = order[t.rank::t.size][:60]
+        x = images[picked].reshape(-1, 64).astype(np.float16)
+        y = labels[picked]
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
         (loss * 128.0).backward()  # a loss scale: small fp16 gradients would vanish
         on_device = optimizer.memory()["device"]  # the gradients have gone down already
         optimizer.step(unscale=1 / 128.0)
         model.gather()
-    own, sent = sum(s.numel() for s in model.shards()), optimizer.lanes.bytes  # about X / n
+    own = sum(shard.numel() for shard in model.shards())  # about X / n
+    sent = optimizer.lanes.bytes
     table.row("bytes on the device: 2 a parameter", on_device, 2 * own, "exact")
     table.row("bytes on the host: 16 a parameter", optimizer.memory()["host"], 16 * own, "exact")
     table.row("bytes down a step: 2 a parameter", sent["down"] // args.steps, 2 * own, "exact")
@@ -138,8 +150,11 @@ def train(t, args, table):
 def timeline(args, tokens, delayed):
     """Three steps of equal layers on a modelled clock: (lanes, seconds of each step)."""
     n = args.layer_elems
-    lanes = Modelled((args.link_us * 1e-6, 1e-9 / args.link_gb), 1e-9 * args.update_ns)
-    host = HostAdam([np.zeros(n, np.float16) for _ in range(args.layers)], lanes)
+    link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
+    lanes = Modelled(link, 1e-9 * args.update_ns)
+    weights = [np.zeros(n, np.float16) for _ in range(args.layers)]
+    host = HostAdam(weights, lanes)
+
     layer_s = 2 * n * tokens / (args.tflops * 1e12)  # forward; backward takes twice as long
     ends = [0.0]
     for _ in range(3):
@@ -147,18 +162,30 @@ def timeline(args, tokens, delayed):
         for i in reversed(range(args.layers)):
             lanes.compute(2 * layer_s, f"backward {i}")
             host.ready(i, np.ones(n, np.float16))
-        (host.delayed_step if delayed else host.step)()
+        if delayed:
+            host.delayed_step()
+        else:
+            host.step()
         ends.append(lanes.time())
     return lanes, np.diff(ends)
 
 
+def last_step(args, tokens, delayed):
+    """Returns the seconds of the third step."""
+    _, times = timeline(args, tokens, delayed)
+    return times[-1]
+
+
 def seconds(args, tokens):
     """The header's formulas of a step."""
-    n, k = args.layer_elems, args.layers
-    d, u = 2e-9 * n / args.link_gb, 1e-9 * n * args.update_ns
-    alpha, compute = args.link_us * 1e-6, 6 * n * k * tokens / (args.tflops * 1e12)
-    return {"update in the step": compute + alpha + max(u + k * d, k * u + d, 2 * d + u + alpha),
-            "delayed update": compute + k * d + alpha}
+    n = args.layer_elems
+    L = args.layers
+    d = 2e-9 * n / args.link_gb
+    u = 1e-9 * n * args.update_ns
+    alpha = args.link_us * 1e-6
+    C = 6 * n * L * tokens / (args.tflops * 1e12)
+    return {"update in the step": C + alpha + max(u + L * d, L * u + d, 2 * d + u + alpha),
+            "delayed update": C + L * d + alpha}
 
 
 def main(t, args):
@@ -167,21 +194,26 @@ def main(t, args):
     train(t, args, table)
     if t.rank > 0:
         return table
+
     say(t, f"2. {args.layers} layers of {args.layer_elems:,} parameters on a modelled clock.")
     even = 2e3 / 3 * args.tflops / args.link_gb  # tokens B at which 6 X B / R = 4 X beta
     modelled, _ = timeline(args, even, False)
     link_s = modelled.busy("down") + modelled.busy("up")
+    device_s = modelled.busy("device")
     table.modelled(f"{even:,.0f} tokens: ms of computing (theory: of the link)",
-                   1e3 * modelled.busy("device"), 1e3 * link_s, "rel<1e-9")
+                   1e3 * device_s, 1e3 * link_s, "rel<1e-9")
     # half as many again as hide the link, and as hide the host: the formulas' conditions hold
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
-    for (name, theory), (_, times) in zip(seconds(args, tokens).items(), runs.values()):
+    formulas = seconds(args, tokens)
+    for (name, theory), (_, times) in zip(formulas.items(), runs.values(), strict=True):
         table.modelled(f"{name}: ms of a step, {tokens:,.0f} tokens", 1e3 * times[-1],
                        1e3 * theory, "rel<1e-9")  # sums against products
-    write("12_trace.json", runs[True][0].trace)
+    lanes_delayed, _ = runs[True]
+    write("12_trace.json", lanes_delayed.trace)
+
     batches = np.geomspace(even / 8, 32 * even, 13)
-    sweep = {delayed: [timeline(args, b, delayed)[1][-1] for b in batches] for delayed in runs}
+    sweep = {delayed: [last_step(args, b, delayed) for b in batches] for delayed in runs}
     picture(t, args, draw, args, runs, batches, sweep, even)
     return table
 

@@ -70,32 +70,59 @@ def cross_entropy(t, logits, target, first):
 def by_hand(t, table, n_rows=12, width=8, words=50):
     """An MLP in columns and rows, and the exercise's loss, beside one rank's; bytes by formula."""
     rng = np.random.default_rng(0)  # the same on all ranks
-    a, b = rng.normal(size=(width, 4 * width)), rng.normal(size=(4 * width, width))
-    x, gz = rng.normal(size=(2, n_rows, width))
-    ledger = Ledger(t)
-    first, end = chunks.bounds(4 * width, t.size)[t.rank : t.rank + 2]
-    own_a, own_b = a[:, first:end], b[first:end]
-    y = np.tanh(x @ own_a)
-    z = ring.all_reduce(ledger, y @ own_b)  # g
-    gx = ring.all_reduce(ledger, (gz @ own_b.T * (1 - y * y)) @ own_a.T)  # f
-    y = np.tanh(x @ a)
-    error = max(np.abs(z - y @ b).max(), np.abs(gx - (gz @ b.T * (1 - y * y)) @ a.T).max())
-    table.row("MLP by hand: difference from one rank's", error, 0.0, "abs<1e-12")
-    table.row("MLP by hand: bytes, 2 all-reduces", ledger.bytes_sent,
-              2 * ring.bytes_sent(n_rows * width, 8, t.size, t.rank), "exact")
+    mlp_by_hand(t, table, rng, n_rows, width)
+    loss_by_hand(t, table, rng, n_rows, words)
 
-    logits, target = 9 * rng.normal(size=(n_rows, words)), rng.integers(0, words, n_rows)
+
+def mlp(x, gz, a, b):
+    """Returns z = tanh(x a) b, and the gradient of x, where gz is the gradient of z."""
+    y = np.tanh(x @ a)
+    z = y @ b
+    gx = (gz @ b.T * (1 - y * y)) @ a.T
+    return z, gx
+
+
+def mlp_by_hand(t, table, rng, n_rows, width):
+    """Compare an MLP with one rank's. This rank has some columns of a and the same rows of b."""
+    a = rng.normal(size=(width, 4 * width))
+    b = rng.normal(size=(4 * width, width))
+    x, gz = rng.normal(size=(2, n_rows, width))
+    first, end = chunks.bounds(4 * width, t.size)[t.rank : t.rank + 2]
+
+    ledger = Ledger(t)
+    z, gx = mlp(x, gz, a[:, first:end], b[first:end])
+    z = ring.all_reduce(ledger, z)  # g
+    gx = ring.all_reduce(ledger, gx)  # f
+
+    whole_z, whole_gx = mlp(x, gz, a, b)
+    error = max(np.abs(z - whole_z).max(), np.abs(gx - whole_gx).max())
+    table.row("MLP by hand: difference from one rank's", error, 0.0, "abs<1e-12")
+
+    theory = 2 * ring.bytes_sent(n_rows * width, 8, t.size, t.rank)
+    table.row("MLP by hand: bytes, 2 all-reduces", ledger.bytes_sent, theory, "exact")
+
+
+def loss_by_hand(t, table, rng, n_rows, words):
+    """Compare the exercise's loss with one rank's. This rank has some columns of the logits."""
+    logits = 9 * rng.normal(size=(n_rows, words))
+    target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
-    ledger.reset()
+    ledger = Ledger(t)
     loss, gradient = cross_entropy(ledger, logits[:, first:end], target, first)
+
+    rows = np.arange(n_rows)
     e = np.exp(logits - logits.max(axis=1, keepdims=True))
-    softmax, rows = e / e.sum(axis=1, keepdims=True), np.arange(n_rows)
-    error = np.abs(loss + np.log(softmax[rows, target])).max()
-    softmax[rows, target] -= 1
-    error = max(error, np.abs(gradient - softmax[:, first:end]).max())
+    softmax = e / e.sum(axis=1, keepdims=True)
+    whole_loss = -np.log(softmax[rows, target])
+    whole_gradient = softmax.copy()
+    whole_gradient[rows, target] -= 1
+
+    error = max(np.abs(loss - whole_loss).max(),
+                np.abs(gradient - whole_gradient[:, first:end]).max())
     table.row("loss by hand: difference from one rank's", error, 0.0, "abs<1e-12")
-    table.row("loss by hand: bytes, 3 numbers a row", ledger.bytes_sent,
-              3 * ring.bytes_sent(n_rows, 8, t.size, t.rank), "exact")
+
+    theory = 3 * ring.bytes_sent(n_rows, 8, t.size, t.rank)
+    table.row("loss by hand: bytes, 3 numbers a row", ledger.bytes_sent, theory, "exact")
 
 
 def train(t, args, sequence=False):
@@ -103,13 +130,18 @@ def train(t, args, sequence=False):
     bytes of the last step, weights here, bytes kept for backward, the ledger)."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, args.context, args.layers, HEADS, args.width))
-    axes = Grid(ledger := Ledger(t), tp=t.size)
+    ledger = Ledger(t)
+    axes = Grid(ledger, tp=t.size)
     model = parallelize(gpt, axes, sequence=sequence, split_logits=True)
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
-    data = text.stdlib_corpus(1 << 18)
-    batches, losses = text.random_batches(data, args.batch, args.context, 0, 1, 0), []
+    corpus = text.stdlib_corpus(1 << 18)
+    batches = text.random_batches(corpus, args.batch, args.context, 0, 1, 0)
+
+    losses = []
     for _ in range(args.steps):
-        ids, target = (put(args, array) for array in next(batches))  # the same on all ranks
+        ids, target = next(batches)  # the same on all ranks
+        ids = put(args, ids)
+        target = put(args, target)
         ledger.reset()
         optimizer.zero_grad()
         with memory.record(model, optimizer) as held:
@@ -127,51 +159,73 @@ def weights_of(args, t, rank):
     """The formula: of a block's matrices a rank has its heads and its columns, of the embedding its
     words; whole are the positions, norms and row biases."""
     h, n_layers, s = args.width, args.layers, args.context
-    heads, columns, words = (chunks.size(n, t, rank) for n in (HEADS, 4 * h, VOCAB))
+    heads = chunks.size(HEADS, t, rank)
+    columns = chunks.size(4 * h, t, rank)
+    words = chunks.size(VOCAB, t, rank)
     c = h // HEADS * heads
-    block = 3 * c * (h + 1) + c * h + columns * (h + 1) + columns * h
-    return words * h + s * h + n_layers * (block + 2 * h + 4 * h) + 2 * h
+    attention = 3 * c * (h + 1) + c * h
+    mlp = columns * (h + 1) + columns * h
+    row_biases = 2 * h
+    norms = 4 * h
+    block = attention + mlp + row_biases + norms
+    last_norm = 2 * h
+    return words * h + s * h + n_layers * block + last_norm
 
 
 def main(t, args):
     if args.width % HEADS or t.size > HEADS:
         raise SystemExit(f"--width must be a multiple of {HEADS}, and at most {HEADS} ranks share "
                          f"{HEADS} heads; got {args.width} and {t.size}")
-    table, n, r = Table(t), t.size, t.rank
+    table = Table(t)
+    n, r = t.size, t.rank
     by_hand(t, table)
+
     alone, _, X, kept_alone, _ = train(t.subgroup([r]), args)  # every rank for itself
     losses, sent, weights, kept, ledger = train(t, args)
-    n_rows, numbers = args.batch * args.context, args.batch * args.context * args.width
+    n_rows = args.batch * args.context
+    numbers = n_rows * args.width
     say(t, f"{X:,} weights; rank 0 holds {weights:,}, 1/{X / weights:.2f} of them")
     table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
+
     one = ring.bytes_sent(numbers, 4, n, r)
     # 4 a block; for the embedding and the head one each
     theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
     table.row("bytes of a step: (4 L + 2) all-reduces, the loss", sent, theory, "exact")
     if numbers % n == 0:
-        block = ledger.count(label="all_reduce.forward").bytes_sent - one
-        block += ledger.count(label="copy.backward").bytes_sent - one
-        table.row("bytes of a block: 8 (t-1)/t b s h 4", block // args.layers,
-                  8 * (n - 1) * numbers * 4 // n, "exact")
+        blocks = ledger.count(label="all_reduce.forward").bytes_sent - one
+        blocks += ledger.count(label="copy.backward").bytes_sent - one
+        of_a_block = 8 * (n - 1) * numbers * 4 // n
+        table.row("bytes of a block: 8 (t-1)/t b s h 4", blocks // args.layers, of_a_block,
+                  "exact")
+
     # float32: sums in another order, then Adam's division
     error = float(np.abs(np.subtract(losses, alone)).max())
     table.row("losses: difference from one rank's", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
     if args.context % n == 0:
-        losses, sent, _, kept_seq, ledger = train(t, args, sequence=True)
-        summed = ledger.count(label="copy.backward").bytes_sent
-        positions = ledger.count(label="scatter.backward").bytes_sent
-        table.row("sequences: bytes of the sums, as before", sent - summed - positions, theory,
-                  "exact")
-        table.row("sequences: bytes for norms and row biases", summed,
-                  (6 * args.layers + 2) * ring.bytes_sent(args.width, 4, n, r), "exact")
+        losses, n_bytes = with_sequences(t, args, table, theory)
         error = float(np.abs(np.subtract(losses, alone)).max())
         table.row("sequences: losses, difference from one rank's", error, 0.0, "abs<1e-4")
-        table.row("sequences: bytes kept for backward, at most", kept_seq, kept, "<=")
-        shares["sequences, too"] = kept_seq
+        table.row("sequences: bytes kept for backward, at most", n_bytes, kept, "<=")
+        shares["sequences, too"] = n_bytes
+
     where(t, one)
     picture(t, args, draw, n, shares)
     return table
+
+
+def with_sequences(t, args, table, of_sums):
+    """Divide the sequences, too: bytes sent. Returns (losses, bytes kept for backward)."""
+    losses, sent, _, kept, ledger = train(t, args, sequence=True)
+    summed = ledger.count(label="copy.backward").bytes_sent
+    positions = ledger.count(label="scatter.backward").bytes_sent
+    found = sent - summed - positions
+    table.row("sequences: bytes of the sums, as before", found, of_sums, "exact")
+
+    n_vectors = 6 * args.layers + 2  # of norms and row biases
+    theory = n_vectors * ring.bytes_sent(args.width, 4, t.size, t.rank)
+    table.row("sequences: bytes for norms and row biases", summed, theory, "exact")
+    return losses, kept
 
 
 def where(t, n_bytes):

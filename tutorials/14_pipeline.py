@@ -48,7 +48,8 @@ from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import Do
 
-WIDTH, ROWS = 64, 16  # of the layers; samples of a micro-batch
+WIDTH = 64  # of the layers
+ROWS = 16  # samples of a micro-batch
 
 
 def order(s, p, m):
@@ -72,8 +73,18 @@ def one_f_one_b(p, m):
 
 # What theory says of the bubble is (p-1) / (k m + p-1): k parts of a micro-batch, as long as those
 # that a rank waits for. Of ZB-H1 with F = B = W these are 3, and of (p-1)(F + B - W) one is left.
-ORDERS = {"GPipe": (schedule.gpipe, 1), "1F1B": (one_f_one_b, 1), "ZB-H1": (schedule.zb_h1, 3),
-          "interleaved, v = 2": (partial(schedule.interleaved, v=2), 2)}
+ORDERS = {
+    "GPipe": (schedule.gpipe, 1),
+    "1F1B": (one_f_one_b, 1),
+    "ZB-H1": (schedule.zb_h1, 3),
+    "interleaved, v = 2": (partial(schedule.interleaved, v=2), 2),
+}
+
+
+def parts_of(name, p, m):
+    """Returns the order of that name: what each of p ranks does with m micro-batches."""
+    make, _ = ORDERS[name]
+    return make(p, m)
 
 
 def model(p, args):
@@ -88,7 +99,8 @@ def loss(outputs, labels):
 
 
 def pipeline(t, args, parts, **options):
-    stages = cut(model(t.size, args), len(schedule.rank_of_stage(parts)))
+    n_stages = len(schedule.rank_of_stage(parts))
+    stages = cut(model(t.size, args), n_stages)
     return Pipeline(t, stages, loss, parts, **options)
 
 
@@ -98,66 +110,92 @@ digits = cache(datasets.digits)
 def batch(step, m, args):
     images, labels = digits()[0][:]
     picked = np.random.default_rng(step).permutation(len(images))[:m * ROWS]
-    return put(args, images[picked].reshape(-1, WIDTH)), put(args, labels[picked])
+    images = images[picked].reshape(-1, WIDTH)
+    labels = labels[picked]
+    return put(args, images), put(args, labels)
 
 
 def modelled(p, m, name, args):
     """What p simulated ranks do when: of each a list of (part, start, end). F, B, W take 1 s."""
     def rank(t):
         second = 0.5 if name.startswith("inter") else 1.0  # two stages a rank
-        pipe = pipeline(t, args, ORDERS[name][0](p, m), seconds=(second,) * 3)
-        pipe.step(*batch(0, m, args))
+        parts = parts_of(name, p, m)
+        pipe = pipeline(t, args, parts, seconds=(second, second, second))
+        inputs, labels = batch(0, m, args)
+        pipe.step(inputs, labels)
         return pipe.lanes
 
     return simulate(p, rank, alpha=0.0, beta=0.0)
 
 
+def most_activations(t, parts, m, args):
+    """Returns the most bytes of activations that this rank holds in a step of m micro-batches."""
+    pipe = pipeline(t, args, parts)
+    inputs, labels = batch(0, m, args)
+    with memory.record() as ledger:
+        pipe.step(inputs, labels)
+    return ledger.most("activations")
+
+
 def held(t, m, name, args):
     """Of how many micro-batches this rank holds activations: the most bytes over those of one."""
-    most = []
-    for parts, n in ((schedule.gpipe(t.size, 1), 1), (ORDERS[name][0](t.size, m), m)):
-        pipe = pipeline(t, args, parts)
-        with memory.record() as ledger:
-            pipe.step(*batch(0, n, args))
-        most.append(ledger.most("activations"))
-    return most[1] / most[0]
+    of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
+    of_all = most_activations(t, parts_of(name, t.size, m), m, args)
+    return of_all / of_one
 
 
 def costs(t, args, table):
     """Activations, bytes and messages of a step, counted."""
     p, s, m = t.size, t.rank, args.m
     for name, theory in (("GPipe", m), ("1F1B", min(p - s, m))):
-        table.row(f"{name}: live micro-batches of m = {m}", held(t, m, name, args), theory, "exact")
+        n_live = held(t, m, name, args)
+        table.row(f"{name}: live micro-batches of m = {m}", n_live, theory, "exact")
+
     ledger = Ledger(t)
     pipe = pipeline(ledger, args, one_f_one_b(p, m))
+    inputs, labels = batch(0, m, args)
     ledger.reset()
-    pipe.step(*batch(0, m, args))
-    size, up, down = 4 * ROWS * WIDTH, s < p - 1, s > 0
-    table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent,
-              up * (m * size + HEADER_BYTES) + down * m * size, "exact")
-    table.row("messages", ledger.messages_sent, up * (m + 1) + down * m, "exact")
+    pipe.step(inputs, labels)
+
+    size = 4 * ROWS * WIDTH  # bytes of one activation, or of its gradient
+    n_bytes = n_messages = 0
+    if s < p - 1:  # to the next rank: a header, m activations
+        n_bytes += HEADER_BYTES + m * size
+        n_messages += 1 + m
+    if s > 0:  # to the rank before: m gradients
+        n_bytes += m * size
+        n_messages += m
+    table.row("bytes sent: m activations, m gradients, a header", ledger.bytes_sent, n_bytes,
+              "exact")
+    table.row("messages", ledger.messages_sent, n_messages, "exact")
 
 
 def train(t, args, name):
     """(losses, this rank's weights afterwards)."""
-    pipe, losses = pipeline(t, args, ORDERS[name][0](t.size, args.m)), []
+    pipe = pipeline(t, args, parts_of(name, t.size, args.m))
     optimizer = optim.AdamW(pipe.parameters(), lr=3e-3)
+    losses = []
     for step in range(args.steps):
+        inputs, labels = batch(step, args.m, args)
         optimizer.zero_grad()
-        losses.append(pipe.everywhere(pipe.step(*batch(step, args.m, args))))
+        of_last_rank = pipe.step(inputs, labels)
+        losses.append(pipe.everywhere(of_last_rank))
         optimizer.step()
     return losses, pipe.state_dict()
 
 
 def train_alone(p, args):
     """The same on one rank: one micro-batch after the other, gradients summed."""
-    net, losses = model(p, args), []
+    net = model(p, args)
     optimizer = optim.AdamW(net.parameters(), lr=3e-3)
+    losses = []
     for step in range(args.steps):
+        inputs, labels = batch(step, args.m, args)
         optimizer.zero_grad()
-        (x, y), total = batch(step, args.m, args), 0.0
-        for i in range(0, len(x), ROWS):
-            part = loss(net(x[i:i + ROWS]), y[i:i + ROWS]) / args.m
+        total = 0.0
+        for start in range(0, len(inputs), ROWS):
+            micro = slice(start, start + ROWS)
+            part = loss(net(inputs[micro]), labels[micro]) / args.m
             part.backward()
             total += part.detach()
         losses.append(total.item())
@@ -165,26 +203,39 @@ def train_alone(p, args):
     return losses, net.state_dict()
 
 
-def main(t, args):
-    table = Table(t)
-    p = t.size
-    args.m = 2 * p if args.m == 0 else args.m
-    if args.m % p:
-        raise WrongOption(f"interleaved 1F1B on {p} ranks wants --m of a multiple of {p}")
-    for m in (p, 2 * p, 4 * p) if t.rank == 0 else ():
+def bubbles(p, args, table):
+    """Compare the idle part of the time in every order with theory, on a modelled clock."""
+    for m in (p, 2 * p, 4 * p):
         for name, (_, k) in ORDERS.items():
             found = schedule.bubble(modelled(p, m, name, args))
             theory = (p - 1) / (k * m + p - 1)
             table.modelled(f"bubble, {name}, m = {m}", found, theory, "abs<1e-9")
+
+
+def main(t, args):
+    table = Table(t)
+    p = t.size
+    if args.m == 0:
+        args.m = 2 * p
+    if args.m % p:
+        raise WrongOption(f"interleaved 1F1B on {p} ranks wants --m of a multiple of {p}")
+
+    if t.rank == 0:
+        bubbles(p, args, table)
     costs(t, args, table)
+
     losses, weights = train_alone(p, args)
     for name in progress(t, list(ORDERS), "orders"):
-        found, mine = train(t, args, name)
-        same = found == losses and all((x == weights[n]).all() for n, x in mine.items())
+        losses_here, weights_here = train(t, args, name)
+        same_weights = all((x == weights[key]).all() for key, x in weights_here.items())
+        same = losses_here == losses and same_weights
         table.row(f"{name}: losses and weights have one rank's bits", same, True, "exact")
     say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
-    p = max(p, 2)
-    charts = {name: modelled(p, 2 * p, name, args) for name in ORDERS if t.rank == 0}
+
+    charts = {}
+    if t.rank == 0:
+        p = max(p, 2)
+        charts = {name: modelled(p, 2 * p, name, args) for name in ORDERS}
     picture(t, args, draw, charts)
     return table
 

@@ -92,8 +92,11 @@ def pipeline(axes, args, zero, level):
     """This rank's part of the GPT. level: of mixed precision; "O0" here in float64."""
     minidl.manual_seed(0)  # the same whole model everywhere
     gpt = put(args, nn.GPT(VOCAB, CONTEXT, args.layers, HEADS, args.width, tied=False))
-    gpt = parallelize(gpt.double() if level == "O0" else gpt, axes, split_logits=True)
-    for stage in (stages := cut(gpt, axes.pp.size)):
+    if level == "O0":
+        gpt = gpt.double()
+    gpt = parallelize(gpt, axes, split_logits=True)
+    stages = cut(gpt, axes.pp.size)
+    for stage in stages:
         amp.prepare(stage, level)
 
     def loss(logits, target):  # of divided logits: 13
@@ -107,26 +110,38 @@ def pipeline(axes, args, zero, level):
 def train(axes, args, zero=0, level="O0"):
     """(losses, {name: whole gradient} of the last step, bytes held, parameters of this rank). What
     the last step sent is in the ledger, axes.t."""
-    pipe, losses, ledger = pipeline(axes, args, zero, level), [], axes.t
+    pipe = pipeline(axes, args, zero, level)
     optimizer = optim.AdamW(pipe.shards() if zero else pipe.parameters(), lr=1e-3)
     if level == "O2":
         optim.use_master_weights(optimizer)
+    ledger = axes.t
+
+    def part(x):
+        """Returns the samples of a batch that this rank's pipeline takes."""
+        return put(args, chunks.split(x, axes.dp.size)[axes.dp.rank])
+
+    losses = []
     data = text.random_batches(text.stdlib_corpus(1 << 18), BATCH, CONTEXT, 0, 1, 0)
-    for batch in islice(data, args.steps):  # the same on all ranks; each takes its pipeline's part
+    for ids, target in islice(data, args.steps):  # the same on all ranks
         pipe.zero_grad()
         ledger.reset()
         ledger.on()
-        loss = pipe.step(*(put(args, chunks.split(x, axes.dp.size)[axes.dp.rank]) for x in batch))
+        loss = pipe.step(part(ids), part(target))
         optimizer.step()
         if zero:
             pipe.gather()
         ledger.off()  # what follows is for us
-        losses.append(average.mean(axes.dp, np.array([pipe.everywhere(loss)]))[0])
-    named = [x for stage in pipe.stages.values() for x in stage.named_parameters()]
-    held = memory.totals(nn.ModuleList(pipe.stages.values()), optimizer)
-    gradients = {} if zero else {name: whole(p, p.grad) for name, p in named}
+        loss = np.array([pipe.everywhere(loss)])
+        losses.append(average.mean(axes.dp, loss)[0])
+
+    named = [pair for stage in pipe.stages.values() for pair in stage.named_parameters()]
+    gradients = {}
+    if not zero:
+        gradients = {name: whole(p, p.grad) for name, p in named}
+    totals = memory.totals(nn.ModuleList(pipe.stages.values()), optimizer)
+    held = sum(totals[kind] for kind in memory.STATES)
     pipe.close()
-    return losses, gradients, sum(held[kind] for kind in memory.STATES), [p for _, p in named]
+    return losses, gradients, held, [p for _, p in named]
 
 
 def bytes_of(axes, args, parameters, item=8):
@@ -135,59 +150,83 @@ def bytes_of(axes, args, parameters, item=8):
     first, last = pp.rank == 0, pp.rank == pp.size - 1
     rows = BATCH // dp.size // MICRO * CONTEXT
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
+
     # one all-reduce more for the embedding, and for the output layer; there the loss is, too
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
-    of_tp += last * vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
-    of_pp = (2 - first - last) * rows * args.width * item
+    if last:
+        of_tp += vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
+
+    n_neighbours = (not first) + (not last)  # activations to the one, gradients to the other
+    of_pp = MICRO * n_neighbours * rows * args.width * item
+    if not last:
+        of_pp += HEADER_BYTES
+
     # ZeRO 1: a reduce-scatter of the gradients, an all-gather of the weights; those that tp
     # divides, and those that it does not, in a buffer each; and the header, which gradients come
     of_dp = header.bytes_sent(len(parameters), dp.size, dp.rank)
-    of_dp += sum(ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
-                 for n in counts(parameters))
-    return {"tp": MICRO * of_tp, "pp": MICRO * of_pp + (not last) * HEADER_BYTES, "dp": of_dp}
+    for n in counts(parameters):
+        of_dp += ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
+    return {"tp": MICRO * of_tp, "pp": of_pp, "dp": of_dp}
 
 
 def counts(parameters):
     """(weights that tp divides, weights that all of its ranks have)."""
-    return [sum(p.numel() for p in parameters if (p.part is None) == repeated)
-            for repeated in (False, True)]
+    divided = sum(p.numel() for p in parameters if p.part is not None)
+    repeated = sum(p.numel() for p in parameters if p.part is None)
+    return divided, repeated
 
 
 def main(t, args):
     if t.size not in LAYOUTS or args.layers < 2:
         raise WrongOption(f"this script is for {', '.join(map(str, LAYOUTS))} ranks and 2 --layers "
                           f"or more; got {t.size} and {args.layers}")
-    table, axes = Table(t), Grid(Ledger(t), **dict(zip(AXES, LAYOUTS[t.size], strict=True)))
-    losses, wanted, *_ = train(Grid(Ledger(t.subgroup([t.rank]))), args)  # every rank for itself
+    table = Table(t)
+    tp, pp, dp = LAYOUTS[t.size]
+    axes = Grid(Ledger(t), tp=tp, pp=pp, dp=dp)
+    alone = Grid(Ledger(t.subgroup([t.rank])))  # every rank for itself
+
+    losses, wanted, *_ = train(alone, args)
     _, found, _, parameters = train(axes, args)
     errors = [abs(g - wanted[name]).max() / abs(wanted[name]).max() for name, g in found.items()]
     table.row("gradients: difference from one rank's", float(max(errors)), 0.0, "abs<1e-9")
-    error = np.abs(np.subtract(train(axes, args, zero=1)[0], losses)).max()
+
+    losses_zero, *_ = train(axes, args, zero=1)
+    error = np.abs(np.subtract(losses_zero, losses)).max()
     table.row("losses: difference from one rank's", float(error), 0.0, "abs<1e-9")
-    theory, matrices = bytes_of(axes, args, parameters), {}
+
+    theory = bytes_of(axes, args, parameters)
+    matrices = {}
     for axis in AXES:
-        n_bytes = axes.t.count(group=getattr(axes, axis).ranks).bytes_sent
+        ranks = getattr(axes, axis).ranks
+        n_bytes = axes.t.count(group=ranks).bytes_sent
         table.row(f"bytes sent along {axis}", n_bytes, theory[axis], "exact")
-        matrices[axis] = axes.t.matrix(group=getattr(axes, axis).ranks)
+        matrices[axis] = axes.t.matrix(group=ranks)
     table.row("bytes sent, all", axes.t.bytes_sent, sum(theory.values()), "exact")
 
     divided, repeated = counts(parameters)
-    own, share = divided + repeated, sum(chunks.size(n, axes.dp.size, axes.dp.rank)
-                                         for n in (divided, repeated))
+    own = divided + repeated
     say(t, f"{axes} holds {own:,} weights; {repeated:,} of them, norms, row biases and positions, "
            "are the same in all of its tp")
+    share = sum(chunks.size(n, axes.dp.size, axes.dp.rank) for n in (divided, repeated))
     for zero, n_bytes in ((0, 16 * own), (1, 4 * own + 12 * share)):
-        held = train(axes, args, zero, "O2")[2]
+        _, _, held, _ = train(axes, args, zero, "O2")
         table.row(f"bytes held in O2, ZeRO {zero}", held, n_bytes, "exact")
+
+    if t.rank == 0:
+        say_layouts(t)
+    picture(t, args, draw, axes.sizes, matrices)
+    return table
+
+
+def say_layouts(t):
+    """Print what `choose` says of a large net, for less and less memory."""
     net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
-    for gigabytes in (16, 4, 3, 2) if t.rank == 0 else ():
+    for gigabytes in (16, 4, 3, 2):
         layout = choose(8, gigabytes * 1e9, net, links).items()
         names = ", ".join(f"{axis} {n}" for axis, n in layout if n > 1)
         say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
-    picture(t, args, draw, axes.sizes, matrices)
-    return table
 
 
 OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),

@@ -84,9 +84,19 @@ def low_rank(t, g, residual, q):
 def by_hand(t, args, table):
     """The exercises' functions on whole numbers, which do not round: conservation to the last bit;
     and the bytes beside the formulas."""
-    n, p, k = args.n, t.size, max(1, round(args.n * args.rho))
-    ledger, rng = Ledger(t), np.random.default_rng([7, t.rank])
-    u, v, accumulated, arrived = (np.zeros(n) for _ in range(4))
+    rng = np.random.default_rng([7, t.rank])
+    top_k_by_hand(t, args, table, rng)
+    rank_2_by_hand(t, table, rng)
+
+
+def top_k_by_hand(t, args, table, rng):
+    """Check that what all ranks have sent, and what waits, is what they have accumulated."""
+    n, p = args.n, t.size
+    k = max(1, round(n * args.rho))
+    ledger = Ledger(t)
+    u, v = np.zeros(n), np.zeros(n)
+    accumulated = np.zeros(n)
+    arrived = np.zeros(n)
     for _ in range(6):
         g = rng.integers(-99, 100, n).astype(float)
         accumulated += 0.5 * u + g
@@ -95,23 +105,34 @@ def by_hand(t, args, table):
         arrived += compressed.sparse_all_reduce(ledger, index, value, n, equal=True)
     waiting = ring.all_reduce(t, v.copy())
     total = ring.all_reduce(t, accumulated)
-    table.row("top-k: arrived + waiting - accumulated", np.abs(arrived + waiting - total).max(),
-              0.0, "exact")
+    error = np.abs(arrived + waiting - total).max()
+    table.row("top-k: arrived + waiting - accumulated", error, 0.0, "exact")
     table.row("top-k: bytes of a step, 8 k (p-1)", ledger.bytes_sent, 8 * k * (p - 1), "exact")
     if p > 1 and n % p == 0:
         gain = ring.bytes_sent(n, 4, p, t.rank) / ledger.bytes_sent
         table.row("top-k: gain over the ring, L / (p k)", gain, n / (p * k), "rel<1e-12")
-    sent, means = np.zeros((30, 20)), np.zeros((30, 20))
-    residual, q = np.zeros((30, 20)), np.random.default_rng(1).normal(size=(20, 2))
+
+
+def rank_2_by_hand(t, table, rng):
+    """Check that what all ranks have sent, and what they owe, is the sum of their gradients."""
+    n, m, r = 30, 20, 2
+    ledger = Ledger(t)
+    sent = np.zeros((n, m))
+    total = np.zeros((n, m))
+    residual = np.zeros((n, m))
+    q = np.random.default_rng(1).normal(size=(m, r))  # equal on all ranks
     for _ in range(6):
-        g = rng.normal(size=(30, 20))
+        g = rng.normal(size=(n, m))
         ledger.reset()
         update, q = low_rank(ledger, g, residual, q)
         sent += update
-        means += ring.all_reduce(t, g)
-    error = np.abs(sent + ring.all_reduce(t, residual.copy()) - means).max()
+        total += ring.all_reduce(t, g)
+
+    owed = ring.all_reduce(t, residual.copy())
+    error = np.abs(sent + owed - total).max()
     table.row("rank 2: sent + owed - sum of gradients", float(error), 0.0, "abs<1e-11")
-    theory = ring.bytes_sent(60, 8, p, t.rank) + ring.bytes_sent(40, 8, p, t.rank)
+
+    theory = ring.bytes_sent(r * n, 8, t.size, t.rank) + ring.bytes_sent(r * m, 8, t.size, t.rank)
     table.row("rank 2: bytes of a step, r (n + m) numbers", ledger.bytes_sent, theory, "exact")
 
 
@@ -146,15 +167,23 @@ def train(t, args, name):
     net = put(args, nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
     model = DataParallel(net, t) if method is None else Compressed(net, t, method)
     optimizer = optim.SGD(net.parameters(), lr=args.lr, momentum=momentum)
-    losses, sent, formula, before = [], [], 0, 0
+
+    losses, sent = [], []
+    formula = before = 0
     for step in range(args.steps):
         if step == 1:  # after the first one data parallelism sends its buckets' order, once
-            before, formula = t.bytes_sent, 0
-        picked = np.random.default_rng(step).permutation(len(images))[t.rank::t.size][:16]
+            before = t.bytes_sent
+            formula = 0
         formula += model.bytes_sent()
+
+        order = np.random.default_rng(step).permutation(len(images))
+        picked = order[t.rank::t.size][:16]
+        x = put(args, images[picked])
+        y = put(args, labels[picked])
         optimizer.zero_grad()
-        F.cross_entropy(model(put(args, images[picked])), put(args, labels[picked])).backward()
+        F.cross_entropy(model(x), y).backward()
         optimizer.step()
+
         if step % 10 == 4 or step == args.steps - 1:
             with minidl.no_grad():
                 loss = F.cross_entropy(net(put(args, images)), put(args, labels))
@@ -165,21 +194,26 @@ def train(t, args, name):
 
 
 def main(t, args):
-    table, curves = Table(t), {}
+    table = Table(t)
     by_hand(t, args, table)
+
     for stage, percent in enumerate((75, 93.75, 98.4375, 99.6, 99.9)):
         found = 100 * DGC(stage_steps=1).sparsity_at(stage)
         table.row(f"warm-up, stage {stage}: sparsity in %", found, percent, "rel<1e-12")
+
+    curves = {}
     for name in progress(t, list(methods(args)), "methods"):
         losses, sent, counted, formula = train(t, args, name)
         curves[name] = losses, sent
         table.row(f"{name}: bytes of the training", counted, formula, "exact")
-    dense, dense_bytes = curves["dense"][0][-1], max(1, curves["dense"][1][-1])
+    losses, sent = curves["dense"]
+    dense = losses[-1]
+    dense_bytes = max(1, sent[-1])
     # 2 % of what training has gained from a guess's log 10; the losses themselves are almost 0
     bound = dense + 0.02 * (np.log(10) - dense)
     for name, (losses, sent) in curves.items():
-        say(t, f"  {name:24} loss {losses[-1]:.4f}   {dense_bytes / max(1, sent[-1]):8.1f} times "
-               "fewer bytes")
+        fewer = dense_bytes / max(1, sent[-1])
+        say(t, f"  {name:24} loss {losses[-1]:.4f}   {fewer:8.1f} times fewer bytes")
         if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 300 and t.size > 1:
             table.row(f"{name}: loss, at most dense's + 2 % of its gain", losses[-1], bound, "<=")
     picture(t, args, draw, curves, t.size, args)

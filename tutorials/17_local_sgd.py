@@ -23,6 +23,8 @@ Exercises: `minidl exercise 17` writes work/17_local_sgd.py with the marked regi
 `minidl check 17` grades it.
 """
 
+from functools import partial
+
 import numpy as np
 
 import minidl
@@ -86,83 +88,136 @@ def batches(t, data, n_steps, size, seed=0):
 def train(t, data, args, wrap, rates=None, look=None):
     """(wrapper, [mean loss over ranks of each step], [bytes sent after each step], [look(wrapper)
     after each step])."""
-    ledger, model = Ledger(t), put(args, network())
+    ledger = Ledger(t)
+    model = put(args, network())
     optimizer = optim.SGD(model.parameters(), lr=0.2)
     wrapped = wrap(model, ledger, optimizer)
-    before, losses, sent, seen = ledger.bytes_sent, [], [], []
+    before = ledger.bytes_sent
+
+    losses, sent, seen = [], [], []
     for step, (x, y) in enumerate(batches(t, data, args.steps, args.batch)):
         if rates:
             optimizer.param_groups[0]["lr"] = rates[step]
-        loss = F.cross_entropy(wrapped(put(args, minidl.tensor(x))), put(args, minidl.tensor(y)))
+        x = put(args, minidl.tensor(x))
+        y = put(args, minidl.tensor(y))
+        loss = F.cross_entropy(wrapped(x), y)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if hasattr(wrapped, "step"):
-            wrapped.step(*([loss.item()] if isinstance(wrapped, LocalSGD) else []))
+        if isinstance(wrapped, LocalSGD):
+            wrapped.step(loss.item())  # its period may follow the loss
+        elif isinstance(wrapped, DiLoCo):
+            wrapped.step()
+
         losses.append(loss.item())
         sent.append(ledger.bytes_sent - before)
         if look:
             seen.append(look(wrapped))
     wrapped.close()
-    return wrapped, ring.all_reduce(t, np.array(losses)) / t.size, sent, seen
+    mean_losses = ring.all_reduce(t, np.array(losses)) / t.size
+    return wrapped, mean_losses, sent, seen
 
 
 def vector(module):
     return np.concatenate([host(p).reshape(-1) for p in module.parameters()])
 
 
-def main(t, args):
-    table, (images, labels) = Table(t), datasets.digits()[0][:]
-    data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
-    H, start, runs = args.period, args.steps // 4, {}
+def data_parallel(model, t, optimizer):
+    """Wrap a model by DataParallel, with all gradients in one bucket; it needs no optimizer."""
+    return DataParallel(model, t, first_bucket_bytes=25 << 20)
 
-    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
-    parallel, *runs["data parallelism"], _ = train(
-        t, data, args, lambda m, t_, _: DataParallel(m, t_, first_bucket_bytes=25 << 20))
-    one, *_ = train(t, data, args, lambda *parts: LocalSGD(*parts, period=1))
+
+def local_sgd(**options):
+    """Returns what `train` calls to wrap a model: LocalSGD with these options."""
+    return partial(LocalSGD, **options)
+
+
+def bounded(H, most):
+    """Returns the period that is nearest to H, from 1 to `most`."""
+    return min(max(H, 1), most)
+
+
+def in_rounds(t, data, args, table):
+    """Compare rounds of 1 and of H with data parallelism. Returns {name: (losses, bytes sent)}."""
+    H = args.period
+    start = args.steps // 4
+    runs = {}
+    parallel, losses, sent, _ = train(t, data, args, data_parallel)
+    runs["data parallelism"] = losses, sent
+    a_step = sent[-1] - sent[-2]  # bytes
+    one, *_ = train(t, data, args, local_sgd(period=1))
     apart = float(abs(vector(one.module) - vector(parallel.module)).max())
     table.row("H = 1: weights, unlike data parallelism's", apart, 0, "exact")
 
     rates = [0.2] * start + [0.18] * (args.steps - start)
-    local, losses, sent, _ = train(
-        t, data, args, lambda *parts: LocalSGD(*parts, period=H, start=start), rates)
-    runs[f"post-local, H = {H}"], long_rounds = (losses, sent), (args.steps - start) // H
-    for who, n_rounds in (("17a", sum(what is not None for what in plan(rates, H))),
-                          ("LocalSGD", local.rounds.n_rounds)):
+    local, losses, sent, _ = train(t, data, args, local_sgd(period=H, start=start), rates)
+    runs[f"post-local, H = {H}"] = losses, sent
+    long_rounds = (args.steps - start) // H
+    n_planned = sum(what is not None for what in plan(rates, H))
+    for who, n_rounds in (("17a", n_planned), ("LocalSGD", local.rounds.n_rounds)):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
+
     K = local.bytes_sent()  # 2(p-1)/p K, to the byte where p does not divide the weights, too
     table.row("bytes of the rounds of H", sent[-1] - sent[start - 1], K * long_rounds, "exact")
     n_params = len(list(network().parameters()))
     ahead = header.bytes_sent(n_params, t.size, t.rank)
-    table.row("bytes of a step of data parallelism, its header too",
-              np.diff(runs["data parallelism"][1])[-1], K + ahead, "exact")
+    table.row("bytes of a step of data parallelism, its header too", a_step, K + ahead, "exact")
+    return runs
 
-    say(t, "2. How far the replicas are apart.")
-    _, _, _, saw = train(t, data, args, lambda *parts: LocalSGD(*parts, period=H),
-                         look=LocalSGD.divergence)
+
+def divergence(t, data, args, table):
+    """Returns how far the replicas are apart after each step."""
+    H = args.period
+    _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
     if t.size > 1:
         grows = bool((np.diff(saw[: H - 1]) > 0).all())
         table.row("it grows within the first round", grows, True, "exact")
+    return saw
 
-    say(t, "3. A period that follows the loss.")
-    adaptive, losses, sent, _ = train(
-        t, data, args, lambda *parts: LocalSGD(*parts, period=16, rule=h0_outside))
-    runs["adaptive"] = losses, sent
+
+def adaptive_period(t, data, args, table):
+    """Train with a period that follows the loss. Returns (losses, bytes sent)."""
+    adaptive, losses, sent, _ = train(t, data, args, local_sgd(period=16, rule=h0_outside))
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
-    wanted, other = ([min(max(rule(16, 0.2, losses[15], 0.2, losses[end]), 1), 16) for end in ends]
-                     for rule in (h0_outside, h0_inside))
+    wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
+    other = [bounded(h0_inside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     say(t, f"   H0 outside of the root, trained with: {adaptive.rounds.periods}")
     say(t, f"   H0 inside, PaddlePaddle's, would say: {other}")
     table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
+    return losses, sent
+
+
+def outer_optimizer(t, data, args, table, period):
+    """Train by DiLoCo and compare its weights with `outer_step`'s. Returns (losses, bytes sent)."""
+    diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
+    theory = diloco.bytes_sent(args.steps // period)
+    table.row("DiLoCo's bytes", sent[-1], theory, "exact")
+    mine = by_hand(t, data, args, period)
+    apart = float(abs(mine - vector(diloco.module)).max())
+    # float32, sums in another order over many steps
+    table.row("17b: weights, unlike DiLoCo's", apart, 0, "abs<1e-4")
+    return losses, sent
+
+
+def main(t, args):
+    table = Table(t)
+    images, labels = datasets.digits()[0][:]
+    data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
+    H = args.period
+
+    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
+    runs = in_rounds(t, data, args, table)
+
+    say(t, "2. How far the replicas are apart.")
+    saw = divergence(t, data, args, table)
+
+    say(t, "3. A period that follows the loss.")
+    runs["adaptive"] = adaptive_period(t, data, args, table)
 
     say(t, "4. DiLoCo: an outer optimizer steps on the mean movement.")
-    diloco, losses, sent, _ = train(t, data, args, lambda *parts: DiLoCo(*parts, period=2 * H))
-    runs[f"DiLoCo, H = {2 * H}"] = losses, sent
-    table.row("DiLoCo's bytes", sent[-1], diloco.bytes_sent(args.steps // (2 * H)), "exact")
-    mine = by_hand(t, data, args, 2 * H)
-    table.row("17b: weights, unlike DiLoCo's", float(abs(mine - vector(diloco.module)).max()), 0,
-              "abs<1e-4")  # float32, sums in another order over many steps
+    runs[f"DiLoCo, H = {2 * H}"] = outer_optimizer(t, data, args, table, 2 * H)
+
     for name, (losses, sent) in runs.items():
         table.row(f"{name}: mean loss of the last {H} steps", float(np.mean(losses[-H:])))
         table.row(f"{name}: MB sent", sent[-1] / 1e6)
@@ -184,7 +239,7 @@ def by_hand(t, data, args, period):
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
             ring.all_reduce(t, every)  # zeros elsewhere: a gather
-            w, v = outer_step(w, list(every), v, 0.7, 0.9)
+            w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):
                 p.data[...] = part.reshape(p.shape)

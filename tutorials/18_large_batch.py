@@ -23,6 +23,8 @@ McCandlish et al. 2018 (1812.06162); Chan, Golub and LeVeque 1983.
 Exercises: `minidl exercise 18` writes work/18_large_batch.py, `minidl check 18` grades it.
 """
 
+from functools import partial
+
 import numpy as np
 
 import minidl
@@ -66,35 +68,47 @@ def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
     # <<<
 
 
+def run_norm(args, norm, x, gradient):
+    """Returns (output, gradient of x) of a layer of batch norm."""
+    x = put(args, minidl.tensor(x)).requires_grad_()
+    y = put(args, norm)(x)
+    y.backward(put(args, minidl.tensor(gradient)))
+    return host(y), host(x.grad)
+
+
 def norms(t, table, args):
     """SyncBatchNorm beside batch norm on the whole batch; bytes; the noise of a local mean."""
     C, b = 8, args.batch
     draw = np.random.default_rng(0)
-    x, gradient = (draw.normal(5, 3, (t.size * b, C)).astype(np.float32) for _ in range(2))
-    mine, results, ledger = slice(t.rank * b, t.rank * b + b), [], Ledger(t)
-    for norm, rows in ((nn.SyncBatchNorm(C, t=ledger), mine), (nn.BatchNorm1d(C), slice(None))):
-        x_in = put(args, minidl.tensor(x[rows])).requires_grad_()
-        y = put(args, norm)(x_in)
-        y.backward(put(args, minidl.tensor(gradient[rows])))
-        results.append((host(y), host(x_in.grad)))
-    for name, got, whole in zip(("output", "gradient"), *results, strict=True):
-        apart = float(abs(got - whole[mine]).max())  # float32 sums in another order
+    x = draw.normal(5, 3, (t.size * b, C)).astype(np.float32)
+    gradient = draw.normal(5, 3, (t.size * b, C)).astype(np.float32)
+    mine = slice(t.rank * b, t.rank * b + b)
+    ledger = Ledger(t)
+    synchronised = run_norm(args, nn.SyncBatchNorm(C, t=ledger), x[mine], gradient[mine])
+    whole = run_norm(args, nn.BatchNorm1d(C), x, gradient)
+    for name, got, wanted in zip(("output", "gradient"), synchronised, whole, strict=True):
+        apart = float(abs(got - wanted[mine]).max())  # float32 sums in another order
         table.row(f"SyncBN's {name}, unlike batch norm's of p b", apart, 0, "abs<1e-5")
+
     theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)
     for way, n_bytes in zip(("forward", "backward"), theory, strict=True):
         sent = ledger.count(label=f"sync_batch_norm.{way}").bytes_sent
         table.row(f"SyncBN's bytes, {way}", sent, n_bytes, "exact")
+
     shares = x.reshape(t.size, b, C)
     _, m2 = merge(shares.mean(1), b * shares.var(1), [b] * t.size)
     apart = float(abs(m2 / len(x) - x.astype("f8").var(0)).max())
     table.row("18a: merged variance, unlike that of all", apart, 0, "abs<1e-4")
+
     far = draw.normal(1e4, 0.01, 4 * b).astype(np.float32)
     naive = float((far**2).mean() - far.mean() ** 2)
     table.row("variance 1e-4 at 1e4 by E[x^2] - E[x]^2, float32", naive)
+
     channel = draw.normal(5, 3, (4000, t.size, b))
-    means = channel[:, 0].mean(1), channel.mean((1, 2))
-    table.row("variance of a mean of b: sigma^2/b", float(means[0].var()), 9 / b, "rel<0.1")
-    return means
+    of_one_rank = channel[:, 0].mean(1)
+    of_all_ranks = channel.mean((1, 2))
+    table.row("variance of a mean of b: sigma^2/b", float(of_one_rank.var()), 9 / b, "rel<0.1")
+    return of_one_rank, of_all_ranks
 
 
 def noise_scale(x, y):
@@ -116,7 +130,8 @@ def measured_noise_scale(t, x, y, args):
     for _ in progress(t, range(3 * args.draws), "measuring the noise"):
         rows = draw.integers(0, len(x), args.batch)
         model.zero_grad()
-        F.cross_entropy(model(put(args, x[rows])), put(args, y[rows])).backward()
+        scores = model(put(args, x[rows]))
+        F.cross_entropy(scores, put(args, y[rows])).backward()
     model.close()
     return noise.value
 
@@ -124,7 +139,8 @@ def measured_noise_scale(t, x, y, args):
 def steps_to(x, y, batch, target, most=1500):
     """The fewest steps of SGD, over rates, from weights of 0 to a mean loss of `target`."""
     for rate in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4):
-        draw, w = np.random.default_rng(batch), minidl.zeros(10, 64, requires_grad=True)
+        draw = np.random.default_rng(batch)
+        w = minidl.zeros(10, 64, requires_grad=True)
         for step in range(1, most):
             rows = draw.integers(0, len(x), batch)
             F.cross_entropy(F.linear(x[rows], w), y[rows]).backward()
@@ -135,12 +151,17 @@ def steps_to(x, y, batch, target, most=1500):
     return most
 
 
+OPTIMIZERS = {
+    "SGD": partial(optim.SGD, lr=0.1),
+    "LARS": partial(optim.LARS, lr=10.0, weight_decay=0, momentum=0),
+    "LAMB": partial(optim.LAMB, lr=0.01, weight_decay=0),
+}
+
+
 def layer_rates(table, x, y):
     """How far a step takes each layer, as a share of its length."""
     shares = {}
-    for name, make in (("SGD", lambda p: optim.SGD(p, lr=0.1)),
-                       ("LARS", lambda p: optim.LARS(p, lr=10.0, weight_decay=0, momentum=0)),
-                       ("LAMB", lambda p: optim.LAMB(p, lr=0.01, weight_decay=0))):
+    for name, make in OPTIMIZERS.items():
         minidl.manual_seed(1)
         model = nn.MLP(64, 32, 10)
         weights = [p for p in model.parameters() if p.ndim > 1]
@@ -150,42 +171,64 @@ def layer_rates(table, x, y):
         shares[name] = [float(np.linalg.norm(p.data - w) / np.linalg.norm(w))
                         for p, w in zip(weights, before, strict=True)]
         for i, share in enumerate(shares[name], 1):
-            rule = () if name == "SGD" else (0.01, "rel<1e-4")  # lr * trust = 0.01: either way
-            table.row(f"{name}: step of layer {i} over its length", share, *rule)
-    draw, m, v = np.random.default_rng(3), 0.0, 0.0
+            quantity = f"{name}: step of layer {i} over its length"
+            if name == "SGD":
+                table.row(quantity, share)
+            else:  # lr * trust = 0.01: either way
+                table.row(quantity, share, 0.01, "rel<1e-4")
+    return shares
+
+
+def lamb_by_hand(table):
+    """Compare five steps of exercise 18b with the library's optimizer."""
+    draw = np.random.default_rng(3)
+    m = v = 0.0
     w = draw.normal(size=(5, 4))
     p = minidl.tensor(w, requires_grad=True)
     optimizer = optim.LAMB([p], lr=0.1, weight_decay=0.1)
     for step in range(1, 6):
         p.grad = draw.normal(size=w.shape)
-        w, m, v = lamb(w, p.grad, m, v, step, 0.1, 0.9, 0.999, 1e-6, 0.1)
+        w, m, v = lamb(w, p.grad, m, v, step, lr=0.1, b1=0.9, b2=0.999, eps=1e-6, decay=0.1)
         optimizer.step()
     table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.data).max()), 0, "abs<1e-9")
-    return shares
+
+
+def steps_of_all(t, x, y, batches, loss):
+    """Returns the steps to this loss for each size of batch. Each rank trains with some sizes."""
+    steps = np.zeros(len(batches), int)
+    for i, batch in enumerate(progress(t, batches, "training")):
+        if i % t.size == t.rank:
+            steps[i] = steps_to(x, y, batch, loss)
+    return ring.all_reduce(t, steps)
 
 
 def main(t, args):
-    table, (images, labels) = Table(t), datasets.digits()[0][:]
-    x, y = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
-    means, noise = norms(t, table, args), noise_scale(x, y)
+    table = Table(t)
+    images, labels = datasets.digits()[0][:]
+    x = np.asarray(images, np.float32).reshape(-1, 64)
+    y = np.asarray(labels)
+    means = norms(t, table, args)
+
+    noise = noise_scale(x, y)
     if t.size > 1:
         found = measured_noise_scale(t, x, y, args)
         table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
     batches = 2 ** np.arange(2, 10)
-    steps = ring.all_reduce(t, np.array([  # each rank trains with some of the sizes
-        steps_to(x, y, b, args.loss) if i % t.size == t.rank else 0
-        for i, b in enumerate(progress(t, batches, "training"))]))
+    steps = steps_of_all(t, x, y, batches, args.loss)
     # the line through steps over 1 / B, least squares of relative errors
     product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
     critical = product / smallest
     for i in (0, -1):
+        theory = smallest * (1 + critical / batches[i])
         table.row(f"steps to a loss of {args.loss:g}, batch {batches[i]}: S_min (1 + B_crit/B)",
-                  int(steps[i]), smallest * (1 + critical / batches[i]), "factor<2")
+                  int(steps[i]), theory, "factor<2")
     table.row("B_crit of the fit, samples: of the noise's order", critical, noise, "factor<10")
     table.row("samples used: batch 512's over batch 4's", 512 * steps[-1] / (4 * steps[0]))
     rate = optim.scaled_rate(0.1, 512, base_batch=64)
     table.row("rate for 512 samples where 0.1 is right for 64", rate, 0.8, "rel<1e-9")
+
     rates = layer_rates(table, x, y)
+    lamb_by_hand(table)
     picture(t, args, draw, batches, steps, smallest, critical, noise, means, rates)
     return table
 

@@ -80,13 +80,15 @@ def texts(length=96, n=512):
     data = text.stdlib_corpus(1 << 18)
     rng = np.random.default_rng(0)
     lengths = rng.integers(8, length, n)
-    return [data[at:at + m + 1] for at, m in zip(rng.integers(0, len(data) - length, n), lengths)]
+    starts = rng.integers(0, len(data) - length, n)
+    return [data[at:at + m + 1] for at, m in zip(starts, lengths, strict=True)]
 
 
 def batches(t, n_steps, n_rows, bucketed):
     """Batches (rows, longest length) of this rank, padded with zeros. bucketed: a step's texts, of
     all ranks, are neighbours in order of length."""
-    lines, rng = texts(), np.random.default_rng(1)
+    lines = texts()
+    rng = np.random.default_rng(1)
     n = n_rows * t.size
     if bucketed:
         lines = sorted(lines, key=len)
@@ -98,9 +100,19 @@ def batches(t, n_steps, n_rows, bucketed):
         chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]
     for rows in chosen:
         ids = np.zeros((n_rows, max(len(lines[i]) for i in rows)), np.int64)
-        for row, i in zip(ids, rows):
+        for row, i in zip(ids, rows, strict=True):
             row[:len(lines[i])] = lines[i]
         yield ids[:, :-1], ids[:, 1:]
+
+
+def average(t, weights):
+    """Replace every weight's gradient by its mean over the ranks."""
+    flat = np.concatenate([w.grad.ravel() for w in weights])
+    ring.all_reduce(t, flat)
+    at = 0
+    for w in weights:
+        w.grad[...] = flat[at:at + w.grad.size].reshape(w.shape) / t.size
+        at += w.grad.size
 
 
 def train(t, args, faults):
@@ -112,6 +124,7 @@ def train(t, args, faults):
     weights = [p for part in (token, layers, head) for p in part.parameters()]
     optimizer = optim.SGD(weights, lr=0.1)
     scale = np.array([1.0], np.float64 if "float64" in faults else np.float32)
+
     tokens, ends = [], []
     with minidl.profile(t, synchronize=args.device == "cuda") as p:
         loader = batches(t, args.steps, args.rows, "loader" not in faults)
@@ -127,57 +140,72 @@ def train(t, args, faults):
             y = put(args, minidl.Tensor(y.ravel()))
             loss = F.cross_entropy(logits.reshape(-1, VOCAB), y)
             loss.backward()
-            ring.all_reduce(t, flat := np.concatenate([p.grad.ravel() for p in weights]))
-            at = 0
-            for w in weights:
-                w.grad[...] = flat[at:at + w.grad.size].reshape(w.shape) / t.size
-                at += w.grad.size
+            average(t, weights)
             optimizer.step()
             ends.append(time.perf_counter())
             tokens.append(x.size)
-    return p, (ends[-1] - ends[0]) / (args.steps - 1), tokens
+    step_s = (ends[-1] - ends[0]) / (args.steps - 1)
+    return p, step_s, tokens
 
 
 def for_the_exercise(p):
     """A profile's steps as find_faults wants them."""
     ranks = []
     for record in p.ranks:
-        steps = [(a, b, []) for a, b in summary.bounds(record)]
-        for kind, name, start, end, _, detail in record.lanes["main"]:
-            span = {"kind": kind, "name": name, "s": end - start, "bytes": 0, "dtype": None}
+        steps = [(begin, end, []) for begin, end in summary.bounds(record)]
+        for kind, name, start, stop, _, detail in record.lanes["main"]:
+            span = {"kind": kind, "name": name, "s": stop - start, "bytes": 0, "dtype": None}
             if kind == "collective":
                 span["bytes"] = detail[0]
             elif kind in ("forward", "backward"):
-                span |= {"bytes": flops.n_bytes(kind, detail), "dtype": flops.dtype_of(detail)}
-            for a, b, spans in steps:
-                if a <= start < b:
+                span["bytes"] = flops.n_bytes(kind, detail)
+                span["dtype"] = flops.dtype_of(detail)
+            for begin, end, spans in steps:
+                if begin <= start < end:
                     spans.append(span)
         ranks.append([spans for _, _, spans in steps])
     return ranks
 
 
+def one_plan(t, args, table, name, faults):
+    """Train with these faults, and add the rows. Returns (profile, seconds of a step)."""
+    p, stopwatch, tokens = train(t, args, faults)
+    found = None
+    if t.rank == 0:
+        found = find_faults(for_the_exercise(p))
+    found = objects.broadcast(t, found)
+    visible = faults if t.size > 1 else faults & {"float64"}  # two need a second rank
+    table.row(f"{name}: faults found", " ".join(sorted(found)), " ".join(sorted(visible)),
+              "exact")
+
+    mine = summary.of([p.record])["ranks"][0]
+    rows_s = sum(mine["rows"].values())
+    table.row(f"{name}: rows of a step / its time", rows_s / stopwatch, 1.0, "rel<0.02")
+
+    work = 0
+    for kind, op, _, _, _, detail in p.record.lanes["main"]:
+        if kind in ("forward", "backward"):
+            work += flops.operations(op, kind, detail)
+    a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)  # of a forward; backward is two
+    theory = 3 * sum(tokens) * a_token
+    table.row(f"{name}: operations of the products", work, theory, "exact")
+    return p, stopwatch
+
+
 def main(t, args):
-    table, step_s, profiles = Table(t), {}, {}
-    plans = {"all three": set(FAULTS), "none": set(), **{name: {name} for name in FAULTS}}
+    table = Table(t)
+    plans = {"all three": set(FAULTS), "none": set()}
+    for name in FAULTS:
+        plans[name] = {name}
+
+    step_s, profiles = {}, {}
     for name, faults in plans.items():
-        p, stopwatch, tokens = train(t, args, faults)
-        found = objects.broadcast(t, find_faults(for_the_exercise(p)) if t.rank == 0 else None)
-        visible = faults if t.size > 1 else faults & {"float64"}  # two need a second rank
-        table.row(f"{name}: faults found", " ".join(sorted(found)), " ".join(sorted(visible)),
-                  "exact")
-        mine = summary.of([p.record])["ranks"][0]
-        rows_s = sum(mine["rows"].values())
-        table.row(f"{name}: rows of a step / its time", rows_s / stopwatch, 1.0, "rel<0.02")
-        work = sum(flops.operations(s[1], s[0], s[5]) for s in p.record.lanes["main"]
-                   if s[0] in ("forward", "backward"))
-        theory = 3 * sum(tokens) * 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)
-        table.row(f"{name}: operations of the products", work, theory, "exact")
-        step_s[name], profiles[name] = stopwatch, p
+        profiles[name], step_s[name] = one_plan(t, args, table, name, faults)
+
     p = profiles["all three"]
     say(t, p.report())
-    for name in FAULTS:
-        table.row(f"a step with {name} / without", step_s[name] / step_s["none"], None, "info")
-    table.row("a step with all three / without", step_s["all three"] / step_s["none"], None, "info")
+    for name in (*FAULTS, "all three"):
+        table.row(f"a step with {name} / without", step_s[name] / step_s["none"])
     if t.rank == 0:
         write("19_trace.json", p.trace)
         write("19_profile.html", p.html)

@@ -76,9 +76,12 @@ def best_fit(lifetimes):
 
 
 def train(t, model, images, labels, n_epochs):
-    optimizer, draw = optim.AdamW(model.parameters(), lr=3e-3), np.random.default_rng(1)
+    optimizer = optim.AdamW(model.parameters(), lr=3e-3)
+    draw = np.random.default_rng(1)
+    n_batches = len(images) // 50
     for _ in progress(t, range(n_epochs), "epochs"):
-        for rows in np.array_split(draw.permutation(len(images)), len(images) // 50):
+        order = draw.permutation(len(images))
+        for rows in np.array_split(order, n_batches):
             optimizer.zero_grad()
             F.cross_entropy(model(images[rows]), labels[rows]).backward()
             optimizer.step()
@@ -88,14 +91,22 @@ def lifetimes(graph):
     """Of each value that a line makes: (bytes, its line, the last line that reads it)."""
     last = {v: len(graph.nodes) for v in graph.outputs}
     for i, node in enumerate(graph.nodes):
-        last.update({v: max(i, last.get(v, i)) for v in node.values})
-    return [(v.n_bytes, i, last.get(v, i)) for i, node in enumerate(graph.nodes)
-            for v in node.outputs]
+        for v in node.values:
+            last[v] = max(i, last.get(v, i))
+
+    spans = []
+    for i, node in enumerate(graph.nodes):
+        for v in node.outputs:
+            spans.append((v.n_bytes, i, last.get(v, i)))
+    return spans
 
 
 def most_alive(spans):
     """The bound: the most bytes alive at one line."""
-    return max(sum(n for n, first, last in spans if first <= line <= last) for _, line, _ in spans)
+    most = 0
+    for _, line, _ in spans:  # the most is reached where some value is made
+        most = max(most, sum(n for n, first, last in spans if first <= line <= last))
+    return most
 
 
 def seconds(run):
@@ -106,8 +117,9 @@ def fold(t, model, x, table):
     """The model as it is traced, and after all passes: launches, time, error."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
-    table.row("launches before: lines less the view", len(infer.compile(graph).launches),
-              len(graph.nodes) - 1, "exact")
+    n_before = len(infer.compile(graph).launches)
+    table.row("launches before: lines less the view", n_before, len(graph.nodes) - 1, "exact")
+
     want = graph.run(x)
     say(t, f"after the passes {infer.optimise(graph)}:", graph)
     plan = infer.compile(graph)
@@ -115,6 +127,7 @@ def fold(t, model, x, table):
     table.row("launches after", len(plan.launches), 5 + 2, "exact")
     error = np.abs(plan(x).data - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")
+
     for name, run in ("eager", model), ("plan", plan):
         table.row(f"us for {len(x)} images, {name}", 1e6 * seconds(partial(run, x)))
 
@@ -123,11 +136,23 @@ def reuse(model, x, table):
     """(lifetimes, offsets) of the network's values for 32 images."""
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
-    table.row("bytes of all values", sum(n for n, _, _ in spans), 4 * len(x) * (
-        3 * 32 * 64 + 32 * 16 + 3 * 64 * 16 + 1024 + 2 * 128 + 10), "exact")
+
+    convolution_1 = 3 * 32 * 64  # with its norm and its ReLU: 32 channels of 8 x 8
+    pooled = 32 * 16
+    convolution_2 = 3 * 64 * 16  # 64 channels of 4 x 4
+    layers = 1024 + 2 * 128 + 10  # the flat ones, a layer with its ReLU, the scores
+    elements = convolution_1 + pooled + convolution_2 + layers  # of one image
+    n_bytes = sum(n for n, _, _ in spans)
+    table.row("bytes of all values", n_bytes, 4 * len(x) * elements, "exact")
+
     arena = max(at + n for (n, _, _), at in zip(spans, offsets, strict=True))
     table.row("bytes of the arena, best fit: the bound", arena, most_alive(spans), "exact")
     return spans, offsets
+
+
+def right(run, images, labels):
+    """Returns the share of the images whose digit is found."""
+    return float((run(minidl.tensor(images)).data.argmax(1) == labels).mean())
 
 
 def quantise(model, known, images, labels, table):
@@ -135,37 +160,46 @@ def quantise(model, known, images, labels, table):
     # channels of unlike size, as after folding batch norm
     w = model[8].weight.data * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
     q, scale = per_channel(w)
-    table.row("bytes of the weights: n k + 4 n", q.nbytes + scale.nbytes, w.size + 4 * len(w),
-              "exact")
+    n_bytes = q.nbytes + scale.nbytes
+    table.row("bytes of the weights: n k + 4 n", n_bytes, w.size + 4 * len(w), "exact")
+
     one = np.full_like(scale, scale.max())
-    errors = np.rint(w / one[:, None]) * one[:, None] - w, q * scale[:, None] - w
-    for name, e, s in zip(("one scale", "a scale a row"), errors, (one, scale), strict=True):
-        table.row(f"rms error, {name}: s / sqrt(12)", float(np.sqrt((e**2).mean())),
-                  float(np.sqrt((s**2).mean() / 12)), "rel<0.03")
-        table.row(f"signal to noise in dB, {name}",
-                  float(10 * np.log10(((w**2).mean(1) / (e**2).mean(1)).mean())))
+    error_one = np.rint(w / one[:, None]) * one[:, None] - w
+    error_rows = q * scale[:, None] - w
+    for name, error, s in (("one scale", error_one, one), ("a scale a row", error_rows, scale)):
+        rms = float(np.sqrt((error**2).mean()))
+        theory = float(np.sqrt((s**2).mean() / 12))
+        table.row(f"rms error, {name}: s / sqrt(12)", rms, theory, "rel<0.03")
+        ratio = ((w**2).mean(1) / (error**2).mean(1)).mean()
+        table.row(f"signal to noise in dB, {name}", float(10 * np.log10(ratio)))
+
     graph = infer.quantize(infer.trace(model, images), calibrate=[known], method="mse")
     infer.optimise(graph)
-    right, int8 = (float((run(minidl.tensor(images)).data.argmax(1) == labels).mean())
-                   for run in (model, infer.compile(graph)))
-    table.row("digits that are right in float32: lost by int8", right - int8, 0.01, "<=")
-    return [e / scale[:, None] for e in errors]
+    lost = right(model, images, labels) - right(infer.compile(graph), images, labels)
+    table.row("digits that are right in float32: lost by int8", lost, 0.01, "<=")
+    return error_one / scale[:, None], error_rows / scale[:, None]
 
 
 def batch(images, table):
     """(rates, {largest batch: mean latencies}, rate of one by one), by the measured times of plans
     and a modelled clock. A real server: minidl.infer.Batcher."""
-    model, costs = nn.MLP(64, 1024, 1024, 10).eval(), {}  # 4 MB of weights
+    model = nn.MLP(64, 1024, 1024, 10).eval()  # 4 MB of weights
+    costs = {}
     for n in (1, 8, 32):
         graph = infer.trace(model, images[:n])
         infer.optimise(graph)
         costs[n] = seconds(partial(infer.compile(graph), images[:n]))
-    curves, rates = {1: [], 32: []}, np.geomspace(0.03, 4, 14) / costs[1]
+
+    def cost(n):
+        """Returns the seconds of the smallest plan into which n images fit."""
+        return costs[min(size for size in costs if size >= n)]
+
+    rates = np.geomspace(0.03, 4, 14) / costs[1]
+    curves = {1: [], 32: []}
     for largest, waits in curves.items():
         for rate in rates:
             arrivals = load.poisson(rate, 3000)
-            _, ends = load.simulate(arrivals, lambda n: costs[min(m for m in costs if m >= n)],
-                                    largest, max_delay=2 * costs[1])
+            _, ends = load.simulate(arrivals, cost, largest, max_delay=2 * costs[1])
             waits.append(float((ends - arrivals).mean()))
         through = len(arrivals) / (ends[-1] - arrivals[0])
         table.modelled(f"batches of at most {largest}, 4 times the rate of one: L = lambda W",
@@ -177,20 +211,23 @@ def main(t, args):
     if args.device != "cpu":
         raise WrongOption("--device cuda: a plan is the CPU's; on a GPU, minidl.graphed replays a "
                           "model as a CUDA graph")
-    images, labels = datasets.digits()[0][:1400]
+    digits, _ = datasets.digits()
+    images, labels = digits[:1400]
     images = np.asarray(images, np.float32).reshape(-1, 1, 8, 8)
     minidl.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
         nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10))
+
     train(t, model, images[:1000], labels[:1000], args.epochs)
     model.eval()
     table = Table(t)
     fold(t, model, images[:8], table)
     spans, offsets = reuse(model, images[:32], table)
     errors = quantise(model, images[:400], images[1000:], labels[1000:], table)
-    picture(t, args, draw, spans, offsets, errors, batch(images.reshape(-1, 64), table))
+    loads = batch(images.reshape(-1, 64), table)
+    picture(t, args, draw, spans, offsets, errors, loads)
     return table
 
 

@@ -63,30 +63,39 @@ class Toy:
     """A run without a framework: noisy momentum SGD with a loss scale, over shuffled samples."""
 
     def __init__(self):
-        self.w, self.v, self.gradient = np.ones(4), np.zeros(4), np.zeros(4)
+        self.w = np.ones(4)
+        self.v = np.zeros(4)
+        self.gradient = np.zeros(4)
         self.random = minidl.Generator(7)  # its state: get_state(), three integers
         self.epoch = self.position = self.n_steps = 0  # position: samples of the epoch used
-        self.scale, self.good_steps = 1024.0, 0
+        self.scale = 1024.0
+        self.good_steps = 0
         self.data = np.random.default_rng(0).normal(size=(10, 4))  # the same in every run
 
     def step(self):
         if self.position == len(self.data):
-            self.epoch, self.position = self.epoch + 1, 0
+            self.epoch += 1
+            self.position = 0
         order = np.random.default_rng(self.epoch).permutation(len(self.data))
         x = self.data[order[self.position]]
         noise = self.random.normal(4, dtype=np.float64)
         with np.errstate(over="ignore"):
             scaled = np.float16(self.scale * (self.w - x + noise / 4)).astype(float)
-        self.position, self.n_steps = self.position + 1, self.n_steps + 1
+        self.position += 1
+        self.n_steps += 1
         if not np.isfinite(scaled).all():  # too large for float16: skip the step
-            self.scale, self.good_steps = self.scale / 2, 0
+            self.scale /= 2
+            self.good_steps = 0
             return
+
         self.gradient = scaled / self.scale
         self.v = 0.9 * self.v + self.gradient
-        self.w = self.w - 0.1 / (1 + 0.02 * self.n_steps) * self.v
+        rate = 0.1 / (1 + 0.02 * self.n_steps)
+        self.w = self.w - rate * self.v
         self.good_steps += 1
         if self.good_steps == 3:
-            self.scale, self.good_steps = 2 * self.scale, 0
+            self.scale *= 2
+            self.good_steps = 0
 
 
 def state_of(run):
@@ -105,62 +114,74 @@ def by_hand(table):
     """Both exercises: a failure in each call of a save, and a toy that dies in each step."""
     old, new = b"old" * 5, b"new!" * 5
     n_calls, found = power_failures(save, old, new)
-    table.row(f"power failures ({n_calls} calls x 4 disks) that leave no snapshot",
-              sum(data not in (old, new) for data in found), 0, "exact")
+    n_lost = sum(data not in (old, new) for data in found)
+    table.row(f"power failures ({n_calls} calls x 4 disks) that leave no snapshot", n_lost, 0,
+              "exact")
+
     whole, dying = Toy(), Toy()
     for _ in range(40):
         whole.step()
         dying.step()
-        state, dying = state_of(dying), Toy()  # it dies after each step, and another goes on
+        state = state_of(dying)
+        dying = Toy()  # it dies after each step, and another goes on
         dying.random.set_state(state.pop("random"))
         vars(dying).update(state)
-    table.row("weights of a toy that died 40 times, unlike those of one that did not",
-              int((dying.w != whole.w).sum()), 0, "exact")
+    n_unlike = int((dying.w != whole.w).sum())
+    table.row("weights of a toy that died 40 times, unlike those of one that did not", n_unlike, 0,
+              "exact")
 
 
 def train(t, args, folder, fault=None):
     """The weights after args.steps, by elastic.run; it dies in step number `fault`."""
+    digits, _ = datasets.digits()
 
     def state(t):
         minidl.manual_seed(0)
-        model = Zero1(put(args, nn.Sequential(nn.Dropout(0.1), nn.MLP(64, 32, 10))), t)
+        net = nn.Sequential(nn.Dropout(0.1), nn.MLP(64, 32, 10))
+        model = Zero1(put(args, net), t)
+        optimizer = optim.AdamW(model.shards(), lr=1e-2)
         sampler = DistributedSampler(len(digits), t.rank, t.size, seed=1)
+        batches = Passes(DataLoader(digits, BATCH, sampler, prefetch=0))
         minidl.manual_seed(1, t.rank)
-        return {"model": model, "optimizer": optim.AdamW(model.shards(), lr=1e-2),
-                "batches": Passes(DataLoader(digits, BATCH, sampler, prefetch=0))}
+        return {"model": model, "optimizer": optimizer, "batches": batches}
 
     def step(t, number, model, optimizer, batches):
         if number == fault and (t.simulated or not args.kill):
             raise PowerFailure  # of all ranks: mpirun alone would not start one of them again
         if number == fault and t.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        x, y = (put(args, array) for array in next(batches))
-        F.cross_entropy(model(x.reshape(len(x), -1)), y).backward()
+        x, y = next(batches)
+        x = put(args, x.reshape(len(x), -1))
+        y = put(args, y)
+        F.cross_entropy(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
         model.gather()
 
-    digits = datasets.digits()[0]
-    model = elastic.run(step, state, args.steps, folder, args.every, t)["model"]
-    return np.concatenate([np.ravel(x) for x in model.state_dict().values()])
+    end = elastic.run(step, state, args.steps, folder, args.every, t)
+    weights = end["model"].state_dict().values()
+    return np.concatenate([np.ravel(x) for x in weights])
 
 
 def killed(t, args, table):
     """A run that dies beside one that does not: (step of the fault, step that it goes on from)."""
     fault = args.kill or args.steps - args.every // 2
+    whole, broken = FOLDER + "/whole", FOLDER + "/killed"
     if os.environ.get("MINIDL_ATTEMPT", "1") == "1":  # minidl run counts them
         if t.rank == 0:
             shutil.rmtree(FOLDER, ignore_errors=True)
         tree.barrier(t)
-        train(t, args, FOLDER + "/whole")
+        train(t, args, whole)
         with suppress(PowerFailure):
-            train(t, args, FOLDER + "/killed", fault)
+            train(t, args, broken, fault)
         t.pause(0.5)  # for the thread that writes
         tree.barrier(t)
-    saved = snapshot.latest(FOLDER + "/killed") or 0
+
+    saved = snapshot.latest(broken) or 0
     say(t, f"a fault in step {fault}; the newest snapshot on the disk: of step {saved}")
-    whole, again = (train(t, args, f"{FOLDER}/{name}") for name in ("whole", "killed"))
-    table.row("weights unlike the uninterrupted run's", int((again != whole).sum()), 0, "exact")
+    weights = train(t, args, whole)
+    again = train(t, args, broken)
+    table.row("weights unlike the uninterrupted run's", int((again != weights).sum()), 0, "exact")
     table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")  # written behind
     return fault, saved
 
@@ -169,20 +190,24 @@ def lost(interval, delta, mtbf, n_faults=20_000):
     """The share of the time that a simulated machine loses. The time between two faults has room
     for so many times an interval and its snapshot; what is begun then is lost."""
     gaps = np.random.default_rng(0).exponential(mtbf, n_faults)
-    return 1 - interval * (gaps // (interval + delta)).sum() / gaps.sum()
+    n_kept = (gaps // (interval + delta)).sum()
+    return 1 - interval * n_kept / gaps.sum()
 
 
 def main(t, args):
-    table, delta, mtbf = Table(t), args.delta, args.mtbf
+    table = Table(t)
     by_hand(table)
     fault, begins = killed(t, args, table)
+
+    delta, mtbf = args.delta, args.mtbf
     young = math.sqrt(2 * delta * mtbf)
-    sweep = [young * 2.0 ** (k / 2) for k in range(-5, 6)]
+    sweep = [young * 2.0 ** (k / 2) for k in range(-5, 6)]  # number 5 is Young's
     shares = [lost(T, delta, mtbf) for T in sweep]
-    table.row("share of the time lost at Young's interval, simulated", shares[5],
-              delta / young + young / (2 * mtbf), "rel<1e-1")
-    table.row("best interval of the sweep, in steps of sqrt 2 from Young's",
-              abs(int(np.argmin(shares)) - 5), 1, "<=")
+    theory = delta / young + young / (2 * mtbf)
+    table.row("share of the time lost at Young's interval, simulated", shares[5], theory,
+              "rel<1e-1")
+    away = abs(int(np.argmin(shares)) - 5)
+    table.row("best interval of the sweep, in steps of sqrt 2 from Young's", away, 1, "<=")
     picture(t, args, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
     return table
 

@@ -72,21 +72,27 @@ def merge(o1, lse1, o2, lse2):
 
 def ring_attention(t, q, k, v, order, pair_s):
     """This rank's (o, pairs computed): k and v travel, one step ahead of what is computed."""
-    n, m, n_pairs = t.size, q.shape[1], 0
+    n, m = t.size, q.shape[1]
     places = [context.positions(n * m, n, i, order) for i in range(n)]
-    o, lse = np.zeros(q.shape), np.full(q.shape[:2], -np.inf)
+    o = np.zeros(q.shape)
+    lse = np.full(q.shape[:2], -np.inf)
+    n_pairs = 0
 
     def visit(owner, kv):
         nonlocal n_pairs
         part = context.seen(t.rank, owner, n * m, n, True, order)  # which rows see which keys
-        if part is not None:
-            rows, keys, _ = part
-            at_q, at_k = places[t.rank][rows], places[owner][keys]
-            new = block(q[:, rows], *kv[:, :, keys], at_q, at_k)
-            o[:, rows], lse[:, rows] = merge(o[:, rows], lse[:, rows], *new)
-            here = int((at_q[:, None] >= at_k).sum())
-            t.compute(here * pair_s)  # modelled
-            n_pairs += here
+        if part is None:  # every key is behind every query
+            return
+        rows, keys, _ = part
+        at_q = places[t.rank][rows]
+        at_k = places[owner][keys]
+        k, v = kv[:, :, keys]
+        new_o, new_lse = block(q[:, rows], k, v, at_q, at_k)
+        o[:, rows], lse[:, rows] = merge(o[:, rows], lse[:, rows], new_o, new_lse)
+
+        here = int((at_q[:, None] >= at_k).sum())
+        t.compute(here * pair_s)  # modelled
+        n_pairs += here
 
     context.pass_around(t, np.stack([k, v]), visit)
     return o, n_pairs
@@ -98,21 +104,34 @@ def by_hand(t, args, table):
     s = n * m
     q, k, v = np.random.default_rng(0).normal(size=(3, heads, s, width)) * 2  # the same everywhere
     whole, _ = block(q, k, v, np.arange(s), np.arange(s))
-    n_bytes, pairs, time_s = 2 * heads * m * width * 8, {}, {}  # of a block
+    n_bytes = 2 * heads * m * width * 8  # of a block
+    pairs_theory = {
+        "zigzag": s * (s + 1) // 2 // n,
+        "contiguous": m * (m + 1) // 2 + t.rank * m * m,
+    }
+
+    pairs, time_s = {}, {}
     for order in ("zigzag", "contiguous"):  # zigzag while all modelled clocks still agree
-        mine, ledger, start = context.positions(s, n, t.rank, order), Ledger(t), t.time()
-        o, n_pairs = ring_attention(ledger, *(a[:, mine] for a in (q, k, v)), order, args.pair_s)
+        mine = context.positions(s, n, t.rank, order)
+        ledger = Ledger(t)
+        start = t.time()
+        o, n_pairs = ring_attention(ledger, q[:, mine], k[:, mine], v[:, mine], order, args.pair_s)
         time_s[order] = t.time() - start
+
         error = np.abs(o - whole[:, mine]).max()
         table.row(f"{order}: difference from one rank", float(error), 0.0, "abs<1e-12")
-        theory = s * (s + 1) // 2 // n if order == "zigzag" else m * (m + 1) // 2 + t.rank * m * m
-        table.row(f"{order}: pairs of this rank", n_pairs, theory, "exact")
+        table.row(f"{order}: pairs of this rank", n_pairs, pairs_theory[order], "exact")
         table.row(f"{order}: bytes of this rank", ledger.bytes_sent, n_bytes * (n - 1), "exact")
-        pairs[order] = ring.all_reduce(t, np.eye(n, dtype=int)[t.rank] * n_pairs)
+
+        of_ranks = np.zeros(n, int)
+        of_ranks[t.rank] = n_pairs
+        pairs[order] = ring.all_reduce(t, of_ranks)
         say(t, f"  {order:10} pairs of each rank: {' '.join(map(str, pairs[order]))}")
+
     if t.simulated:  # zigzag ranks are alike: each step takes its pairs' time or the message's
-        steps = [args.pair_s * p for p in context.pairs(s, n, t.rank)]
-        theory = sum(max(c, args.alpha + args.beta * n_bytes) for c in steps[:-1]) + steps[-1]
+        message_s = args.alpha + args.beta * n_bytes
+        *steps, last = [args.pair_s * n_pairs for n_pairs in context.pairs(s, n, t.rank)]
+        theory = sum(max(step, message_s) for step in steps) + last
         table.modelled("zigzag: seconds", time_s["zigzag"], theory, "rel<1e-9")
     return pairs
 
@@ -123,64 +142,100 @@ def in_half(table):
     at = np.arange(256)
     exact, _ = block(q, k, v, at, at)
     for dtype, bound in ((np.float32, 2.0**-10), (np.float16, None)):
-        o, lse = np.zeros((1, 256, 16), dtype), np.full((1, 256), -np.inf, dtype)
-        for here in (slice(i, i + 4) for i in range(0, 256, 4)):
+        o = np.zeros((1, 256, 16), dtype)
+        lse = np.full((1, 256), -np.inf, dtype)
+        for start in range(0, 256, 4):
+            here = slice(start, start + 4)
             part, part_lse = block(q, k[:, here], v[:, here], at, at[here])
             o, lse = merge(o, lse, part.astype(np.float16), part_lse.astype(np.float32))
-            o, lse = o.astype(dtype), lse.astype(dtype)
+            o = o.astype(dtype)
+            lse = lse.astype(dtype)
+
+        error = float(np.abs(o - exact).max())
+        rule = "info" if bound is None else "<="
         # a block's o is off by half a step, 2^-9 above 2, and so is a mean of them
-        table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error",
-                  float(np.abs(o - exact).max()), bound, "info" if bound is None else "<=")
+        table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error", error, bound, rule)
 
 
 def methods(t, args, table):
     """Bytes of both methods, forward and backward, by the ledger and by the formula."""
     n, m, width = t.size, args.tokens, 8
+
+    def ones(heads):
+        return Tensor(put(args, np.ones((1, heads, m, width), "f4")), requires_grad=True)
+
+    attention = {"ring": context.ring_attention, "ulysses": context.ulysses_attention}
     for name, h, g in (("a key head a query head", 2 * n, 2 * n), ("4 share a key head", 4 * n, n)):
         sent = {}
         for method in ("ring", "ulysses"):
             ledger = Ledger(t)
-            q, k, v = (Tensor(put(args, np.ones((1, heads, m, width), "f4")), requires_grad=True)
-                       for heads in (h, g, g))
-            o = getattr(context, method + "_attention")(q, k, v, ledger, is_causal=True)
+            o = attention[method](ones(h), ones(g), ones(g), ledger, is_causal=True)
             forward = ledger.bytes_sent
             o.sum().backward()
+            backward = ledger.bytes_sent - forward
+
             theory = context.bytes_sent(method, n, 1, n * m, width, h, g)
-            for way, i, there in (("forward", 0, forward), ("backward", 1, ledger.bytes_sent)):
-                table.row(f"{method}, {name}: bytes {way}", there - i * forward, theory[i], "exact")
+            table.row(f"{method}, {name}: bytes forward", forward, theory[0], "exact")
+            table.row(f"{method}, {name}: bytes backward", backward, theory[1], "exact")
             sent[method] = forward
         if n > 1:
-            table.row(f"ring / Ulysses, {name}", sent["ring"] / sent["ulysses"],
-                      n * g / (h + g), "rel<1e-12")
+            ratio = sent["ring"] / sent["ulysses"]
+            table.row(f"ring / Ulysses, {name}", ratio, n * g / (h + g), "rel<1e-12")
 
 
 def train(t, args, table):
     """A GPT whose texts are divided over the ranks, beside the same on one rank."""
-    data, length, losses = text.stdlib_corpus(1 << 18), args.tokens * t.size, {}
-    for name in ("one rank", "ring"):
-        minidl.manual_seed(0)
-        model = put(args, nn.GPT(256, length, 2, 4, 32))
-        ledger, n = Ledger(t), t.size
-        part = (lambda x: x) if name == "one rank" else context.context_parallel(model, ledger)
-        batches, losses[name] = text.random_batches(data, 2, length, 0, 1, 0), []
-        for _ in progress(t, range(args.steps), name):
-            x, y = (part(put(args, ids)) for ids in next(batches))
-            model.zero_grad()  # the loss: this rank's part of the mean over all tokens
-            loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1)) * x.shape[1] / length
-            (loss if name == "one rank" else loss * n).backward()
-            if name == "ring":
-                average_gradients(t, model.parameters())  # n times a part: the sum of the parts
-            for p in model.parameters():
-                p.data -= 0.5 * p.grad
-            losses[name].append(loss.item())
-    theory = 2 * args.steps * sum(context.bytes_sent("ring", n, 2, length, 8, 4))  # 2 layers
-    table.row("a GPT: bytes of attention in the training", ledger.bytes_sent, theory, "exact")
-    error = np.abs(ring.all_reduce(t, np.array(losses["ring"])) / losses["one rank"] - 1).max()
+    n_layers = 2
+    length = args.tokens * t.size
+    alone, _ = losses_of(t, args, "one rank", n_layers, length)
+    parts, n_bytes = losses_of(t, args, "ring", n_layers, length)
+
+    a_layer = sum(context.bytes_sent("ring", t.size, 2, length, 8, 4))  # forward and backward
+    theory = n_layers * args.steps * a_layer
+    table.row("a GPT: bytes of attention in the training", n_bytes, theory, "exact")
+
+    losses = ring.all_reduce(t, np.array(parts))
+    error = np.abs(losses / alone - 1).max()
     table.row("a GPT: largest difference from one rank's losses", float(error), 0.0, "abs<1e-5")
 
 
+def losses_of(t, args, name, n_layers, length):
+    """Train a GPT on "one rank" or on a "ring". Returns (this rank's part of each step's loss,
+    bytes sent)."""
+    on_ring = name == "ring"
+    minidl.manual_seed(0)
+    model = put(args, nn.GPT(256, length, n_layers, 4, 32))
+    ledger = Ledger(t)
+    if on_ring:
+        part = context.context_parallel(model, ledger)  # this rank's tokens of a batch
+    batches = text.random_batches(text.stdlib_corpus(1 << 18), 2, length, 0, 1, 0)
+
+    losses = []
+    for _ in progress(t, range(args.steps), name):
+        x, y = next(batches)
+        x = put(args, x)
+        y = put(args, y)
+        if on_ring:
+            x = part(x)
+            y = part(y)
+
+        model.zero_grad()
+        mean = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
+        loss = mean * x.shape[1] / length  # this rank's part of the mean over all tokens
+        if on_ring:
+            (loss * t.size).backward()
+            average_gradients(t, model.parameters())  # n times a part: the sum of the parts
+        else:
+            loss.backward()
+        for p in model.parameters():
+            p.data -= 0.5 * p.grad
+        losses.append(loss.item())
+    return losses, ledger.bytes_sent
+
+
 def main(t, args):
-    pairs = by_hand(t, args, table := Table(t))
+    table = Table(t)
+    pairs = by_hand(t, args, table)
     in_half(table)
     methods(t, args, table)
     train(t, args, table)

@@ -89,46 +89,68 @@ def through_experts(t, x, choice, gate, kept, expert, n_experts):
 
 def by_hand(t, args, table):
     """The exercises' functions beside one rank that has all tokens and all experts."""
-    n, h, n_experts, rng = t.size, 6, 2 * t.size, np.random.default_rng(0)
+    n, h = t.size, 6
+    n_experts = 2 * n
+    rng = np.random.default_rng(0)
     bounds = np.cumsum([0, *(args.tokens + r for r in range(n))])  # unequal parts
-    mine = slice(*bounds[t.rank : t.rank + 2])
-    x, weights = rng.normal(size=(bounds[-1], h)), rng.normal(size=(n_experts, h, h))
+    mine = slice(bounds[t.rank], bounds[t.rank + 1])
+    x = rng.normal(size=(bounds[-1], h))
+    weights = rng.normal(size=(n_experts, h, h))
     p = np.exp(x @ rng.normal(size=(h, n_experts)))  # softmax's numerators
-    choice, gate = p.argmax(axis=1), p.max(axis=1) / p.sum(axis=1)
+    choice = p.argmax(axis=1)
+    gate = p.max(axis=1) / p.sum(axis=1)
     limit = int(np.ceil(1.25 * len(x) / n_experts))
-    wanted, taken = np.zeros_like(x), np.zeros(n_experts, int)
+
+    def expert(e, rows):
+        return np.tanh(rows @ weights[e])
+
+    wanted = np.zeros_like(x)
+    taken = np.zeros(n_experts, int)
     for i, e in enumerate(choice):  # one rank, token by token
         if taken[e] < limit:
-            wanted[i] = gate[i] * np.tanh(x[i] @ weights[e])
+            wanted[i] = gate[i] * expert(e, x[i])
         taken[e] += 1
+    wanted_dropped = int(np.maximum(taken - limit, 0).sum())
+
     kept = places(t, choice[mine], n_experts) < limit
-    y = through_experts(t, x[mine], choice[mine], gate[mine], kept,
-                        lambda e, rows: np.tanh(rows @ weights[e]), n_experts)
+    y = through_experts(t, x[mine], choice[mine], gate[mine], kept, expert, n_experts)
+    n_dropped = int(ring.all_reduce(t, np.array([(~kept).sum()]))[0])
+
     table.row("capacity, ceil(1.25 T / E)", limit, -(-5 * len(x) // (4 * n_experts)), "exact")
-    table.row("by hand: dropped tokens", int(ring.all_reduce(t, np.array([(~kept).sum()]))[0]),
-              int(np.maximum(taken - limit, 0).sum()), "exact")
+    table.row("by hand: dropped tokens", n_dropped, wanted_dropped, "exact")
     table.row("by hand: unlike one rank by", np.abs(y - wanted[mine]).max(), 0.0, "abs<1e-12")
 
 
 def layer_costs(t, args, table):
-    """The framework's layer: bytes by the ledger and by the formula; the balance loss's ends."""
+    """The framework's layer: bytes by the ledger and by the formula."""
     n, n_experts, h, k = t.size, 2 * t.size, 8, 2
     minidl.manual_seed(0)
     layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
+
+    # what each rank's tokens choose, and which of the choices find a place
     x = np.random.default_rng(1).normal(size=(n * args.tokens, h)).astype("f4")
     with minidl.no_grad():
         p = host(F.softmax(F.linear(put(args, Tensor(x)), layer.router.weight), -1))
     choice = moe.choose(p, k).reshape(n, args.tokens, k)
     counts = np.stack([moe.of_rounds(c, n_experts) for c in choice])
-    plan = moe.plan_of(choice[t.rank], counts, t.rank, moe.capacity(1.25, counts))
-    experts.expert_parallel(layer, ledger := Ledger(t))
+    limit = moe.capacity(1.25, counts)
+    plan = moe.plan_of(choice[t.rank], counts, t.rank, limit)
+
+    ledger = Ledger(t)
+    experts.expert_parallel(layer, ledger)
     mine = x.reshape(n, args.tokens, h)[t.rank]
     layer(put(args, Tensor(mine, requires_grad=True))).sum().backward()
+
     theory = experts.bytes_sent(plan.counts, t.rank, chunks.bounds(n_experts, n), h, 4, k)
     table.row("a layer: bytes of counts, rows, gradients", ledger.bytes_sent, sum(theory), "exact")
-    table.row("a layer: choices dropped here", layer.n_dropped, int((plan.slot < 0).sum()), "exact")
+    n_dropped = int((plan.slot < 0).sum())
+    table.row("a layer: choices dropped here", layer.n_dropped, n_dropped, "exact")
     even = 4 * k * args.tokens * h * (n - 1) // n * 4  # 4 k T h (n-1)/n elements of 4 bytes
     table.row("... of rows alone, and if they were spread evenly", sum(theory[1:]), even)
+
+
+def balance_loss(table):
+    """Show both ends of it: each token likes another expert; all tokens like one expert."""
     layer = nn.MoE(4, n_experts=4)
     layer.router.weight.data[...] = 40 * np.eye(4)
     for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
@@ -141,49 +163,74 @@ def train(t, args, table, name):
     minidl.manual_seed(0)
     mixture = partial(nn.MoE, n_experts=2 * t.size, bias_rate=args.rate, capacity_factor=1.25)
     model = put(args, nn.GPT(256, 32, 2, 4, 32, feed_forward=mixture).double())
-    for layer in (layers := moe.layers(model)):  # a bad start: one expert is liked
+    layers = moe.layers(model)
+    for layer in layers:  # a bad start: one expert is liked
         layer.router.weight.data *= 12
         layer.router.weight.data[0] *= 3
-    on_ranks, share, run, all_sum = name != "one rank", slice(None), model, None
+
+    on_ranks = name != "one rank"
     if on_ranks:
-        share, all_sum = slice(2 * t.rank, 2 * t.rank + 2), partial(ring.all_reduce, t)
         run = DataParallel(experts.expert_parallel(model, t), t)
+        share = slice(2 * t.rank, 2 * t.rank + 2)
+        all_sum = partial(ring.all_reduce, t)
+    else:
+        run = model
+        share = slice(None)
+        all_sum = None
     batches = text.random_batches(text.stdlib_corpus(1 << 18), 2 * t.size, 32, 0, 1, 0)
     optimizer = minidl.optim.SGD(model.parameters(), lr=0.2)
     losses, loads, dropped = [], [], []
     for _ in progress(t, range(args.steps), name):
-        x, y = (put(args, ids[share]) for ids in next(batches))
+        x, y = next(batches)
+        x = put(args, x[share])
+        y = put(args, y[share])
         optimizer.zero_grad()
         loss = F.cross_entropy(run(x).reshape(-1, 256), y.reshape(-1))
         loss.backward()
         optimizer.step()
+
         losses.append(loss.item())
         loads.append(layers[0].load)
         dropped.append(sum(layer.n_dropped for layer in layers))
-        for layer in layers if name == "nothing" else ():
-            layer.load = 0
+        if name == "nothing":
+            for layer in layers:
+                layer.load = 0
         moe.move_bias(model, all_sum)  # of no load it does not move
+
     if on_ranks:
         run.close()
-        dropped, loads = all_sum(np.array(dropped)), all_sum(np.array(loads))
+        dropped = all_sum(np.array(dropped))
+        loads = all_sum(np.array(loads))
         losses = all_sum(np.array(losses)) / t.size
     loads = np.array(loads) / np.sum(loads, axis=1, keepdims=True)
-    say(t, f"  {name:9} loss {losses[-1]:.3f}; of the last 5 steps: {sum(dropped[-5:]):,} choices "
-           f"dropped, the first layer's busiest expert has {100 * loads[-5:].mean(0).max():.0f} %")
+    n_dropped = sum(dropped[-5:])
+    percent = 100 * busiest(loads)
+    say(t, f"  {name:9} loss {losses[-1]:.3f}; of the last 5 steps: {n_dropped:,} choices "
+           f"dropped, the first layer's busiest expert has {percent:.0f} %")
     return losses, loads
 
 
+def busiest(loads):
+    """Returns the part of the busiest expert, in the mean of the last 5 steps."""
+    return loads[-5:].mean(axis=0).max()
+
+
 def main(t, args):
-    by_hand(t, args, table := Table(t))
+    table = Table(t)
+    by_hand(t, args, table)
     layer_costs(t, args, table)
+    balance_loss(table)
     say(t, f"A GPT with {2 * t.size} experts a layer, whose routers like one expert at first:")
     ways = {name: train(t, args, table, name) for name in ("nothing", "bias", "one rank")}
-    error = np.abs(np.array(ways["bias"][0]) / ways["one rank"][0] - 1).max()
+    losses, loads = ways["bias"]
+    alone, _ = ways["one rank"]
+    error = np.abs(np.array(losses) / alone - 1).max()
     # float64: in float32 a rounding soon changes some choice, and then the loss
     table.row("bias, on ranks: losses unlike one rank's by", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
-        most, bias = (ways[name][1][-5:].mean(axis=0).max() for name in ("nothing", "bias"))
-        table.row("busiest expert's part with the bias, at most", bias, 0.7 * most, "<=")
+        _, loads_before = ways["nothing"]
+        most = 0.7 * busiest(loads_before)
+        table.row("busiest expert's part with the bias, at most", busiest(loads), most, "<=")
     picture(t, args, draw, ways, 2 * t.size)
     return table
 

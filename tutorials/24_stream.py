@@ -45,7 +45,8 @@ from minidl.data.stream.prequential import Prequential
 from minidl.nn import delayed
 from minidl.nn import functional as F
 
-P, M = 2, 8  # partitions; records of each in a step
+P = 2  # partitions
+M = 8  # records of each in a step
 DELAY, WINDOW = 60, 30  # minutes
 ORDERS = {  # name: (what is written after a step, in this order; records lost, repeated by a kill)
     "the offset first": (("offset", "weights"), (P * M, 0)),
@@ -96,41 +97,66 @@ def life(t, folder, writes, log, ends, dies):
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.data[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)
-    offset, weights = folder / f"offset{t.rank}.npy", folder / f"weights{t.rank}.npy"
-    write = {"offset": lambda step: np.save(offset, source.rows()["place"]),
-             "weights": lambda step: np.save(weights, model.weight.data),
-             "snapshot": lambda step: snapshot.save(folder, step, t, model=model, source=source)}
-    first = snapshot.load(folder, t, model=model, source=source) if snapshot.latest(folder) else 0
+    offset = folder / f"offset{t.rank}.npy"
+    weights = folder / f"weights{t.rank}.npy"
+
+    def write(what, step):
+        if what == "offset":
+            np.save(offset, source.rows()["place"])
+        elif what == "weights":
+            np.save(weights, model.weight.data)
+        else:
+            snapshot.save(folder, step, t, model=model, source=source)
+
+    # what the last life has left
+    first = 0
+    if snapshot.latest(folder):
+        first = snapshot.load(folder, t, model=model, source=source)
     if offset.exists():
         source.load_rows({"place": np.load(offset)})
     if weights.exists():
         model.weight.data[...] = np.load(weights)
+
     for step, (parts, _) in enumerate(source, first + 1):
         seen = np.zeros(model.weight.shape, np.float32)
         for part in parts:
-            seen[[int(value) for value in part.values], 0] += 1
+            records = [int(value) for value in part.values]
+            seen[records, 0] += 1
         model.weight.data += ring.all_reduce(t, seen)
+
         for what in writes:
             if dies and step == first + 2 and what == writes[-1]:
                 return None  # as by kill -9: tests/data/stream/test_kills.py
-            write[what](step)
+            write(what, step)
     return model.weight.data
 
 
 def exactly_once(t, args, table, folder):
     """{order: (records lost, records repeated)} of runs that are killed between two writes."""
-    ends, log, found = [args.records // P] * P, FolderLog(folder / "log", P), {}
-    for p, n in enumerate(ends) if t.rank == 0 else ():
-        log.append(p, [b"%d" % (k * P + p) for k in range(n)], range(n))
-    for order, (writes, theory) in ORDERS.items():
+    log = FolderLog(folder / "log", P)
+    n = args.records // P
+    if t.rank == 0:
+        for p in range(P):
+            values = [b"%d" % (k * P + p) for k in range(n)]
+            log.append(p, values, range(n))
+
+    found = {}
+    for order, (writes, (lost_by_kill, repeated_by_kill)) in ORDERS.items():
         (folder / order).mkdir(exist_ok=True)
         objects.broadcast(t, None)  # all is there
         for k in range(args.kills + 1):
-            counts = life(t, folder / order, writes, log, ends, dies=k < args.kills)
-        found[order] = int((counts == 0).sum()), int(np.maximum(counts - 1, 0).sum())
-        for what, n, a_kill in zip(("lost", "repeated"), found[order], theory, strict=True):
-            table.row(f"{order}: records {what}", n, args.kills * a_kill, "exact")
+            counts = life(t, folder / order, writes, log, [n] * P, dies=k < args.kills)
+
+        lost = int((counts == 0).sum())
+        repeated = int(np.maximum(counts - 1, 0).sum())
+        table.row(f"{order}: records lost", lost, args.kills * lost_by_kill, "exact")
+        table.row(f"{order}: records repeated", repeated, args.kills * repeated_by_kill, "exact")
+        found[order] = lost, repeated
     return found
+
+
+def sigmoid(scores):
+    return 1 / (1 + np.exp(-scores))
 
 
 def shown_and_clicked(n):
@@ -138,8 +164,10 @@ def shown_and_clicked(n):
     all of it as `joined` reads it, in the order of time."""
     rng = np.random.default_rng(24)
     x = np.c_[np.ones(n), rng.standard_normal((n, 4))].astype(np.float32)
-    truth = rng.random(n) < 1 / (1 + np.exp(-x @ np.array([-0.5, 1.0, -0.7, 0.4, 0.0])))
+    w = np.array([-0.5, 1.0, -0.7, 0.4, 0.0])
+    truth = rng.random(n) < sigmoid(x @ w)
     delays = rng.exponential(DELAY, n)
+
     arrivals = [(0, "click", k, k) for k in range(n)]
     arrivals += [(1, "label", k, k + delays[k]) for k in range(n) if truth[k]]
     arrivals += [(partition, "label", -1, math.inf) for partition in (0, 1)]  # windows are over
@@ -149,12 +177,18 @@ def shown_and_clicked(n):
 def train(x, truth, labels, loss_of, rate=0.3):
     """[(records shown, Prequential's report on the last 600)]. labels: (minute, key, label). Each
     half an hour new records are predicted, then those whose labels have come trained on."""
-    w, test, curve = minidl.zeros(5, requires_grad=True), Prequential(), []
+    w = minidl.zeros(5, requires_grad=True)
+    test = Prequential()
+    curve = []
     for now in range(0, len(x), 30):
-        test.add(1 / (1 + np.exp(-x[now : now + 30] @ w.data)), truth[now : now + 30])
+        new = slice(now, now + 30)
+        test.add(sigmoid(x[new] @ w.data), truth[new])
+
         known = np.array([(key, y) for minute, key, y in labels if now <= minute < now + 30])
         if len(known):
-            loss_of(minidl.tensor(x[known[:, 0]]) @ w, np.float32(known[:, 1])).backward()
+            keys, y = known[:, 0], known[:, 1]
+            scores = minidl.tensor(x[keys]) @ w
+            loss_of(scores, np.float32(y)).backward()
             w = minidl.tensor(w.data - rate * w.grad, requires_grad=True)
         if (now + 30) % 600 == 0:
             curve.append((now + 30, test.report()))
@@ -164,28 +198,37 @@ def train(x, truth, labels, loss_of, rate=0.3):
 def late_labels(args, table):
     """{way: what the model says of the truth, over time}. All ranks do the same."""
     x, truth, delays, arrivals = shown_and_clicked(args.shown)
-    once = [(arrivals[n - 1][3], key, label) for n, key, label in joined(arrivals, 2, WINDOW, 0)]
+    times = [time for _, _, _, time in arrivals]
+    once = [(times[n - 1], key, label) for n, key, label in joined(arrivals, 2, WINDOW, 0)]
     twice = [(time, key, int(kind == "label")) for _, kind, key, time in arrivals]
-    table.row("positives of the join: clicked within the window",
-              sum(label for *_, label in once), int((delays <= WINDOW).sum()), "exact")
+    n_positives = sum(label for _, _, label in once)
+    n_in_window = int((delays <= WINDOW).sum())
+    table.row("positives of the join: clicked within the window", n_positives, n_in_window, "exact")
+
+    in_window = 1 - math.exp(-WINDOW / DELAY)  # the share of the clicks
+    ways = {  # name: (labels, loss, the share of the clicks that it predicts)
+        "window, late ones dropped": (once, F.binary_cross_entropy_with_logits, in_window),
+        "at once and again, weighted": (twice, delayed.fake_negative_weighted, 1.0),
+    }
     curves = {}
-    for way, labels, loss_of, theory in (
-            ("window, late ones dropped", once, F.binary_cross_entropy_with_logits,
-             1 - math.exp(-WINDOW / DELAY)),
-            ("at once and again, weighted", twice, delayed.fake_negative_weighted, 1.0)):
-        curves[way] = train(x, truth, labels, loss_of)
-        learnt = [good["calibration"] for n, good in curves[way] if n > args.shown / 3]
+    for way, (labels, loss_of, theory) in ways.items():
+        curve = train(x, truth, labels, loss_of)
+        learnt = [good["calibration"] for n, good in curve if n > args.shown / 3]
         table.row(f"sum of predictions / clicks: {way}", float(np.mean(learnt)), theory, "abs<0.1")
+        curves[way] = curve
     return curves
 
 
 def main(t, args):
     table = Table(t)
-    folder = Path(objects.broadcast(t, tempfile.mkdtemp() if t.rank == 0 else None))
+    name = tempfile.mkdtemp() if t.rank == 0 else None
+    folder = Path(objects.broadcast(t, name))
     kills = exactly_once(t, args, table, folder)
     if t.rank == 0:
         shutil.rmtree(folder)
-    picture(t, args, draw, kills, late_labels(args, table))
+
+    curves = late_labels(args, table)
+    picture(t, args, draw, kills, curves)
     return table
 
 

@@ -79,30 +79,38 @@ class Net(nn.Module):
 
 def n_bytes(graph):
     """What the lines read and write, parameters too: the traffic without caches."""
-    return sum(v.n_bytes for node in graph.nodes for v in (*node.outputs, *dict.fromkeys(
-        x for x in node.inputs if isinstance(x, Value))))
+    total = 0
+    for node in graph.nodes:
+        read = {x for x in node.inputs if isinstance(x, Value)}  # each once
+        total += sum(v.n_bytes for v in read) + sum(v.n_bytes for v in node.outputs)
+    return total
 
 
 def main(t, args):
     if args.device != "cpu":
         raise WrongOption("--device cuda: a plan is the CPU's; 02_add3.py fuses on a GPU")
-    table, n = Table(t), args.rows
+    table = Table(t)
+    n = args.rows
     model = Net(args.width, minidl.Generator(0)).eval()
     x = minidl.Generator(1).normal(n, args.width)
     graph = infer.trace(model, x)
     say(t, "The network as a program:", graph)
-    want, plain = graph.run(x), infer.compile(graph)
+    want = graph.run(x)
+    plain = infer.compile(graph)
     numbers = 4 * n * args.width  # bytes of one value
     weights = 4 * args.width * (args.width + 1)
     # 5 products; 5 activations read one value and write one; 4 lines read two: one of them a number
     table.row("lines as traced", graph.count(), 5 + 5 + 4, "exact")
-    table.row("bytes as traced", n_bytes(graph),
-              5 * (2 * numbers + weights) + 5 * 2 * numbers + 3 * 3 * numbers + 2 * numbers,
-              "exact")
+    products = 5 * (2 * numbers + weights)
+    activations = 5 * 2 * numbers
+    arithmetic = 3 * 3 * numbers + 2 * numbers
+    theory = products + activations + arithmetic
+    table.row("bytes as traced", n_bytes(graph), theory, "exact")
     table.row("launches as traced", len(plain.launches), graph.count(), "exact")
 
     ours = infer.trace(model, x)
-    before, found = ours.count(), fuse_activations(ours)
+    before = ours.count()
+    found = fuse_activations(ours)
     ours.verify()
     say(t, f"After fuse_activations, {found} times:", ours)
     table.row("activations in their products", found, 3, "exact")
@@ -110,9 +118,11 @@ def main(t, args):
     table.row("largest difference", float(np.abs(ours.run(x) - want).max()), 0.0, "exact")
 
     history = [("traced", graph.count(), n_bytes(graph), str(graph))]
-    graph, counts = infer.trace(model, x), {}
+    graph = infer.trace(model, x)
+    counts = {}
     for one in PASSES:
-        name, k = one.__name__, one(graph.verify())
+        name = one.__name__
+        k = one(graph.verify())
         counts[name] = counts.get(name, 0) + k
         if k:
             history.append((name, graph.count(), n_bytes(graph), str(graph)))

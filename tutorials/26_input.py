@@ -27,6 +27,7 @@ Papers: Little 1961; Khomenko et al. 2016 (sorted pools); Krell et al. 2021 (arX
 Exercise: `minidl exercise 26` writes work/26_input.py to fill in, `minidl check 26` grades it.
 """
 
+import math
 import time
 
 import numpy as np
@@ -66,13 +67,19 @@ def deal(batches, size, rng):
 
 def modelled(load, step, workers, n):
     """([(begin, end, worker)] of n loads, [(begin, end)] of the n steps of training)."""
-    free, loads, steps = [0.0] * workers, [], [(0.0, 0.0)] * (workers + 1)
+    free = [0.0] * workers  # when each worker is free
+    loads = []
+    steps = [(0.0, 0.0)] * (workers + 1)  # before the first: there is room for workers + 1 items
     for i in range(n):
         who = int(np.argmin(free))
-        begin = max(free[who], steps[i][0])  # step i - workers - 1 took an item: room for one
-        free[who] = begin + load
-        loads.append((begin, free[who], who))
-        begin = max(free[who], steps[-1][1])
+        took, _ = steps[i]
+        begin = max(free[who], took)  # step i - workers - 1 took an item: room for one
+        loaded = begin + load
+        loads.append((begin, loaded, who))
+        free[who] = loaded
+
+        _, last_end = steps[-1]
+        begin = max(loaded, last_end)
         steps.append((begin, begin + step))
     return loads, steps[workers + 1 :]
 
@@ -84,9 +91,12 @@ def prefetching(args, table):
     for workers in range(1, k + 1):
         late = 20 * workers  # whole rounds: the workers of one may end together
         _, steps = modelled(load, step, workers, 3 * late)
-        table.modelled(f"ms of a step, {workers} worker{'s' * (workers > 1)}",
-                       (steps[-1][1] - steps[-1 - late][1]) / late,
-                       step_time(load, 0.0, step, workers), "rel<1e-9")
+        ends = [end for _, end in steps]
+        found = (ends[-1] - ends[-1 - late]) / late
+        theory = step_time(load, 0.0, step, workers)
+        table.modelled(f"ms of a step, {workers} worker{'s' * (workers > 1)}", found, theory,
+                       "rel<1e-9")
+
     loading = Pipeline(range(30)).map(lambda _: time.sleep(load / 1e3))
     for name, items, theory in (
             ("one after the other: L + S", loading, load + step),
@@ -95,7 +105,8 @@ def prefetching(args, table):
         for _ in items:
             begins.append(time.perf_counter())
             time.sleep(step / 1e3)
-        table.row(f"ms of a real step, {name}", 1e3 * float(np.diff(begins)[9:].mean()), theory)
+        found = 1e3 * float(np.diff(begins)[9:].mean())
+        table.row(f"ms of a real step, {name}", found, theory)
 
 
 def padding(t, table, sizes, batch):
@@ -103,17 +114,25 @@ def padding(t, table, sizes, batch):
     ways = {}
     for name, pool in (("random", 1), ("sorted pools", 50)):
         ways[name] = lengths.pools(sizes, batch, pool=pool)(0)
-        table.row(f"padding, {name}", lengths.waste(sizes, ways[name]),
-                  lengths.expected_waste(sizes, batch, pool), "abs<0.01")
+        waste = lengths.waste(sizes, ways[name])
+        theory = lengths.expected_waste(sizes, batch, pool)
+        table.row(f"padding, {name}", waste, theory, "abs<0.01")
     ways["packed"] = lengths.packs(sizes, LONGEST)(0)
-    table.row("padding, packed, at most", lengths.waste(sizes, ways["packed"], LONGEST), 0.02, "<=")
+    waste = lengths.waste(sizes, ways["packed"], LONGEST)
+    table.row("padding, packed, at most", waste, 0.02, "<=")
+
     rng = np.random.default_rng(0)
-    shares = deal(lengths.pools(sizes, batch, pool=50 * t.size)(0), t.size, rng)
-    costs = [[len(b) * sizes[b].max() for b in step] for step in zip(*shares, strict=True)]
-    table.row("ranks wait, batches in random order",
-              lengths.waiting(rng.permutation(np.ravel(costs)).reshape(-1, t.size)))
+    batches = lengths.pools(sizes, batch, pool=50 * t.size)(0)
+    shares = deal(batches, t.size, rng)
+    costs = []  # of each step: of each rank's batch, the places that it fills
+    for step in zip(*shares, strict=True):
+        costs.append([len(samples) * sizes[samples].max() for samples in step])
+    in_random_order = rng.permutation(np.ravel(costs)).reshape(-1, t.size)
+    table.row("ranks wait, batches in random order", lengths.waiting(in_random_order))
     table.row("ranks wait, neighbours dealt, at most", lengths.waiting(costs), 0.1, "<=")
-    table.row("samples dealt", sum(len(b) for share in shares for b in share), len(sizes), "exact")
+
+    n_dealt = sum(len(samples) for share in shares for samples in share)
+    table.row("samples dealt", n_dealt, len(sizes), "exact")
     return ways
 
 
@@ -129,28 +148,40 @@ def training(t, args, table, samples, sizes):
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, LONGEST, 2, 4, args.width))
 
-    def packed(n):
-        return Pipeline(samples[:n]).group(lengths.packs(sizes[:n], LONGEST),
-                                           lambda some: lengths.pack(some, LONGEST))
+    def pack(some):
+        return lengths.pack(some, LONGEST)
 
-    padded, (rows,) = lengths.pad(samples[:12]), packed(12).batch(12)
+    def packed(n):
+        """Returns the first n texts in rows: a row holds as many as fit into it."""
+        return Pipeline(samples[:n]).group(lengths.packs(sizes[:n], LONGEST), pack)
+
+    padded = lengths.pad(samples[:12])
+    (rows,) = packed(12).batch(12)
     table.row("places when packed, at most those when padded", rows[0].size, padded[0].size, "<=")
-    table.row("loss when packed, that of the texts alone", loss_of(gpt, args, rows).item(),
-              loss_of(gpt, args, padded).item(), "rel<1e-6")  # float32, sums in another order
+    found = loss_of(gpt, args, rows).item()
+    alone = loss_of(gpt, args, padded).item()
+    # float32, sums in another order
+    table.row("loss when packed, that of the texts alone", found, alone, "rel<1e-6")
+
     batches = packed(len(samples)).shard(t.rank, t.size).batch(args.rows).prefetch(2)
-    model, sums = DataParallel(gpt, t), []
+    model = DataParallel(gpt, t)
+    sums = []
     optimizer = optim.AdamW(model.parameters(), lr=3e-3)
     for batch in progress(t, batches, "training", args.steps):
-        n_real = int((batch[1] >= 0).sum())
+        _, target, *_ = batch
+        n_real = int((target >= 0).sum())
         optimizer.zero_grad()
         loss = loss_of(model, args, batch, n_samples=n_real)  # gradients weighted by real tokens
         loss.backward()
         optimizer.step()
-        sums.append(ring.all_reduce(t, np.array([n_real * loss.item(), n_real])))
+        here = np.array([n_real * loss.item(), n_real])
+        sums.append(ring.all_reduce(t, here))
     model.close()
+
     total, n_real = np.transpose(sums)
-    table.row(f"loss after {n_real.sum():,.0f} tokens, before them at most",
-              total[-1] / n_real[-1], total[0] / n_real[0], "<=")
+    losses = total / n_real
+    table.row(f"loss after {n_real.sum():,.0f} tokens, before them at most", losses[-1], losses[0],
+              "<=")
 
 
 def piping(t, table):
@@ -158,11 +189,16 @@ def piping(t, table):
     pipe = Pipe("seq $((1000 * RANK + 1)) $((1100 * RANK + 50))", t, batch=64,
                 parse=lambda lines: [int(line) for line in lines])
     steps = [records for records, _ in pipe]  # the last ones of rank 0 have no records
-    found = ring.all_reduce(t, np.array([sum(map(len, steps)), sum(map(sum, steps))]))
+    n_here = sum(len(records) for records in steps)
+    sum_here = sum(sum(records) for records in steps)
+    n_found, sum_found = ring.all_reduce(t, np.array([n_here, sum_here]))
+
     there = [range(1000 * r + 1, 1100 * r + 51) for r in range(t.size)]
-    table.row("records from unequal pipes", found[0], sum(map(len, there)), "exact")
-    table.row("their sum", found[1], sum(map(sum, there)), "exact")
-    table.row("steps of every rank", len(steps), -(-len(there[-1]) // 64), "exact")
+    n_steps = math.ceil(len(there[-1]) / 64)  # the last rank has the most
+    table.row("records from unequal pipes", n_found, sum(map(len, there)), "exact")
+    table.row("their sum", sum_found, sum(map(sum, there)), "exact")
+    table.row("steps of every rank", len(steps), n_steps, "exact")
+
     fault = ""
     try:  # rank 0 has the first 9000 bytes of a compressed file, the others all of it
         list(Pipe("seq 20000 | gzip | head -c $((9000 + 100000 * RANK)) | gzip -dc", t, batch=512))
@@ -175,10 +211,13 @@ def piping(t, table):
 def main(t, args):
     table = Table(t)
     prefetching(args, table)
+
     # what stands between empty lines of the standard library: real lengths
-    pieces = [np.frombuffer(p[: LONGEST + 1], np.uint8).astype(np.int64)
-              for p in bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n") if len(p) > 1]
-    samples, sizes = [(p[:-1], p[1:]) for p in pieces], np.array([len(p) - 1 for p in pieces])
+    pieces = bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n")
+    ids = [np.frombuffer(piece[: LONGEST + 1], np.uint8).astype(np.int64)
+           for piece in pieces if len(piece) > 1]
+    samples = [(x[:-1], x[1:]) for x in ids]
+    sizes = np.array([len(x) - 1 for x in ids])
     ways = padding(t, table, sizes, args.batch)
     training(t, args, table, samples, sizes)
     piping(t, table)

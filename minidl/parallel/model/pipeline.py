@@ -33,7 +33,7 @@ from minidl.mode import is_grad_enabled
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, tensors_of
 from minidl.parallel.model import schedule as schedules
-from minidl.parallel.model.schedule import At, Do
+from minidl.parallel.model.schedule import At
 from minidl.parallel.model.split import backward_to_inputs
 from minidl.parallel.shards import Shards
 from minidl.parallel.zero.zero import Zero1, Zero2
@@ -88,37 +88,53 @@ class Pipeline:
         if len(self.ranks) != len(stages):
             raise ValueError(f"rank {t.rank}: the schedule has {len(self.ranks)} stages, the model "
                              f"is cut into {len(stages)}")
-        self.t, self.loss, self.dos = t, loss, schedule[t.rank]
-        self.n_micro, self.splits = schedules.n_micro(schedule), schedules.splits(schedule)
-        self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
-        self.recompute, self.seconds = recompute, seconds
-        self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
+        self.t = t
+        self.loss = loss
+        self.zero = zero
+        self.recompute = recompute
+        self.seconds = seconds
+
+        self.dos = schedule[t.rank]
         self.last = {(do.kind, do.stage): do for do in self.dos}  # of a step
-        self.tied, self.names = self._find_tied(stages), self._names(stages)
+        self.n_micro = schedules.n_micro(schedule)
+        self.splits = schedules.splits(schedule)
+        self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
+        self.lanes = []
+
+        self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
+        self.tied = self._find_tied(stages)
+        self.names = self._names(stages)
         self.joined = Shards(t, self.parameters())
-        self.replicas = {}
+        self.replicas = self._replicas(dp, zero)
+
+    def _replicas(self, dp, zero):
+        """{stage: its DataParallel, Zero1 or Zero2 over dp} of this rank's stages that learn."""
+        t = self.t
         if zero not in (0, 1, 2) or zero and (dp is None or self.tied):
             raise ValueError(f"rank {t.rank}: a pipeline goes with stages 0, 1 and 2 of ZeRO over "
                              "dp=, where no weight is shared by two ranks (it would be summed "
                              f"after it was scattered); got stage {zero}, dp {dp}, "
                              f"{len(self.tied)} shared weights. Stage 3 gathers weights by layer, "
                              "a pipeline's rank needs its own all the time")
-        if dp is not None:
-            wrap = (DataParallel, Zero1, Zero2)[zero]
-            self.replicas = {s: wrap(stage, dp) for s, stage in self.stages.items()
-                             if any(p.requires_grad for p in stage.parameters())}
-        self.zero, self.lanes = zero, []
+        if dp is None:
+            return {}
+        wrap = (DataParallel, Zero1, Zero2)[zero]
+        return {s: wrap(stage, dp) for s, stage in self.stages.items()
+                if any(p.requires_grad for p in stage.parameters())}
 
     def _find_tied(self, stages):
         """[(parameter, the transport of the ranks that have it)]; every rank lists them alike."""
-        ranks = {}
+        ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
             for p in stage.parameters():
-                ranks.setdefault(p, {})[rank] = None
+                ranks_of.setdefault(p, set()).add(rank)
         tied = []
-        for p, of in ranks.items():
-            if len(of) > 1 and (group := self.t.subgroup(sorted(of))) is not None:
-                p.declare(copies=p.copies * len(of))
+        for p, ranks in ranks_of.items():
+            if len(ranks) == 1:
+                continue
+            group = self.t.subgroup(sorted(ranks))
+            if group is not None:  # this rank is one of them
+                p.declare(copies=p.copies * len(ranks))
                 tied.append((p, group))
         return tied
 
@@ -132,7 +148,8 @@ class Pipeline:
 
     def parameters(self):
         """Those of this rank's stages, each once."""
-        return list(dict.fromkeys(p for stage in self.stages.values() for p in stage.parameters()))
+        every = [p for stage in self.stages.values() for p in stage.parameters()]
+        return list(dict.fromkeys(every))
 
     def shards(self):
         """What the optimizer is given under ZeRO, of all stages of this rank."""
@@ -144,13 +161,18 @@ class Pipeline:
             replica.gather()
 
     def zero_grad(self):
-        for p in [*self.parameters(), *(self.shards() if self.zero else ())]:
+        for p in self.parameters():
             p.grad = None
+        if self.zero:
+            for shard in self.shards():
+                shard.grad = None
 
     def state_dict(self):
         """{name in the whole model: array} of this rank's stages."""
-        states = [stage.state_dict() for stage in self.stages.values()]
-        return {name: x for state in states for name, x in state.items()}
+        state = {}
+        for stage in self.stages.values():
+            state.update(stage.state_dict())
+        return state
 
     def load_state_dict(self, state):
         """Copy what this rank's stages need from the whole model's state."""
@@ -179,11 +201,17 @@ class Pipeline:
             if step.trains or do.kind == "F":
                 step.run(do)
         step.end()
-        for p, group in self.tied:
-            if p.requires_grad and step.trains:
-                p.grad = p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
-                default_all_reduce([p])(group, p.grad)
+        if step.trains:
+            self._sum_tied()
         return step.total
+
+    def _sum_tied(self):
+        """Sum the gradient of each shared weight over the ranks that have it."""
+        for p, group in self.tied:
+            if p.requires_grad:
+                p.grad = _gradient(p)
+                all_reduce = default_all_reduce([p])
+                all_reduce(group, p.grad)
 
     def everywhere(self, loss):
         """`step`'s loss as a float on every rank; a broadcast, which all must call."""
@@ -200,7 +228,9 @@ class _Step:
     """What one step holds: of each micro-batch between its parts, and of messages on their way."""
 
     def __init__(self, pipe, inputs, targets, scaler):
-        self.pipe, self.t, self.scaler = pipe, pipe.t, scaler
+        self.pipe = pipe
+        self.t = pipe.t
+        self.scaler = scaler
         self.trains = is_grad_enabled()
         self.inputs = self.targets = None
         if 0 in pipe.stages:
@@ -208,7 +238,7 @@ class _Step:
         if len(pipe.ranks) - 1 in pipe.stages:
             self.targets = _micro_batches(self.t, targets, pipe.n_micro, "targets")
         self.held = {}  # (stage, micro) -> (its inputs, what backward starts from)
-        self.later = {}  # the same -> (what does its W, leaves that wait for it)
+        self.later = {}  # the same -> (what does its W, leaves that wait for it, leaves used)
         self.here = {}  # Do -> arrays that the next stage, on this rank too, will take
         self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of what it passes on
         self.n_samples = 0 if self.inputs is None else sum(map(len, self.inputs))
@@ -228,7 +258,9 @@ class _Step:
             start = t.time()
             getattr(self, do.kind)(do, coming)
             f, b, w = pipe.seconds
-            t.compute({"F": f, "B": b if pipe.in_two else b + w, "W": w}[do.kind])
+            if not pipe.in_two:
+                b += w
+            t.compute({"F": f, "B": b, "W": w}[do.kind])
             begun = do.kind == "B" and pipe.in_two and not pipe.splits
             if begun:
                 self.send(do)
@@ -248,31 +280,42 @@ class _Step:
     # -- the parts
 
     def F(self, do, arrays):
-        pipe, stage = self.pipe, self.pipe.stages[do.stage]
-        last = do.stage == len(pipe.ranks) - 1
-        run = partial(self.last, stage, do.micro) if last and pipe.in_two else stage
+        pipe = self.pipe
+        stage = pipe.stages[do.stage]
+        is_last = do.stage == len(pipe.ranks) - 1
+        run = stage
+        if is_last and pipe.in_two:
+            run = partial(self.last, stage, do.micro)
+
         if do.stage == 0:
-            leaves, outputs = [], self.call(run, self.inputs[do.micro])
+            leaves = []
+            outputs = self.call(run, self.inputs[do.micro])
         else:
-            leaves = [Tensor(x, wants) for x, (_, _, wants) in
-                      zip(arrays, self.form[do.stage - 1], strict=True)]
+            form = self.form[do.stage - 1]
+            leaves = [Tensor(x, wants) for x, (_, _, wants) in zip(arrays, form, strict=True)]
             outputs = self.call(run, *leaves)
-        if last:
+
+        if is_last:
             loss, root = outputs if pipe.in_two else self.losses(outputs, do.micro)
-            self.total = loss.detach() if self.total is None else self.total + loss.detach()
+            loss = loss.detach()
+            self.total = loss if self.total is None else self.total + loss
             roots = [root]
         else:
-            roots = tensors_of(outputs)
-            if not roots:
-                raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
-                                f"stage {do.stage}, got {type(outputs).__name__}")
-            self.going = [y._data for y in roots]
-            self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in roots])
-            # backward needs the way back, not the array: the next stage has that
-            roots = [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
-                     for y in roots]
+            roots = self.pass_on(do, outputs)
         if self.trains:
             self.held[do[1:]] = leaves, [y for y in roots if y.requires_grad]
+
+    def pass_on(self, do, outputs):
+        """Put the arrays of a stage's result where `send` takes them; returns backward's roots."""
+        outputs_of_stage = tensors_of(outputs)
+        if not outputs_of_stage:
+            raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
+                            f"stage {do.stage}, got {type(outputs).__name__}")
+        self.going = [y._data for y in outputs_of_stage]
+        self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in outputs_of_stage])
+        # backward needs the way back, not the array: the next stage has that
+        return [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
+                for y in outputs_of_stage]
 
     def last(self, stage, micro, *inputs):
         """The last stage with its loss: recomputed, both run again in B, and are divided there."""
@@ -281,10 +324,14 @@ class _Step:
     def losses(self, output, micro):
         """(this micro-batch's part of the mean, the same as backward starts from it)."""
         loss = self.pipe.loss(output, self.targets[micro]) / self.pipe.n_micro
-        return loss, loss if self.scaler is None else self.scaler.scale(loss)
+        if self.scaler is None:
+            return loss, loss
+        return loss, self.scaler.scale(loss)
 
     def call(self, stage, *inputs):
-        return recompute(stage, *inputs) if self.pipe.recompute else stage(*inputs)
+        if self.pipe.recompute:
+            return recompute(stage, *inputs)
+        return stage(*inputs)
 
     def agree(self, do, form):
         """What a stage passes on is alike for all micro-batches of a step: the next trusts it."""
@@ -295,17 +342,21 @@ class _Step:
                 "micro-batches of a step must be alike")
 
     def B(self, do, gradients):
-        pipe, (leaves, roots) = self.pipe, self.held.pop(do[1:])
-        last = do.stage == len(pipe.ranks) - 1
-        gradients = [None] * len(roots) if last else gradients
-        used = leaf_uses(roots) if pipe.last["B", do.stage] == do else ()
+        pipe = self.pipe
+        leaves, roots = self.held.pop(do[1:])
+        if do.stage == len(pipe.ranks) - 1:  # backward starts here, from the loss
+            gradients = [None] * len(roots)
+        used = ()
+        if pipe.last["B", do.stage] == do:
+            used = leaf_uses(roots)
+
         if pipe.in_two:
-            self.later[do[1:]] = *backward_to_inputs(roots, gradients), used
+            weights, waiting = backward_to_inputs(roots, gradients)
+            self.later[do[1:]] = weights, waiting, used
         else:
             self.expect(do, used)
             walk(roots, gradients)
-        self.going = [x._xp.zeros(x.shape, x.dtype) if x.grad is None else x.grad
-                      for x in leaves if x.requires_grad]
+        self.going = [_gradient(x) for x in leaves if x.requires_grad]
 
     def W(self, do, _):
         weights, waiting, used = self.later.pop(do[1:])
@@ -337,38 +388,49 @@ class _Step:
         src = self.pipe.ranks[needed.stage]
         label = "pipeline activations" if do.kind == "F" else "pipeline gradients"
         with self.t.named(label):
-            if do.kind == "F" and needed.stage not in self.form:
-                header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
-                self.n_samples, m, self.form[needed.stage] = _read(header)
-                if m != self.pipe.n_micro:
-                    raise ValueError(f"rank {self.t.rank}: this schedule is for "
-                                     f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
-            form = self.form[needed.stage if do.kind == "F" else do.stage]
+            if do.kind == "F":
+                if needed.stage not in self.form:
+                    self.read_header(needed, src)
+                form = self.form[needed.stage]
+            else:  # a gradient of what was passed on, where one is wanted
+                form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
+                        if wants]
             xp = self.xp()
-            arrays = [xp.empty(shape, dtype) for shape, dtype, wants in form
-                      if do.kind == "F" or wants]
+            arrays = [xp.empty(shape, dtype) for shape, dtype, _ in form]
             _wait([self.t.irecv(x, src, _tag(needed)) for x in arrays])
         return arrays
 
+    def read_header(self, needed, src):
+        """The first message of a stage in a step: what will come."""
+        header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
+        self.n_samples, m, self.form[needed.stage] = _read(header)
+        if m != self.pipe.n_micro:
+            raise ValueError(f"rank {self.t.rank}: this schedule is for "
+                             f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
+
     def send(self, do):
         """Begin to send what the part has made, once its stage's last message has been taken."""
-        to = Do(do.kind, do.stage + {"F": 1, "B": -1, "W": 0}[do.kind], do.micro)
-        if do.kind == "W" or not 0 <= to.stage < len(self.pipe.ranks):
+        if do.kind == "W":
             return
-        arrays, self.going = self.going, None
-        dst = self.pipe.ranks[to.stage]
+        to = do.stage + 1 if do.kind == "F" else do.stage - 1
+        if not 0 <= to < len(self.pipe.ranks):
+            return
+        arrays = self.going
+        self.going = None
+        dst = self.pipe.ranks[to]
         if dst == self.t.rank:
             self.here[do] = arrays
             return
         label = "pipeline activations" if do.kind == "F" else "pipeline gradients"
         with self.t.named(label):
-            first = do[:2] not in self.sending
-            _wait(self.sending.get(do[:2], ()))
+            way = do.kind, do.stage
+            first = way not in self.sending
+            _wait(self.sending.get(way, ()))
             if do.kind == "F" and first:
                 counts = self.n_samples, self.pipe.n_micro
                 header = _header(self.t, do, counts, self.form[do.stage])
                 arrays = [header, *arrays]
-            self.sending[do[:2]] = [self.t.isend(x, dst, _tag(do)) for x in arrays]
+            self.sending[way] = [self.t.isend(x, dst, _tag(do)) for x in arrays]
 
     def xp(self):
         """The library of this rank's weights."""
@@ -384,6 +446,11 @@ def _tag(do):
 def _wait(requests):
     for request in requests:
         request.wait()
+
+
+def _gradient(x):
+    """x.grad, or zeros where backward has not come to x."""
+    return x._xp.zeros(x.shape, x.dtype) if x.grad is None else x.grad
 
 
 def _hollow(y):

@@ -57,13 +57,20 @@ class ShardedBucket:
     freed = False
 
     def __init__(self, t, params, group, free_gradients):
-        self.t, self.params, self.group, self.free_gradients = t, params, group, free_gradients
-        self.xp, (self.mean_block, self.all_gather) = params[0]._xp, ways(params[0].data)
-        self.dtype, self.shapes = params[0].dtype, [p.shape for p in params]
+        self.t = t
+        self.params = params
+        self.group = group
+        self.free_gradients = free_gradients
+        self.xp = params[0]._xp
+        self.dtype = params[0].dtype
+        self.shapes = [p.shape for p in params]
+        self.mean_block, self.all_gather = ways(params[0].data)
+
         self.weights = flat.flatten([p.data for p in params])
         self.bounds = chunks.bounds(len(self.weights), t.size)
         for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
             p.data = view
+
         self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
         self.gathered = self.shard.version
         self.n_missing = 0
@@ -78,10 +85,12 @@ class ShardedBucket:
         """Copy p's gradient in, and free it; none counts as zeros."""
         if self.flat is None:
             self.flat = self.xp.empty(self.bounds[-1], self.dtype)
-            self.views = dict(zip(self.params, flat.views(self.flat, self.shapes), strict=True))
+            views = flat.views(self.flat, self.shapes)
+            self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
         if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
-            self.earlier, self.shard.grad = self.shard.grad.copy(), None
+            self.earlier = self.shard.grad.copy()
+            self.shard.grad = None
         self.views[p][...] = 0 if p.grad is None else p.grad
         p.grad = None
 
@@ -89,16 +98,20 @@ class ShardedBucket:
         for p in unused:  # the others were taken when they came
             self.take(p)
         # here and not in `reduce`: a GPU's memory belongs to the stream that allocates it
-        self.own = self.xp.empty_like(self.block(self.flat)) if self.free_gradients else None
+        self.own = None
+        if self.free_gradients:
+            self.own = self.xp.empty_like(self.block(self.flat))
 
     def reduce(self, t, n_samples, n_total):
         """In the background: scatter, and add the mean of the own block to the shard's gradient."""
         weight(self.flat, n_samples, n_total, t.size)
-        own, released = self.mean_block(t, self.flat, self.bounds), [self.earlier]
+        own = self.mean_block(t, self.flat, self.bounds)
+        released = [self.earlier]
         if self.free_gradients:
             self.own[...] = own  # a view would keep all of them
+            own = self.own
             released.append(self.flat)
-            own, self.own, self.flat, self.views = self.own, None, None, None
+            self.own = self.flat = self.views = None
         if self.earlier is not None:
             own += self.earlier
             self.earlier = None
@@ -162,19 +175,25 @@ class Zero1(DataParallel):
 
         def make_buckets(order):  # they are full in the order of their last parameters
             place = {p: i for i, p in enumerate(order)}
-            return [ShardedBucket(t, params, number[params[0]], free_gradients)
-                    for run in runs or [order]
-                    for params in sorted(cut(run, bucket_bytes, first_bucket_bytes, alike),
-                                         key=lambda params: place[params[-1]])]
+            buckets = []
+            for run in runs or [order]:
+                parts = cut(run, bucket_bytes, first_bucket_bytes, alike)
+                parts.sort(key=lambda params: place[params[-1]])
+                for params in parts:
+                    group = number[params[0]]
+                    buckets.append(ShardedBucket(t, params, group, free_gradients))
+            return buckets
 
         super().__init__(model, t, ring.all_reduce, overlap=overlap,
                          broadcast_buffers=broadcast_buffers, make_buckets=make_buckets)
+        self.way = way
+        self.buckets = self.reducer.buckets
+        self.reducer.on_end = self.ended
+
         # of a model that is divided itself (parallel/model/): who joins its parts
         self.outer = next((p.sharded_by for p in number if p.sharded_by is not None), None)
-        for bucket in self.reducer.buckets:
+        for bucket in self.buckets:
             bucket.shard.declare(sharded_by=self, copies=bucket.params[0].copies)
-        self.way, self.buckets = way, self.reducer.buckets
-        self.reducer.on_end = self.ended
 
     def shards(self, group=None):
         """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
@@ -190,9 +209,9 @@ class Zero1(DataParallel):
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
                                "parameters not; call model.gather() after optimizer.step()")
-        for b in self.reducer.buckets:
-            for p in b.params:
-                if not b.holds(p):
+        for bucket in self.reducer.buckets:
+            for p in bucket.params:
+                if not bucket.holds(p):
                     raise RuntimeError(
                         f"rank {self.t.rank}: the array of {self.name_of(p)} is not the one that "
                         "was cut into shards: p.data = ... or .to(...) after wrapping put another "
@@ -227,9 +246,9 @@ class Zero1(DataParallel):
     def load_state_dict(self, state, strict=True):
         """As a module's; a master weight of a shard follows it."""
         result = super().load_state_dict(state, strict)
-        for b in self.reducer.buckets:
-            b.shard.version += 1
-            b.gathered = b.shard.version
+        for bucket in self.reducer.buckets:
+            bucket.shard.version += 1
+            bucket.gathered = bucket.shard.version
         return result
 
     # for GradScaler and clipping, of all ranks' shards
@@ -260,16 +279,23 @@ class Zero1(DataParallel):
     def parts(self):
         """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
         [first, end) of the parameter, which lie in the shard from offset on."""
-        mine = slice(self.t.rank, self.t.rank + 2)
-        return [(i, b.shard, p, *part) for i, b in enumerate(self.buckets)
-                for p, part in zip(b.params, flat.within(b.shapes, *b.bounds[mine]), strict=True)]
+        found = []
+        for number, bucket in enumerate(self.buckets):
+            low = bucket.bounds[self.t.rank]
+            high = bucket.bounds[self.t.rank + 1]
+            within = flat.within(bucket.shapes, low, high)
+            for p, (offset, first, end) in zip(bucket.params, within, strict=True):
+                found.append((number, bucket.shard, p, offset, first, end))
+        return found
 
     def owned(self):
         """A table: which elements of which parameter this rank owns."""
         names = {p: name for name, p in self.module.named_parameters()}
-        return "\n".join([f"rank {self.t.rank} owns"] + [
-            f"  bucket {i}  {names[p]:40} [{first} : {end}] of {p.numel()}"
-            for i, _, p, _, first, end in self.parts() if first < end])
+        lines = [f"rank {self.t.rank} owns"]
+        for i, _, p, _, first, end in self.parts():
+            if first < end:
+                lines.append(f"  bucket {i}  {names[p]:40} [{first} : {end}] of {p.numel()}")
+        return "\n".join(lines)
 
 
 class Zero2(Zero1):
@@ -282,10 +308,13 @@ class Zero2(Zero1):
 def number_of_group(t, model, groups):
     """{parameter: which of the groups has it}; one must, if it requires a gradient."""
     names = {p: name for name, p in model.named_parameters()}
-    groups = [list(names)] if groups is None else [list(group) for group in groups]
+    if groups is None:
+        groups = [names]
+    groups = [list(group) for group in groups]
     times = Counter(p for group in groups for p in group)
     for p in [*names, *times]:
-        if p not in names or times[p] > 1 or p.requires_grad and not times[p]:
+        is_missing = p.requires_grad and times[p] == 0
+        if p not in names or times[p] > 1 or is_missing:
             raise ValueError(f"rank {t.rank}: want each parameter in one of the {len(groups)} "
                              f"groups; {names.get(p, 'one that is not in the model')} is in "
                              f"{times[p]}")
