@@ -163,7 +163,9 @@ def test_a_state_goes_from_one_device_to_another(name, dtype):
             set_gradients(ps, step)
             o.step()
     for p, q in zip(straight[0], traveller[0], strict=True):
-        assert np.array_equal(p.data, q.data)
+        # norms of whole tensors are sums of float32, which a GPU adds in another order
+        rtol = 2**-19 if name in every.BY_WHOLE_TENSORS else 0
+        np.testing.assert_allclose(p.data, q.data, rtol=rtol, atol=rtol / 100)
 
 
 def test_masters_come_before_the_first_step():
@@ -198,4 +200,6 @@ def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
         set_gradients(one, 0)
         other.step()
     for p, q in zip(params, fresh, strict=True):
-        assert np.array_equal(p.data, q.data)
+        # norms of whole tensors are sums of float32, which a GPU adds in another order
+        rtol = 2**-19 if name in every.BY_WHOLE_TENSORS else 0
+        np.testing.assert_allclose(p.data, q.data, rtol=rtol, atol=rtol / 100)

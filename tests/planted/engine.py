@@ -456,10 +456,4 @@ BUGS = [
         "minidl/tensor.py", "Tensor.data",
         "self.version += 1", "pass",
         "tests/test_tensor.py::test_assigning_data_counts_a_version_and_keeps_the_shape"),
-    Bug(
-        "all ranks are one process of the trace",
-        "minidl/timeline.py", "Timeline.trace",
-        '"X", "pid": rank', '"X", "pid": 0',
-        "tests/test_timeline.py"
-        "::test_a_trace_has_a_process_for_each_rank_and_a_thread_for_each_lane"),
 ]

@@ -148,7 +148,7 @@ BUGS = [
     Bug(
         "a weight of two ranks counts twice in the norm",
         "minidl/parallel/model/pipeline.py", "Pipeline._find_tied",
-        "p.copies * len(of)", "p.copies",
+        "p.copies * len(ranks)", "p.copies",
         "tests/parallel/model/test_pipeline.py"
         "::test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once"),
     Bug(
@@ -245,11 +245,6 @@ BUGS = [
         "new[kind]", "new[kind] * (kind not in 'zn')",
         "tests/parallel/server/test_warm.py"
         "::test_new_rows_stay_and_those_of_both_come_with_their_state"),
-    Bug(
-        "rows that are named twice travel twice",
-        "minidl/parallel/server/worker.py", "Worker._name_rows",
-        "unique(on_host.get(table, none))", "sort(on_host.get(table, none), axis=None)",
-        "tests/parallel/server/test_rows.py::test_only_the_rows_used_travel_each_once"),
     Bug(
         "differences are not divided among the workers",
         "minidl/parallel/server/worker.py", "Worker.push_difference",
