@@ -254,11 +254,11 @@ def reading(model):
     import numpy as np
 
     from minidl import nn
-    from minidl.infer.program import block_of
+    from minidl.infer.program import memory_of
 
     n_bytes = sum(p.nbytes for m in model.modules() if not isinstance(m, nn.Embedding)
                   for p in m._parameters.values() if p is not None)
-    block = block_of(n_bytes).view(np.float32)
+    block = memory_of(n_bytes).view(np.float32)
     block[...] = 1
     return block.max
 

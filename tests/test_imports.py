@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "backend": "",
     "random": "",
     "timeline": "",
+    "text": "",  # of messages: languages, columns
     "mode": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
     "function": "tensor saved mode backend precision/bf16",
     "gradcheck": ENGINE,
-    "cuda": "backend",
+    "cuda": "text backend",
     "cuda/host_memory": "backend",
     "fused": f"cuda {ENGINE}",
     "ops": f"fused cuda {ENGINE}",
@@ -41,16 +42,16 @@ MAY_IMPORT = {
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
-    "comm": "cuda/host_memory timeline backend",  # staged messages wait in pinned memory
-    "parallel": f"optim nn fused ops memory comm cuda timeline {ENGINE}",
+    "comm": "cuda/host_memory text timeline backend",  # staged messages wait in pinned memory
+    "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
-    "elastic": "snapshot parallel comm timeline random backend",
-    "profile": f"memory cuda comm timeline {ENGINE}",  # what taps.py wraps it finds by name
+    "elastic": "snapshot parallel comm text timeline random backend",
+    "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from minidl.cli import doctor_links, machine, numa
 from minidl.cli.machine import vendor_of
-from minidl.course.language import tr
+from minidl.text import tr
 
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"

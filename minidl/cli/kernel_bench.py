@@ -26,9 +26,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.cli import kernel_rungs
-from minidl.course.language import tr
 from minidl.cuda import Kernel, KernelError, is_available
-from minidl.cuda.columns import Columns, word
+from minidl.text import Columns, tr, word
 
 COLUMNS = Columns(("kernel", "<28"), ("form", "<6"), ("right?", "<6"), ("error", ">8"),
                   ("tolerance", ">10"), ("time", ">11"), ("speed", ">15"), ("of a copy", ">10"),

@@ -27,7 +27,7 @@ from minidl.cli import stdin
 from minidl.cli.machine import environment, find_mpiexec, n_cores
 from minidl.cli.supervisor import Supervisor
 from minidl.comm.transport import links_text
-from minidl.course.language import tr
+from minidl.text import tr
 
 NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip "
               "install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "

@@ -29,8 +29,9 @@ from importlib import import_module
 from minidl import __version__
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ROOT, ExerciseError
-from minidl.course.language import Parser, tr
+from minidl.course.language import Parser
 from minidl.cuda import KernelError
+from minidl.text import language, tr
 
 WINDOWS = """minidl: this is Windows itself, where ranks and kernels do not run. Use WSL, a Linux
 inside Windows: type `wsl --install` in a terminal, restart, open Ubuntu, and install minidl there
@@ -42,6 +43,7 @@ def main(argv=None):
     if sys.platform == "win32":
         print(tr(WINDOWS), file=sys.stderr)
         return 2
+    language()  # raises where MINIDL_LANG names none
     args = parser().parse_args(argv)
     try:
         status = args.command(args)

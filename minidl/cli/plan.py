@@ -11,9 +11,9 @@ import re
 import sys
 
 from minidl.comm.transport import links_text
-from minidl.course.language import tr
 from minidl.parallel.model import planner
 from minidl.parallel.model.plan_text import bytes_text, text
+from minidl.text import tr
 
 
 def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp, rows):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import minidl
 from minidl import comm
-from minidl.course.language import tr
+from minidl.text import tr
 
 SETTINGS = "MINIDL_PROFILE"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from minidl.cli import launcher
 from minidl.cli.profiled import SETTINGS, around
-from minidl.course.language import tr
+from minidl.text import tr
 
 
 def run(script, arguments, n, out, memory, picture, deadline_s):

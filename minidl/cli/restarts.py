@@ -23,7 +23,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from minidl.comm.observe.places import in_words
+from minidl.text import in_words
 
 
 class Attempt(NamedTuple):

@@ -40,8 +40,8 @@ from dataclasses import dataclass, field
 
 from minidl.cli.rank import SUPERVISOR
 from minidl.cli.rank import __file__ as RANK
-from minidl.comm.observe.places import in_words
 from minidl.comm.observe.side_channel import own_addresses
+from minidl.text import in_words
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave alike
 STARTING_S = 3.0  # the same, while some have not come to world()

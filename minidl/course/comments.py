@@ -19,7 +19,8 @@ import tokenize
 from typing import NamedTuple
 
 from minidl.course import language
-from minidl.course.language import digest, tr
+from minidl.course.language import digest
+from minidl.text import tr
 
 MARK = re.compile(r"(\s*(?:#|//) >>> exercise \d\d[a-z]: )(.+)|\s*(?:#|//) <<<")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from minidl.course import renamed
 from minidl.course.comments import in_language
-from minidl.course.language import padded, tr
+from minidl.text import padded, tr
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path("work")

@@ -32,9 +32,9 @@ import importlib.util
 from typing import NamedTuple
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
-from minidl.course.language import tr
 from minidl.course.student import Wrong  # noqa: F401: graders import it from here
 from minidl.course.student import Apart, Failed, Hidden, NotGraded, explain, load_grader, seed_of
+from minidl.text import tr
 
 DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
 POINTS = 10.0  # of an exercise that course.cfg gives none

@@ -29,7 +29,7 @@ from pathlib import Path
 from minidl.course import exercise, grade
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, ExerciseError
-from minidl.course.language import language, tr
+from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
 PRIVATE = Path("docs", "course", "questions")  # for teachers

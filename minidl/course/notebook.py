@@ -22,8 +22,9 @@ from minidl.comm.observe.watch import DEADLINE_S
 from minidl.course import exercise, renamed, tutorial
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
-from minidl.course.language import tr, unbroken
+from minidl.course.language import unbroken
 from minidl.course.out import script_of
+from minidl.text import tr
 
 
 def write(script, root=ROOT, work=WORK):

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl.course import language as languages
-from minidl.course.language import language, tr
+from minidl.text import language, tr
 
 
 def script_of(fn):

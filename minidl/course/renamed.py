@@ -12,7 +12,7 @@ Test: tests/course/test_renamed.py
 
 import re
 
-from minidl.course.language import tr
+from minidl.text import tr
 
 TUTORIALS = {  # {old name: today's}
     "04_amp": "05_amp",

@@ -25,7 +25,7 @@ from xml.etree import ElementTree
 from minidl.course import exercise, grade, renamed
 from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
-from minidl.course.language import padded, tr
+from minidl.text import padded, tr
 
 SEEN = "progress.json"  # in work/: what the last check of each exercise said
 

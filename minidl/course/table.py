@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minidl.course.language import padded, tr, width
+from minidl.text import padded, tr, width
 
 
 class Row(NamedTuple):

@@ -40,10 +40,11 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.supervised import launched_as
 from minidl.comm.transport.throttled import links_of
 from minidl.course import table
-from minidl.course.language import Parser, RawHelp, errors_translated, tr, translated
+from minidl.course.language import Parser, RawHelp, translated
 from minidl.course.out import heat_map, picture, script_of, write  # noqa: F401: for tutorials
 from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
+from minidl.text import errors_translated, tr
 
 # MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
 # Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator

@@ -23,10 +23,10 @@ from collections import namedtuple
 from pathlib import Path
 
 from minidl.cuda import nvrtc_process
-from minidl.cuda.columns import Columns
 from minidl.cuda.host.compiler import cache_folder, write_whole
 from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
+from minidl.text import Columns
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"

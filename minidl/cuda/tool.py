@@ -19,11 +19,11 @@ from minidl.cuda import Kernel, nvrtc
 from minidl.cuda.checks import checker, hooks, occupancy
 from minidl.cuda.checks import profile as profiles
 from minidl.cuda.checks.sentences import compiler_finding
-from minidl.cuda.columns import Columns, word
 from minidl.cuda.host import compiler, cpu
 from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError, find, inline_includes
 from minidl.cuda.host.source import Source
+from minidl.text import Columns, word
 
 FORMS = Columns(("kernel", "<24"), ("form", "<9"), ("parameters", "<0"), start="  ", gap=" ")
 TRAFFIC = Columns(("kernel", "<20"), ("launches", ">9"), (" array", "<13"), ("bytes loaded", ">14"),

@@ -34,12 +34,12 @@ import time
 from pathlib import Path
 
 from minidl.comm import objects, tree
-from minidl.comm.observe.places import in_words
 from minidl.comm.transport import supervised, ulfm
 from minidl.comm.transport.world import world
 from minidl.elastic import buddy
 from minidl.elastic.parts import Parts
 from minidl.elastic.resume import resume
+from minidl.text import in_words
 from minidl.timeline import recording
 
 REPLACEMENTS = "MINIDL_REPLACEMENTS"  # how many new processes a run may start: set by the launcher

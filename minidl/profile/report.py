@@ -1,8 +1,8 @@
 """The report on the terminal.    Test: tests/profile/test_report.py   Figures: summary.py"""
 
-from minidl.cuda.columns import Columns, word
 from minidl.profile import advice
 from minidl.profile.summary import ROWS, mean_rows, slowest
+from minidl.text import Columns, word
 
 OPERATORS = Columns(("operator", "<34"), ("ms", ">8"), ("calls", ">7"), ("GFLOP/s", ">9"),
                     ("GB/s", ">7"), ("x roofline", ">11"))

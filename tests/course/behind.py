@@ -17,9 +17,10 @@ import re
 
 from minidl import memory
 from minidl.course import comments, exercise, language
-from minidl.course.language import ROOT, digest
+from minidl.course.language import digest
 from minidl.cuda.checks import profile
 from minidl.profile import advice, summary
+from minidl.text import ROOT
 from tests.course.messages import messages
 
 TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-7]_*.py"))

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
+from minidl import text as text_of_minidl
 from minidl.course import comments, exercise, handout, language, notebook, report
 from minidl.course.comments import in_language
-from minidl.course.language import ROOT, digest, width
+from minidl.course.language import digest
+from minidl.text import ROOT, width
 from tests.course.behind import SCRIPTS, TUTORIALS
 from tests.course.test_language import CHINESE
 
@@ -69,7 +71,8 @@ def test_a_script_in_chinese_is_not_called_old(zh, monkeypatch, tmp_path):
     (tmp_path / "tutorials").mkdir()
     (tmp_path / "tutorials/07.txt").write_text(f"=== head of {digest('A ring.')}\n环。\n")
     (tmp_path / "comments.po").write_text("")
-    monkeypatch.setattr(language, "folder", lambda language: tmp_path)
+    for module in (language, text_of_minidl):
+        monkeypatch.setattr(module, "folder", lambda language: tmp_path)
     assert in_language('"""A ring."""\n\nx = 1\n') == '"""环。"""\n\nx = 1\n'
     assert language.translated("07", "head", "A ring.") == "环。"
     assert language.translated("07", "head", "环。\n") == "环。\n"

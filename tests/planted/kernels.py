@@ -189,9 +189,9 @@ BUGS = [
         "tests/cuda/checks/test_places.py::test_loops_around_a_line_innermost_first"),
     Bug(
         "a Chinese character is padded as if it took one column",
-        "minidl/cuda/columns.py", "width",
+        "minidl/text.py", "width",
         'sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)', "len(text)",
-        "tests/cuda/test_columns.py::test_columns_begin_below_each_other_in_chinese"),
+        "tests/test_text.py::test_columns_begin_below_each_other_in_chinese"),
     Bug(
         "'high' asks for float32 products",
         "minidl/cuda/device.py", "set_float32_matmul_precision",

@@ -93,7 +93,7 @@ BUGS = [
         "tests/course/test_handout.py::test_a_reference_is_a_function_that_is_not_there"),
     Bug(
         "a hole in a message reaches over lines, and a report's first line stays in English",
-        "minidl/course/language.py", "_hole",
+        "minidl/text.py", "_hole",
         'found[1] == "9"', 'found[1] >= "0"',
         "tests/course/test_language.py"
         "::test_a_report_of_several_lines_is_translated_line_by_line"),

@@ -32,12 +32,13 @@ import threading
 import time
 from dataclasses import asdict
 
-from minidl.comm.observe.places import in_words, places_now, said, spot, submitted_at, translation
+from minidl.comm.observe.places import places_now, said, spot, submitted_at
 from minidl.comm.observe.side_channel import Channel, read_line, send_line
 from minidl.comm.observe.stragglers import PACE_S, STEPS, stragglers
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
 from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
+from minidl.text import in_words, tr
 
 LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
 SUSPECT_S = 1.0  # a wait this long is worth asking about
@@ -94,7 +95,6 @@ class Lookout:
 
     def __init__(self, t, deadline_s):
         self.book, self.watches = Book(), None
-        self._translate = translation.get()  # now: other threads have a context of their own
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
         self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
@@ -125,7 +125,7 @@ class Lookout:
                     "where other ranks are cannot be told")
 
     def _say(self, text):
-        sys.stderr.write(self._translate(f"rank {self.rank}: {text}") + "\n")
+        sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
         sys.stdout.flush()  # last: where another died, the launcher ends this process any moment
 

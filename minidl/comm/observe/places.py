@@ -17,9 +17,6 @@ from pathlib import Path
 # (file, line) of the user's code that submitted the running background job.
 submitted_at = contextvars.ContextVar("where the running job was submitted")
 
-# Says a sentence in the reader's language; set by course/language.py, which comm does not know.
-translation = contextvars.ContextVar("what translates a sentence", default=str)
-
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
@@ -70,13 +67,3 @@ def _place(frame):
     user = user_frame(frame)
     at = user or frame
     return (at.f_code.co_filename, at.f_lineno, user is not None) if at else None
-
-
-def in_words(ranks):
-    """rank 2; ranks 0-3; ranks 0, 2, 5."""
-    ranks = list(ranks)
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if ranks == list(range(ranks[0], ranks[0] + len(ranks))):
-        return f"ranks {ranks[0]}{'-' if len(ranks) > 2 else ', '}{ranks[-1]}"
-    return "ranks " + ", ".join(map(str, ranks))

@@ -18,7 +18,8 @@ import numpy as np
 
 from minidl.comm import call_code
 from minidl.comm.labels import label_of
-from minidl.comm.observe.places import in_words, spot
+from minidl.comm.observe.places import spot
+from minidl.text import in_words
 
 
 @functools.cache

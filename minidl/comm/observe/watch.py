@@ -40,10 +40,11 @@ from minidl.comm.checks import check_peer, check_ranks
 from minidl.comm.labels import current_label, current_subject
 from minidl.comm.observe import waits
 from minidl.comm.observe.lookout import Lookout
-from minidl.comm.observe.places import in_words, user_line
+from minidl.comm.observe.places import user_line
 from minidl.comm.observe.signature import arguments_of, digest_of, explain, signature_of
 from minidl.comm.transport.protocol import Request, Wrapper
 from minidl.comm.transport.window import KINDS
+from minidl.text import in_words
 
 DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
 TAG = 32767  # the largest that every MPI has: users' tags are smaller

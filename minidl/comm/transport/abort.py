@@ -20,8 +20,9 @@ import threading
 import time
 import traceback
 
-from minidl.comm.observe.places import is_ours, spot, translation
+from minidl.comm.observe.places import is_ours, spot
 from minidl.comm.transport import supervised
+from minidl.text import tr
 
 TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
 
@@ -43,7 +44,6 @@ class FailureHook:
             self.first = []
             self.chained = None if before is sys.__excepthook__ else before
         self.prefix, self.end, self.ends_mpi = prefix, end, ends_mpi
-        self._translate = translation.get()
 
     def install(self):
         sys.excepthook, threading.excepthook = self, self.in_thread
@@ -64,9 +64,9 @@ class FailureHook:
             self(args.exc_type, args.exc_value, args.exc_traceback)
 
     def _report(self, kind, error, trace):
-        error.args = tuple(map(self._translate, error.args))
+        error.args = tuple(map(tr, error.args))
         if kind is SystemExit:
-            text = self._translate(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all "
+            text = tr(f"sys.exit({error.code!r}) at {line_of(trace)}, but not on all "
                                    "ranks: it ends them all\n")
         else:
             text = "".join(traceback.format_exception(kind, error, trace))

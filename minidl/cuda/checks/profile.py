@@ -17,7 +17,7 @@ import ctypes
 from dataclasses import dataclass, field
 
 from minidl.cuda.checks import occupancy
-from minidl.cuda.columns import Columns, word
+from minidl.text import Columns, word
 
 MAX_ROWS, MAX_EPOCHS, MAX_PICTURES, COLUMNS = 1024, 48, 6, 64  # as in kernels/host/profile.h
 WHAT = ("loads", "stores", "atomics on", "loads", "stores", "atomics on", "branch")

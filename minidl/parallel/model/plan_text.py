@@ -7,9 +7,9 @@ sentence goes through `tr`, which may say it in another language (course/languag
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
 
-from minidl.cuda.columns import padded, width
 from minidl.parallel.model import plan_step
 from minidl.parallel.model.plan_network import Network
+from minidl.text import padded, width
 
 AXES = "tp", "pp", "cp", "ep"
 REASONS = {

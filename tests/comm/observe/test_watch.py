@@ -13,11 +13,11 @@ from minidl.comm import naive, objects, ring, scatter_gather, simulate, tree
 from minidl.comm.call_code import CallMismatch
 from minidl.comm.collective import collective
 from minidl.comm.observe.ledger import Ledger
-from minidl.comm.observe.places import in_words
 from minidl.comm.observe.signature import digest_of, explain, signature_of
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
+from minidl.text import in_words
 from tests.conftest import ranks
 
 # -- ranks that agree

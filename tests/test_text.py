@@ -2,7 +2,7 @@
 
 import pytest
 
-from minidl.cuda.columns import Columns, padded, width, word
+from minidl.text import Columns, padded, width, word
 
 
 def test_a_table_in_latin_letters_is_that_of_format():
