@@ -5,7 +5,7 @@
     host/     on the CPU: the file is read, becomes C++, is compiled, launched
     checks/   the same with every access checked: races, stray accesses
     nvrtc.py  what NVIDIA's own compiler says, without a GPU; nvrtc_process: it runs apart
-    tool.py   the command `minidl kernel`; columns.py: its tables
+    tool.py   the command `minidl kernel`; text.py: its tables
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
     index_check.py    indices on a GPU, checked without waiting for it
