@@ -142,10 +142,21 @@ def bytes_read(graph):
 
 
 def observed(graph, batches, nodes, method):
-    """{node: (low, high)} of the nodes' inputs x, seen in two runs over the batches."""
+    """{node: (low, high)} of the nodes' inputs x, seen in two runs over the batches.
+
+    Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
+    batches = list(batches)  # a generator could be read once only
+    if not batches:
+        raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. Has an "
+                         "iterator been used up?")
     ends = {n: [0.0, 0.0] for n in nodes}
-    _run(graph, batches, nodes, lambda n, x: ends.update(
-        {n: [min(ends[n][0], float(x.min())), max(ends[n][1], float(x.max()))]}))
+    _run(graph, batches, nodes, lambda n, x: ends.update(  # NumPy's: nan stays nan
+        {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
+    wrong = [n for n in nodes if not np.isfinite(ends[n]).all()]
+    if wrong:
+        raise ValueError(f"quantize: with these inputs of calibrate the input of {wrong[0].op} has "
+                         f"values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted finite "
+                         "ones")
     if method == "minmax":
         return {n: tuple(e) for n, e in ends.items()}
     counts = {n: np.zeros(BINS) for n in nodes}

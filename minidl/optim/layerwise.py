@@ -88,6 +88,10 @@ class Layerwise(Optimizer):
         if not fused and skip is not None and bool(skip):  # the host waits; a kernel need not
             return
         found, n_tensors, stage = pieces(params, self.leaf_of)
+        if not found:  # this rank has nothing of these tensors; the others wait for its zeros
+            if stage is not None:
+                over_ranks(stage, found, n_tensors, np.zeros(0), np.zeros(0))
+            return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
         steps = self.count(params, states, skip)
         if steps is not None:

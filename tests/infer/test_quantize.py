@@ -258,3 +258,25 @@ def test_training_that_knows_of_the_rounding_loses_less():
         v.data = v.data - 0.05 * v.grad
         v.grad = None
     assert loss(v).item() < before
+
+
+@pytest.mark.parametrize("method", q.METHODS)
+def test_calibration_by_nothing_or_by_what_is_not_finite_is_refused(method):
+    net, x = layer(16, 8, (64,))
+    graph = infer.trace(net, minidl.tensor(x))
+    for batches in ([], iter([])):
+        with pytest.raises(ValueError, match="calibrate has no inputs; wanted a list of one or"):
+            infer.quantize(graph, batches, method)
+    for bad in (np.nan, np.inf):
+        y = x.copy()
+        y[3, 2] = bad
+        with pytest.raises(ValueError, match="has values from .*(nan|inf)"):
+            infer.quantize(graph, [x, y], method)
+
+
+@pytest.mark.parametrize("method", q.METHODS)
+def test_calibration_by_a_generator_is_that_by_a_list(method):
+    net, x = layer(16, 8, (64,))
+    graph = infer.trace(net, minidl.tensor(x))
+    wanted = infer.quantize(graph, [x, 2 * x], method).run(x)
+    same(infer.quantize(graph, (k * x for k in (1, 2)), method).run(x)[0], wanted[0])
