@@ -56,8 +56,7 @@ def _packed(s, node, inputs, arrays, outputs, packers):
     undos = []
     noted = []
     if type(s) is Pack:  # rounded
-        s, undo = s
-        undos.append(undo)
+        s, *undos = s
 
     held = s
     owner = getattr(s, "base", None)
