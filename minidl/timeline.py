@@ -1,26 +1,29 @@
-"""Who did what, from when to when: spans of time, for sums and pictures.
+"""Who did what, from when to when: spans of time, for sums, pictures and a trace.
 
     lane        span (lane, label, start, end), seconds
     backward    |== layer 2 ==|== layer 1 ==|== layer 0 ==|
     the wire                  |= bucket 0 =|  |=== bucket 1 ===|
                                                                 time -->
 A lane does one thing after the other; lanes work beside each other. `busy` and `overlap` are sums
-that a formula can be compared with. A trace for Perfetto, of a whole step on all ranks, is the
-profile's (profile/trace.py).
+that a formula can be compared with; a trace is a file to be opened at ui.perfetto.dev, or in
+Chrome at chrome://tracing.
 
     timeline = Timeline()                        on every rank
     start = t.time()                             any clock: a modelled one, too
     ...
     timeline.add("backward", "layer 2", start, t.time())
-    timeline.busy("backward")                    seconds
+    timeline.trace("trace.json")                 on rank 0, or with those of the others behind
 
 `recording` is the lane of the running profile (profile/record.py), into which a collective writes;
 None, as nearly always, where nobody measures.
 
+Source: the Trace Event Format (Google), complete events.
 Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorial: 12_offload
 """
 
+import json
 from contextvars import ContextVar
+from pathlib import Path
 from typing import NamedTuple
 
 recording = ContextVar("the lane that this task writes into", default=None)
@@ -50,3 +53,20 @@ class Timeline:
         """Seconds in which both lanes worked."""
         return sum(max(0.0, min(x.end, y.end) - max(x.start, y.start))
                    for x in self.spans if x.lane == a for y in self.spans if y.lane == b)
+
+    def trace(self, path, *others):
+        """Write rank 0's spans, these, and those of ranks 1, 2, ...: a process for each rank, its
+        lanes as threads, in the order in which they first worked."""
+        events = []
+        for rank, timeline in enumerate([self, *others]):
+            row = {"ph": "M", "pid": rank}
+            events.append({**row, "name": "process_name", "args": {"name": f"rank {rank}"}})
+            rows = {}
+            for lane, label, start, end in timeline.spans:
+                if lane not in rows:
+                    rows[lane] = len(rows)
+                    events.append({**row, "tid": rows[lane], "name": "thread_name",
+                                   "args": {"name": lane}})
+                events.append({"name": label, "cat": lane, "ph": "X", "pid": rank,
+                               "tid": rows[lane], "ts": 1e6 * start, "dur": 1e6 * (end - start)})
+        Path(path).write_text(json.dumps({"traceEvents": events}))  # ts, dur: microseconds

@@ -1,4 +1,8 @@
-"""Sums over spans."""
+"""Sums over spans, and the trace that Chrome and Perfetto read."""
+
+import json
+
+import pytest
 
 from minidl.timeline import Span, Timeline
 
@@ -17,3 +21,20 @@ def test_busy_and_overlap_are_sums_of_seconds():
     for begin in (1.0, 1.5):  # touching, apart
         assert timeline(("a", "1", 0.0, 1.0), ("b", "2", begin, 2.0)).overlap("a", "b") == 0
     assert made.spans[1] == Span("b", "2", 1.0, 4.0)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_trace_has_a_process_for_each_rank_and_a_thread_for_each_lane(n, tmp_path):
+    path = tmp_path / "trace.json"
+    first, *others = [timeline(("b", "x", rank, rank + 0.5), ("a", "y", 0.0, 1e-6),
+                               ("b", "z", rank + 1, rank + 2)) for rank in range(n)]
+    first.trace(path, *others)
+    events = json.loads(path.read_text())["traceEvents"]
+    for rank in range(n):
+        mine = [e for e in events if e["pid"] == rank]
+        names = {(e["name"], e.get("tid")): e["args"]["name"] for e in mine if e["ph"] == "M"}
+        assert names == {("process_name", None): f"rank {rank}",
+                         ("thread_name", 0): "b", ("thread_name", 1): "a"}
+        spans = [(e["name"], e["tid"], e["ts"], e["dur"]) for e in mine if e["ph"] == "X"]
+        assert spans == [("x", 0, 1e6 * rank, 5e5), ("y", 1, 0.0, 1.0),
+                         ("z", 0, 1e6 * (rank + 1), 1e6)]

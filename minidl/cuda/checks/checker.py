@@ -47,7 +47,7 @@ _lock = threading.Lock()  # check.cpp watches one launch at a time
 
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
-          reachable=(), profile=False):
+          reachable=(), orders=ORDERS, profile=False):
     """Run `kernel` (a Kernel, or a .cu file with `name`) on grid x block threads; a Report.
 
     args:      NumPy arrays and numbers, as for a launch; the arrays hold its results afterwards,
@@ -71,7 +71,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                 if count:  # without the checks that would count as branches; keeps no result
                     counted = run.profile()
                 else:
-                    report = run.report(ORDERS)
+                    report = run.report(orders)
             finally:
                 run.close()
     report.profile = counted

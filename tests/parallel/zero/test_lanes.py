@@ -1,5 +1,6 @@
 """Lanes work beside each other as the formula says, modelled and in real time."""
 
+import json
 import time
 
 import numpy as np
@@ -12,7 +13,7 @@ from minidl.parallel.zero.lanes import Modelled, Threads
 from tests.parallel.zero.test_offload import backward, network
 
 
-def test_modelled_lanes_overlap_as_the_formula_says():
+def test_modelled_lanes_overlap_as_the_formula_says(tmp_path):
     # three equal layers: a bucket each, of b bytes down and up; c seconds of backward for each,
     # u of update, d of copy
     minidl.manual_seed(0)
@@ -49,7 +50,9 @@ def test_modelled_lanes_overlap_as_the_formula_says():
         for remove in removes:
             remove()
         off.close()
-    assert len(lanes.spans) == 3 + 3 + 3 + 3
+    lanes.trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(e["ph"] == "X" for e in events) == 3 + 3 + 3 + 3
 
 
 def test_a_delayed_update_works_beside_the_next_backward():
