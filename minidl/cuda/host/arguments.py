@@ -14,7 +14,7 @@ import struct
 
 import numpy as np
 
-from minidl.backend import _BY_HEADER, _DATA, _word_at, address
+from minidl.backend import _BY_HEADER, _DATA, _word_at
 from minidl.cuda.host.includes import KernelError
 
 MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's

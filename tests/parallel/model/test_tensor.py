@@ -66,7 +66,8 @@ def mlp(t, x, gy, columns, rows):
 @ranks(1, 2, 3, 4, 5, 8)
 def test_an_mlp_of_a_width_that_no_rank_divides(t, bias):
     g = random.Generator(1)
-    up, down = nn.Linear(6, 13, bias, g).double(), nn.Linear(13, 6, bias, g).double()
+    up = nn.Linear(6, 13, bias, generator=g).double()
+    down = nn.Linear(13, 6, bias, generator=g).double()
     rng = np.random.default_rng(2)
     x, gy = rng.normal(size=(4, 6)), rng.normal(size=(4, 6))
     wanted = mlp(t, x, gy, up, down)

@@ -159,8 +159,8 @@ def test_no_rank_holds_the_whole_logits():
 def test_an_embedding_of_rows_that_other_ranks_have(t, padding):
     rng = np.random.default_rng(3)
     ids, gy = rng.integers(0, V, (2, 9)), rng.normal(size=(2, 9, 4))
-    alone = nn.Embedding(V, 4, padding, random.Generator(1)).double()
-    own = VocabEmbedding.of(nn.Embedding(V, 4, padding, random.Generator(1)).double(), t)
+    alone = nn.Embedding(V, 4, padding, generator=random.Generator(1)).double()
+    own = VocabEmbedding.of(nn.Embedding(V, 4, padding, generator=random.Generator(1)).double(), t)
     ledger = Ledger(t.subgroup(range(t.size)))
     own.t = ledger
     wanted, y = alone(ids), own(ids)
