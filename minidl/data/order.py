@@ -39,9 +39,13 @@ class SequentialSampler(Sampler):
         return len(self.data_source)
 
 
+AT_ONCE = 1 << 14  # indices that are drawn in one call
+
+
 class RandomSampler(Sampler):
     """num_samples: how many in a pass, len(data_source) unless given; beyond that, without
-    replacement, one permutation follows the other."""
+    replacement, one permutation follows the other. They are drawn as they are needed: a training
+    by steps asks for 10**10 of them."""
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
         n = len(data_source) if num_samples is None else num_samples
@@ -52,13 +56,14 @@ class RandomSampler(Sampler):
 
     def __iter__(self):
         generator, n = self.generator or default_generator(), len(self.data_source)
-        if self.replacement:
-            drawn = generator.integers(0, n, (self.num_samples,)) if n else np.arange(0)
-        else:
-            passes = -(-self.num_samples // max(n, 1))
-            drawn = np.concatenate([np.arange(0), *(generator.permutation(n)
-                                                    for _ in range(passes))])
-        return iter(drawn[:self.num_samples].tolist())
+        left = self.num_samples
+        while left:
+            if self.replacement:
+                drawn = generator.integers(0, n, (min(left, AT_ONCE),))
+            else:
+                drawn = generator.permutation(n)[:left]
+            yield from drawn.tolist()
+            left -= len(drawn)
 
     def __len__(self):
         return self.num_samples
@@ -82,14 +87,15 @@ class WeightedRandomSampler(Sampler):
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
         if self.replacement:  # a uniform number falls into the interval of its index
-            ends = np.cumsum(w)
-            u = generator.uniform((self.num_samples,), dtype=np.float64) * ends[-1]
-            drawn = np.minimum(np.searchsorted(ends, u, "right"), np.flatnonzero(w)[-1])
+            ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
+            for begin in range(0, self.num_samples, AT_ONCE):
+                n = min(AT_ONCE, self.num_samples - begin)
+                u = generator.uniform((n,), dtype=np.float64) * ends[-1]
+                yield from np.minimum(np.searchsorted(ends, u, "right"), last).tolist()
         else:  # the first num_samples of a race in which i arrives with rate w_i
             u = generator.uniform(w.shape, dtype=np.float64)
             arrival = np.where(w > 0, -np.log1p(-u) / np.where(w > 0, w, 1), np.inf)
-            drawn = np.argsort(arrival, kind="stable")[:self.num_samples]
-        return iter(drawn.tolist())
+            yield from np.argsort(arrival, kind="stable")[:self.num_samples].tolist()
 
     def __len__(self):
         return self.num_samples

@@ -1,5 +1,8 @@
 """Orders of samples: each index as often as it should come."""
 
+import itertools
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -96,3 +99,22 @@ def test_batches_of_indices():
     assert [len(data.BatchSampler(range(5), 2, d)) for d in (False, True)] == [3, 2]
     with pytest.raises(ValueError, match="at least 1, got 0"):
         data.BatchSampler(range(5), 0)
+
+
+@pytest.mark.parametrize("sampler", [
+    lambda n: data.RandomSampler(range(100), replacement=True, num_samples=n),
+    lambda n: data.RandomSampler(range(100), num_samples=n),
+    lambda n: data.WeightedRandomSampler([1.0, 0.0, 3.0], n)])
+def test_samples_are_drawn_as_they_are_needed(sampler):
+    """10**10 indices would take 80 GB. Of 40,000 each comes about as often as it should."""
+    tracemalloc.start()
+    first = list(itertools.islice(sampler(10**10), 5))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(first) == 5 and peak < 5 << 20
+    some = sampler(40_000)
+    found = list(some)
+    assert len(found) == len(some) == 40_000
+    counts = np.bincount(found)
+    wanted = [10_000, 0, 30_000] if len(counts) == 3 else [400] * 100
+    np.testing.assert_allclose(counts, wanted, atol=6 * 400**0.5 if len(counts) > 3 else 600)
