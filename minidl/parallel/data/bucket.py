@@ -178,6 +178,9 @@ class Reducer:
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
         self.armed = False  # whether the coming backward is one that sends
+        self.unsent = set()  # parameters whose gradients hold passes that did not send
+        self.n_unsent = 0  # the samples of those passes
+        self.n_coming = None  # those of the latest forward, until its backward begins
         self.build(list(reversed(params)))
         self.remove_hooks = [p.on_grad_ready(self) for p in params]
 
@@ -186,12 +189,18 @@ class Reducer:
         self.buckets = self.make_buckets(order)
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
-    def expect(self, used, n_samples):
-        """A backward is to come that reaches the leaves `used`. n_samples: this rank's weight;
-        None: the backward sends nothing (no_sync)."""
+    def expect(self, used, n_samples, sends=True):
+        """A backward is to come that reaches the leaves `used`. n_samples: of its forward. sends:
+        False under no_sync.
+
+        What is sent is what is new since the last time: the gradients of this backward and of those
+        that did not send, weighted by the samples of all of them. A forward that no backward
+        follows counts nothing."""
         used = {p for p in self.params if p in used}
-        sends = n_samples is not None
+        if self.unsent and all(p.grad is None for p in self.unsent):  # they were thrown away
+            self.forget()
         if sends:
+            n_samples += self.n_unsent
             self.check_expected(used, n_samples)
         for bucket in self.buckets:
             bucket.n_missing = sum(p in used for p in bucket.params)
@@ -200,7 +209,14 @@ class Reducer:
             self.used = used
             self.n_missing = len(used)
             self.n_samples = n_samples
-            self.header = header.announce(n_samples, self.params, used)
+            self.header = header.announce(n_samples, self.params, used | self.unsent)
+        else:
+            self.n_coming = n_samples
+
+    def forget(self):
+        """What has not been sent stays here: it is no part of what is sent next."""
+        self.unsent.clear()
+        self.n_unsent = 0
 
     def check_expected(self, used, n_samples):
         """Raise an error if the backward to come would not send what the other ranks wait for, or
@@ -228,8 +244,8 @@ class Reducer:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
         self.n_missing = 0
-        self.n_samples = 0
-        self.header = header.announce(0, self.params, set())
+        self.n_samples = self.n_unsent
+        self.header = header.announce(self.n_unsent, self.params, self.unsent)
         self.jobs.append(self.submit(self.reduce_header, self.header))
         for bucket in self.buckets:
             self.launch(bucket)
@@ -249,6 +265,11 @@ class Reducer:
                 self.jobs.append(self.submit(self.reduce_header, self.header))
             bucket.take(p)
             self.arrived.append(p)
+        else:
+            self.unsent.add(p)
+            if self.n_coming is not None:  # the first gradient of this backward
+                self.n_unsent += self.n_coming
+                self.n_coming = None
         bucket.n_missing -= 1
         if bucket.n_missing <= 0:  # less: without sending, of several forwards the last is counted
             self.on_full(bucket)
@@ -320,12 +341,14 @@ class Reducer:
         if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
             self.rebuild()
         self.arrived.clear()
+        self.forget()
         self.on_end()
 
     def rebuild(self):
-        """New buckets, in rank 0's order of arrival."""
+        """New buckets, in rank 0's order of arrival; then those of passes that did not send."""
         index = {p: i for i, p in enumerate(self.params)}
-        order = np.array([index[p] for p in self.arrived], np.int64)
+        arrived = dict.fromkeys([*self.arrived, *self.params])  # each once
+        order = np.array([index[p] for p in arrived], np.int64)
         tree.broadcast(self.t, order, 0)
         self.build([self.params[i] for i in order])
         self.rebuilt = True

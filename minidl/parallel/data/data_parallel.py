@@ -101,7 +101,6 @@ class DataParallel(Module):
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
-        self.n_samples = 0  # since the last synchronised backward
         common = [p for p in model.parameters() if not p.own]
         params = [p for p in common if p.requires_grad]
         self.frozen = [p for p in common if not p.requires_grad]
@@ -143,12 +142,15 @@ class DataParallel(Module):
             if n_samples is None and not inputs:
                 raise TypeError(f"rank {self.t.rank}: gradients are weighted by the length of the "
                                 "first positional input; got none. Pass n_samples=")
-            self.n_samples += len(inputs[0]) if n_samples is None else n_samples
-            self.reducer.expect(leaf_uses(tensors_of(outputs)),
-                                self.n_samples if self.syncing else None)
-            if self.syncing:
-                self.n_samples = 0
+            if n_samples is None:
+                n_samples = len(inputs[0])
+            self.reducer.expect(leaf_uses(tensors_of(outputs)), n_samples, sends=self.syncing)
         return outputs
+
+    @property
+    def n_samples(self):
+        """Samples behind gradients that have not been sent yet: of backwards under no_sync."""
+        return self.reducer.n_unsent
 
     def name_of(self, parameter):
         return next(name for name, p in self.module.named_parameters() if p is parameter)

@@ -187,7 +187,7 @@ class LocalSGD:
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
-        self.data_parallel.n_samples = 0  # local gradients wait for no backward that sends
+        self.data_parallel.reducer.forget()  # local gradients wait for no backward that sends
         if rounds.count():
             if self.turns is None:
                 self.average(self.t)

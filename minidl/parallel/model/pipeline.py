@@ -249,7 +249,8 @@ class _Step:
                 replica.check()
             if self.trains:
                 replica._share_buffers()
-                replica.reducer.expect((), None)  # backwards that send nothing, until the last one
+                # backwards that send nothing, until the last one
+                replica.reducer.expect((), 0, sends=False)
 
     def run(self, do):
         pipe, t = self.pipe, self.t
