@@ -50,10 +50,16 @@ BUGS = [
         "::test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means"),
     Bug(
         "samples of earlier steps weigh, too",
-        "minidl/parallel/data/data_parallel.py", "DataParallel.forward",
-        "if self.syncing: self.n_samples = 0", "pass",
-        "tests/parallel/data/test_data_parallel_backward.py"
-        "::test_each_backward_is_weighted_by_its_own_samples"),
+        "minidl/parallel/data/bucket.py", "Reducer.forget",
+        "self.n_unsent = 0", "pass",
+        "tests/parallel/data/test_accumulation.py"
+        "::test_any_sequence_gives_the_gradients_of_one_rank"),
+    Bug(
+        "what passes without messages used is not announced",
+        "minidl/parallel/data/bucket.py", "Reducer.expect",
+        "used | self.unsent", "used",
+        "tests/parallel/data/test_accumulation.py"
+        "::test_any_sequence_gives_the_gradients_of_one_rank"),
     Bug(
         "only v is masked",
         "minidl/parallel/data/dgc.py", "DGC.reduce",
