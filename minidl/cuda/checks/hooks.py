@@ -19,9 +19,9 @@ import numpy as np
 
 from minidl.cuda.checks import report
 from minidl.cuda.checks.lines import keep_lines
-from minidl.cuda.host import compiler, cpu
+from minidl.cuda.host import compiler, cpu, shared
 from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
+from minidl.cuda.host.scan import blank_out, functions, match_bracket
 from minidl.cuda.host.source import Source
 
 SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
@@ -251,22 +251,12 @@ def _announce_shared(code):
     """Put minidl_shared("s", s) behind every declaration of a __shared__ variable."""
     code = _DYNAMIC.sub(r'\g<0> minidl_check_dynamic("\1", sizeof(*\1));', code)
     out, at = [], 0
-    for m in re.finditer(r"\b__shared__\b", code):
-        end = _end_of_statement(code, m.end())
-        written = split_arguments(code[m.end() : end])
-        declared = [d.split("=")[0].split("{")[0] for d in written]
-        names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
-        calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
+    for d in shared.declarations(code):
+        calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
         # An array of __half, a class, would get a flag of the compiler's, "is it made yet?", whose
         # reads are no accesses of the kernel. With an initialiser there is none, and no code.
-        made = ",".join(d + " = {}" * (d == before) for d, before in zip(written, declared))
-        out += [code[at : m.end()], made, ";", calls]
-        at = end + 1
+        made = ",".join(w + " = {}" * (w == plain)
+                        for w, plain in zip(d.written, d.plain, strict=True))
+        out += [code[at : d.marked], "__shared__", made, ";", calls]
+        at = d.end
     return "".join([*out, code[at:]])
-
-
-def _end_of_statement(code, at):
-    while code[at] != ";":
-        at = match_bracket(code, at) if code[at] in "([{" else at
-        at += 1
-    return at

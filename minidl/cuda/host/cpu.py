@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minidl.cuda.host import compiler, variables
+from minidl.cuda.host import compiler, shared, variables
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.includes import KernelError, inline_includes
 from minidl.cuda.host.parameters import Parameter
@@ -105,7 +105,14 @@ def _load(path, text, defines, name, form):
     def build(code):
         # a fibre kernel's time goes into switching: -O3 only compiles longer
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
-        return compiler.build(key, [*flags, *more, f"-I{compiler.HOST}"], code, str(path))
+        arguments = [*flags, *more, f"-I{compiler.HOST}"]
+        guarded = shared.with_guards(code) if more else code
+        if guarded != code:
+            try:
+                return compiler.build(key, arguments, guarded, str(path))
+            except KernelError:  # a type that a union cannot hold, or the file's own mistake
+                pass
+        return compiler.build(key, arguments, code, str(path))
 
     return Library(compiler.cached(key) or generated(path, text, defines, name, form, build))
 
@@ -130,8 +137,8 @@ def generated(path, text, defines, name, form, build):
 @functools.cache
 def generator():
     """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
-    names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py source.py "
-             "variables.py").split()
+    names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py shared.py "
+             "source.py variables.py").split()
     return [(Path(__file__).parent / name).read_text() for name in names]
 
 
