@@ -26,7 +26,7 @@ import numpy as np
 
 from minidl.cuda.host import compiler, shared, variables
 from minidl.cuda.host.arguments import Signature
-from minidl.cuda.host.includes import KernelError, inline_includes
+from minidl.cuda.host.includes import Edited, KernelError, inline_includes
 from minidl.cuda.host.parameters import Parameter
 from minidl.cuda.host.source import Source
 
@@ -62,24 +62,36 @@ class CpuKernel:
         self.launcher.argtypes = [ctypes.c_char_p]
         self._pack, self._start = self.signature.pack_objects, runtime().minidl_start
         self._for_start = self._what_start_needs() if self.signature.names_objects else None
+        self._files = self._stamp = None
 
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        if failed < 0:  # wrong, or right in a way that only Python knows
+        if failed < 0:  # wrong, or right in a way that only Python knows, or time for a look
+            if self._files and self._files.differ(self._stamp):
+                self._for_start = None  # other Kernels may have it too: none runs it again
+                raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
+                             "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
                                                        n_threads))
         if failed:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
+    def watch(self, files, stamp):
+        """Raise Edited, and run nothing, once the files have not the stamp any more."""
+        self._files, self._stamp = files, stamp
+
     def _what_start_needs(self):
-        """The struct Kernel of kernels/host/arrays.cpp; None in a Python with other arrays."""
+        """The address of a struct Kernel of kernels/host/arrays.cpp; None in a Python with other
+        arrays."""
         if not arrays_are_known():
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
         n_bytes = 40 + 8 * len(self.signature.parameters)
-        return struct.pack(f"=4Q{3 * len(wanted)}Q", launcher.value, id(np.ndarray), n_bytes,
-                           len(wanted), *itertools.chain(*wanted))
+        self._kernel = ctypes.create_string_buffer(
+            struct.pack(f"=5Q{3 * len(wanted)}Q", launcher.value, id(np.ndarray), n_bytes, 0,
+                        len(wanted), *itertools.chain(*wanted)))
+        return ctypes.addressof(self._kernel)
 
 
 def load(path, defines, name=None, form="auto"):
@@ -287,7 +299,7 @@ def runtime():
     library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
                                  "switch.cpp", "arrays.cpp", "replay.cpp")
     library.minidl_error.restype = ctypes.c_char_p
-    library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.minidl_replay.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     return library
 

@@ -2,8 +2,8 @@
 
     __shared__ float s[30];   ->   a union of s and of a longer array of bytes
 
-    | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern; the engine compares
-                                                    them at each block's end (kernels/host/fibre.cpp)
+    | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine compares
+                                                    them when a block ends (kernels/host/fibre.cpp)
 
 A union without a name, because s stays a variable then: lambdas and sizeof know it as before. The
 check form needs no guards: it sees every access.
@@ -14,7 +14,6 @@ import re
 from dataclasses import dataclass
 
 from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
-
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ def with_guards(code):
         if not parts or not any(begin <= d.begin < end for begin, end in bodies):
             continue
         new = "".join(
-            f"static __thread MinidlBefore minidl_before_{name}; static __thread union {{ {text}; "
+            f"static __thread MinidlBefore minidl_before_{name}; "
+            f"static __thread union {{ {text}; "
             f"char minidl_guard_{name}[sizeof({name}) + MINIDL_GUARD_BYTES]; }}; "
             f"static __thread char minidl_after_{name}[MINIDL_GUARD_BYTES]; MINIDL_GUARD({name}) "
             for name, text in parts)
@@ -72,8 +72,9 @@ def _parts(code, d):
     """[(name, declaration of it alone)] of a Declaration; [] if it has no simple form."""
     words = code[d.begin : d.marked]
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
-    # a type that is declared here as well, or pointers, of which the next may be none
-    if d.written != d.plain or not first or "(*" in first[1] or len(d.plain) > 1 and "*" in first[1]:
+    # a type that is declared here as well; or pointers, and the next variable may be none
+    several_pointers = first and "*" in first[1] and len(d.plain) > 1
+    if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []
     texts = [d.plain[0], *(first[1] + more for more in d.plain[1:])]
     return [(name, words + text) for name, text in zip(d.names, texts, strict=True)]
