@@ -12,6 +12,8 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
   minidl_check_shared(name, (void*)&v, sizeof v, Shape::element, Shape::rows, Shape::columns);
 }
 
+extern "C" void minidl_check_matrix_row(const void* row);
+
 // A local array between guards: locals.cpp. inner: in braces within its function's, which end
 // before the function does.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,

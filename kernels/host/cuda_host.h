@@ -94,6 +94,9 @@ template <class T> MINIDL_INLINE T __ldg(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcs(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcg(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldca(const T* p) { return *p; }
+template <class T> MINIDL_INLINE T __ldlu(const T* p) { return *p; }
+template <class T> MINIDL_INLINE T __ldcv(const T* p) { return *p; }
+template <class T> MINIDL_INLINE void __stwb(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stcs(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stcg(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stwt(T* p, T v) { *p = v; }

@@ -547,23 +547,20 @@ MINIDL_EXPORT void minidl_guard(const char* name, MinidlBefore* before, char* be
 
 MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 
-MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
+// Ends the launch: the running thread has come to a line that says so.
+MINIDL_EXPORT void minidl_fail(const char* sentence, const char* file, int line) {
   if (engine && engine->launch)
-    fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file),
-         condition, threadIdx.x, threadIdx.y, threadIdx.z);
+    fail("line %d of %s: %s (thread (%u, %u, %u))", line, short_name(file), sentence, threadIdx.x,
+         threadIdx.y, threadIdx.z);
   char text[600];
-  snprintf(text, sizeof text, "line %d of %s: assertion failed: %s", line, short_name(file),
-           condition);
+  snprintf(text, sizeof text, "line %d of %s: %s", line, short_name(file), sentence);
   minidl_end_launch(text);
 }
 
-MINIDL_EXPORT void minidl_trap(const char* file, int line) {
-  if (engine && engine->launch)
-    fail("line %d of %s: __trap() (thread (%u, %u, %u))", line, short_name(file), threadIdx.x,
-         threadIdx.y, threadIdx.z);
-  char text[600];
-  snprintf(text, sizeof text, "line %d of %s: __trap()", line, short_name(file));
-  minidl_end_launch(text);
+MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
+  char text[500];
+  snprintf(text, sizeof text, "assertion failed: %s", condition);
+  minidl_fail(text, file, line);
 }
 
 bool minidl_in_fibres() { return engine && engine->launch; }

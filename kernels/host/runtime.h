@@ -39,7 +39,7 @@ void* minidl_dynamic_shared();
 void minidl_guard(const char* name, struct MinidlBefore* before, char* behind, char* after);
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
-void minidl_trap(const char* file, int line);
+void minidl_fail(const char* sentence, const char* file, int line);
 
 // What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where
 // stacks and memory lie.

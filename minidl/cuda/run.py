@@ -192,8 +192,8 @@ _launch = Kernel.__call__
 
 
 def _stamp(path):
-    """Changes when `path` or a file that it includes does: an edited kernel is compiled again in the
-    same Python."""
+    """Changes when `path` or a file that it includes does: an edited kernel is compiled again in
+    the same Python."""
     return files(path).stamp()
 
 
