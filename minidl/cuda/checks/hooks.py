@@ -140,9 +140,10 @@ def compile_check(path, defines, instance="", profile=False):
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
-            for kinds in (_ARRAY, _NUMBER), (_ARRAY,), ():
+            for kinds in (_UNSET, _ARRAY, _NUMBER), (_ARRAY, _NUMBER), (_ARRAY,), ():
+                watched = _watch_unset(code) if _UNSET in kinds else code
                 try:
-                    compiler.run(command, _watch_locals(code, kinds), str(path))
+                    compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
                 except KernelError:  # a variable is jumped over, or the like: watch fewer
                     if not kinds:
@@ -205,8 +206,65 @@ _ARRAY = re.compile(
 _NUMBER = re.compile(
     r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*"
     r"(?:float|double|int|unsigned|char|short|long|bool))\s+(\w+)()\s*(=[^;{}]*;|;)")
+_UNSET = re.compile(  # float s, t;
+    r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*[A-Za-z_]\w*)\s+"
+    r"(\w+(?:\s*,\s*\w+)*)\s*;")
 _NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
                "struct throw do __shared__ union class enum auto operator".split())
+
+
+def _watch_unset(code):
+    """Put numbers that get no value where they are declared between guards, if a thread may come to
+    a read of one without a value."""
+    blank = blank_out(code)
+    out, at = [], 0
+    for f in functions(blank)[0]:
+        for m in _UNSET.finditer(blank, f.body[0] - 1, f.body[1]):
+            names, rest = re.findall(r"\w+", m[3]), blank[m.end() : f.body[1]]
+            watched = [name for name in names if _may_stay_unset(rest, name)]
+            if not watched or _NO_TYPE & set(m[2].split()):
+                continue
+            before = blank[f.body[0] : m.start()]
+            inner = ", true" * (before.count("{") > before.count("}"))
+            new = " ".join(_between_guards(m[2], inner, name) if name in watched
+                           else f"{m[2]} {name};" for name in names)
+            out += [code[at : m.end(1)], new, "\n" * code[m.end(1) : m.end()].count("\n")]
+            at = m.end()
+    return "".join([*out, code[at:]])
+
+
+def _between_guards(c_type, inner, name, values=""):
+    return (f"MinidlLocal<{c_type}{inner}> minidl_{name}(\"{name}\"{values}); "
+            f"auto& {name} = minidl_{name}.a;")
+
+
+_PURE = re.compile(  # functions that need the value
+    r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil|rint"
+    r"|round|trunc|half2float|float2half|isnan|isinf)f?$")
+
+
+def _may_stay_unset(rest, name):
+    """Whether a variable may be read before it has a value; rest: the text behind its declaration.
+    False as well if it is handed to a function, such as a shuffle, which may have no use for it."""
+    first = re.search(rf"\b{name}\b", rest)
+    if not first:
+        return False
+    before = rest[: first.start()]
+    assigned = re.match(r"\s*=(?!=)", rest[first.end() :])
+    if assigned and not re.search(r"[{}]", before) and re.search(r"(^|;|\bfor\s*\()\s*$", before):
+        return False
+    for use in re.finditer(rf"(?<=[(,])\s*{name}\s*(?=[,)])", rest):
+        depth, i = 0, use.start() - 1
+        while depth or rest[i] != "(":  # the bracket that it stands in
+            depth += (rest[i] in ")]}") - (rest[i] in "([{")
+            i -= 1
+            if i < 0:
+                return False
+        called = re.search(r"([A-Za-z_]\w*)\s*(<[^<>;(){}]*>\s*)?$", rest[:i])
+        if called and called[1] not in ("if", "while", "switch", "return", "for", "sizeof"):
+            if not _PURE.match(called[1]):
+                return False
+    return True
 
 
 def _watch_locals(code, kinds):
@@ -215,7 +273,7 @@ def _watch_locals(code, kinds):
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
-        found = [m for kind in kinds
+        found = [m for kind in kinds if kind is not _UNSET
                  for m in kind.finditer(blank, f.body[0] - 1, f.body[1])]
         for m in sorted(found, key=lambda m: m.start()):
             if m.start() < at or _NO_TYPE & set(m[2].split()) or "__shared__" in m[0]:
@@ -235,8 +293,7 @@ def _watch_locals(code, kinds):
                 values = ", " + code[m.end() - 1 : close + 1]
             before = blank[f.body[0] : m.start()]
             inner = ", true" * (before.count("{") > before.count("}"))
-            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}{inner}> minidl_{name}(\"{name}\"{values}); "
-                   f"auto& {name} = minidl_{name}.a;")
+            new = m[1] + _between_guards(m[2] + extents, inner, name, values)
             lines = code[m.start() : end].count("\n") - new.count("\n")
             out += [code[at : m.start()], new, "\n" * lines]
             at = end
