@@ -206,7 +206,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
                    for i, p in enumerate(parameters) if p.kind == "struct"]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
-            "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
+            "dynamic_shared": _uses_dynamic_shared(source, name),
             "shuffles": bool(re.search(r"\b__shfl|\bshfl", source.reached_text(name))),
             "has_copy": its_form == "flat" and plans[kernel.name].has_copy,
         }  # fmt: skip
@@ -228,6 +228,21 @@ def generate(path, text, defines, name=None, form="auto", without=()):
 _DYNAMIC = re.compile(
     r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+"
     r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;")
+
+
+def _uses_dynamic_shared(source, name):
+    """Whether the kernel needs shared_mem=. A type may be reached by an operator alone (reach.py);
+    it counts if something else says its name."""
+    reached = source.reach(name)
+    for d in reached:
+        if not _DYNAMIC.search(source.blank[d.begin : d.end]):
+            continue
+        kind = re.match(r"\s*(?:template\s*<[^{;]*>\s*)?(?:struct|class)\s+(\w+)",
+                        source.blank[d.begin : d.end])
+        if not kind or any(kind[1] in other.words for other in reached
+                           if kind[1] not in other.names):
+            return True
+    return False
 
 
 def _edits(source, plans, has_fibres):
@@ -253,13 +268,14 @@ def _edits(source, plans, has_fibres):
     for m in _DYNAMIC.finditer(source.blank):
         c_type = re.sub(r"(__align__|alignas)\s*\([^)]*\)", "", m[1])
         pointer = f"{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
-        inside = [f for f in source.functions if f.body[0] <= m.start() < f.body[1]]
-        edits.append((m.start(), m.end(), pointer if inside else ""))
-        if not inside:  # declared once for the file: every function that names it gets the pointer
+        is_for_all = any(d.begin == m.start() for d in source.pieces)
+        edits.append((m.start(), m.end(), "" if is_for_all else pointer))
+        if is_for_all:  # declared once for the file: every function that names it gets the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
-    for pattern, new in ((r"\bstatic\s+(?=__shared__)", ""),
+    for pattern, new in ((r"\bstatic\s+(?=(?:(?:const|volatile)\s+)*__shared__)", ""),
+                         (r"(?<=__shared__)\s+static\b", ""),
                          (r"__shared__\s+alignas(?=\s*\()", "__shared__ __align__")):
         edits += [(m.start(), m.end(), new) for m in re.finditer(pattern, source.blank)]
     return edits

@@ -23,7 +23,8 @@ class Edited(KernelError):
 
 # Headers of which the host side has what kernels use; any other is named in an error.
 KNOWN_HEADERS = re.compile(
-    r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+)\.h(pp)?$"
+    r"(cuda\w*|cooperative_groups(/reduce|/scan)?|device_\w+|math_constants|sm_\w+|vector_\w+)"
+    r"\.h(pp)?$"
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
