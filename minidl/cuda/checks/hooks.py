@@ -239,8 +239,8 @@ def _between_guards(c_type, inner, name, values=""):
 
 
 _PURE = re.compile(  # functions that need the value
-    r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil|rint"
-    r"|round|trunc|half2float|float2half|isnan|isinf)f?$")
+    r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil"
+    r"|rint|round|trunc|half2float|float2half|isnan|isinf)f?$")
 
 
 def _may_stay_unset(rest, name):

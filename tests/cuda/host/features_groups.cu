@@ -1,4 +1,4 @@
-// Cooperative groups, for test_features.py. A file of its own: NVRTC lacks a header that they include.
+// Cooperative groups, for test_features.py.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 namespace cg = cooperative_groups;

@@ -193,8 +193,9 @@ def test_bits(launch):
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-def test_nvrtc_takes_the_file():
-    assert nvrtc.check(FILE)
+@pytest.mark.parametrize("file", [FILE, GROUPS], ids=["features", "groups"])
+def test_nvrtc_takes_the_file(file):
+    assert nvrtc.check(file)
 
 
 def test_python_writes_constants_but_not_what_is_const():
