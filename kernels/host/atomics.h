@@ -86,6 +86,26 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
+// For the threads of a block, or for those of all GPUs and the CPU: the same here.
 #define atomicAdd_block atomicAdd
-#define atomicMax_block atomicMax
+#define atomicSub_block atomicSub
+#define atomicExch_block atomicExch
 #define atomicMin_block atomicMin
+#define atomicMax_block atomicMax
+#define atomicInc_block atomicInc
+#define atomicDec_block atomicDec
+#define atomicCAS_block atomicCAS
+#define atomicAnd_block atomicAnd
+#define atomicOr_block atomicOr
+#define atomicXor_block atomicXor
+#define atomicAdd_system atomicAdd
+#define atomicSub_system atomicSub
+#define atomicExch_system atomicExch
+#define atomicMin_system atomicMin
+#define atomicMax_system atomicMax
+#define atomicInc_system atomicInc
+#define atomicDec_system atomicDec
+#define atomicCAS_system atomicCAS
+#define atomicAnd_system atomicAnd
+#define atomicOr_system atomicOr
+#define atomicXor_system atomicXor

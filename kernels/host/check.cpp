@@ -125,16 +125,21 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   keep(f);
 }
 
-// The running thread exchanges the word at `address` if it has a certain value: that is how its
-// plain read before is put right.
-void absolve(Region& region, u64 address) {
-  const Cell& c = region.cells[(address - region.begin) / region.granule];
-  const Access* const reads[] = {&c.read, &c.other_read, &c.block_read};
-  for (const Access* a : reads) {
-    if (a->who != running_thread() || a->clock & kAtomic) continue;
-    for (int k = 0; k < n_exchanged; ++k)
-      if (exchanged[k] == a->where) return;
-    if (n_exchanged < kMaxHeld) exchanged[n_exchanged++] = a->where;
+// The running thread exchanges the word of `size` bytes if it has a certain value: that is how its
+// plain reads before are put right. There may be several, of parts of the word: the two halves of a
+// __half2.
+void absolve(Region& region, u64 address, unsigned size) {
+  const u64 first = (address - region.begin) / region.granule;
+  const u64 last = (address + size - 1 - region.begin) / region.granule;
+  for (u64 i = first; i <= last; ++i) {
+    const Cell& c = region.cells[i];
+    const Access* const reads[] = {&c.read, &c.other_read, &c.block_read};
+    for (const Access* a : reads) {
+      if (a->who != running_thread() || a->clock & kAtomic) continue;
+      bool known = false;
+      for (int k = 0; k < n_exchanged; ++k) known |= exchanged[k] == a->where;
+      if (!known && n_exchanged < kMaxHeld) exchanged[n_exchanged++] = a->where;
+    }
   }
 }
 
@@ -413,7 +418,8 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
 void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
   minidl_access(address, size, ATOMIC, return_address);
   int r = active ? region_of(address) : -1;
-  if (r >= 0) absolve(regions[r], address);
+  if (r >= 0 && address + size <= regions[r].begin + regions[r].bytes)
+    absolve(regions[r], address, size);
 }
 
 // Global flags may be volatile: PTX makes such accesses relaxed atomics. In shared memory they are
@@ -511,6 +517,19 @@ MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
   for (int i = n_given; i < n_regions; ++i)
     if (regions[i].begin == places.dynamic_begin)
       outcome->variables[i] = Variable{name, element, -1, 0, 1};
+}
+
+// A row that ldmatrix is to read: 16 bytes of shared memory, aligned.
+MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
+  if (!active) return;
+  const u64 address = (u64)row;
+  if (address % 16) minidl_misaligned(address, 16, "'row of ldmatrix'", __builtin_return_address(0));
+  const int r = region_of(address);
+  if (r < 0 || regions[r].shared) return;  // in no array: its loads will tell
+  settle();
+  Finding& f = add_finding(NOT_SHARED, place(__builtin_return_address(0)), 0, r, 0);
+  f.offset = address - regions[r].begin, f.size = 16;
+  stop(f);
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {

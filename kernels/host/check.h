@@ -12,7 +12,10 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
   minidl_check_shared(name, (void*)&v, sizeof v, Shape::element, Shape::rows, Shape::columns);
 }
 
-// A local array between guards: locals.cpp. inner: in braces within its function's, which end
+extern "C" void minidl_check_matrix_row(const void* row);
+
+// A local array or number between guards: locals.cpp. A value of a class, which may have made itself,
+// counts as written. inner: in braces within its function's, which end
 // before the function does.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
                                     int element, int has_values);
@@ -23,7 +26,8 @@ template <class A, bool inner = false> struct MinidlLocal {
   char after[64];
   MINIDL_MEMBER MinidlLocal(const char* name) {
     mark();
-    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, 0);
+    const bool is_class = !MinidlShape<A>::columns && !*MinidlType<A>::name;
+    minidl_local_begins(name, (void*)&a, sizeof a, MinidlShape<A>::element, is_class);
   }
   MINIDL_MEMBER MinidlLocal(const char* name, const A& values) {
     mark();

@@ -17,12 +17,13 @@
 #define __global__ inline __attribute__((always_inline))
 #define __device__
 #define __host__
-#define __constant__ static
+#define __constant__
 #define __managed__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+#define __maxnreg__(...)
 #define __grid_constant__
 #define __restrict __restrict__
 #define __align__(n) __attribute__((aligned(n)))
@@ -69,6 +70,7 @@ typedef unsigned long ulong;
 #endif
 
 #include "float_math.h"
+#include "more_math.h"
 #include "half.h"
 #include "bfloat16.h"
 #include "atomics.h"
@@ -84,6 +86,9 @@ extern "C" int printf(const char*, ...);
                            ? (void)0 : minidl_fail_assert(#condition, __FILE__, __LINE__))
 
 #define warpSize 32
+#ifndef __clang__
+#define __builtin_assume(...) ((void)0)
+#endif
 
 MINIDL_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
@@ -94,6 +99,9 @@ template <class T> MINIDL_INLINE T __ldg(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcs(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcg(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldca(const T* p) { return *p; }
+template <class T> MINIDL_INLINE T __ldlu(const T* p) { return *p; }
+template <class T> MINIDL_INLINE T __ldcv(const T* p) { return *p; }
+template <class T> MINIDL_INLINE void __stwb(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stcs(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stcg(T* p, T v) { *p = v; }
 template <class T> MINIDL_INLINE void __stwt(T* p, T v) { *p = v; }

@@ -41,6 +41,7 @@ struct Fibre {
   int line;  // where it waits or returned
   const char* file;
   int value;  // what its last barrier counted
+  bool by_return;  // it ended at a `return`, not at the end of the kernel
   // The warp call it waits in:
   int op, n_bytes, source;
   unsigned mask;
@@ -48,10 +49,19 @@ struct Fibre {
   void* result;
 };
 
+// Bytes beside a __shared__ variable, or beside dynamic shared memory (name: null), that a kernel must
+// not change.
+struct Guard {
+  const char *bytes, *name, *side;
+};
+const int kMaxGuards = 192;  // of a launch; variables beyond have none
+char pattern[MINIDL_GUARD_BYTES];  // what a guard holds
+
 struct Engine {
   Fibre fibres[kMaxThreads];
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
+  int n_gone;  // threads of warps that have returned as a whole
   bool failed;
   int n_guarded;  // stacks whose guard is in place
   long long spins;
@@ -60,6 +70,8 @@ struct Engine {
   MinidlThread run;
   uint3 block;
   char *stacks, *dynamic;
+  Guard guards[kMaxGuards];
+  int n_guards;
 };
 
 // one for each CPU thread that has run fibres
@@ -161,15 +173,18 @@ void yield() {
 
 void release_barrier() {
   Engine* e = engine;
-  Fibre& last = current();
+  Fibre* first = e->fibres;
+  while (first->state != AT_BARRIER) ++first;
   for (int i = 0; i < e->n; ++i) {
     Fibre& f = e->fibres[i];
-    if (f.state != AT_BARRIER || f.line != last.line || f.file != last.file) fail_stuck();
+    if (f.state == RETURNED) continue;
+    if (f.state != AT_BARRIER || f.line != first->line || f.file != first->file) fail_stuck();
   }
   for (int i = 0; i < e->n; ++i) {
     Fibre& f = e->fibres[i];
+    if (f.state == RETURNED) continue;
     f.state = READY;
-    f.value = f.op == MINIDL_BARRIER_AND  ? e->votes == e->n
+    f.value = f.op == MINIDL_BARRIER_AND  ? e->votes == e->arrived
               : f.op == MINIDL_BARRIER_OR ? e->votes > 0
                                           : e->votes;
   }
@@ -227,6 +242,20 @@ bool complete_warp_call(Fibre& f) {
   return true;
 }
 
+// A barrier waits for no warp that has left by `return` as a whole (since compute capability 7.0, the
+// PTX ISA, "barrier"). One that has only come to the kernel's end has missed a barrier in a branch.
+void leave(int i) {
+  Engine* e = engine;
+  const int warp = i / 32, begin = warp * 32;
+  e->returned_lanes[warp] |= 1u << i % 32;
+  if (~e->returned_lanes[warp]) return;
+  const int end = begin + 32 < e->n ? begin + 32 : e->n;
+  for (int k = begin; k < end; ++k)
+    if (!e->fibres[k].by_return) return;
+  e->n_gone += end - begin;
+  if (e->arrived && e->arrived + e->n_gone == e->n) release_barrier();
+}
+
 // A CUDA thread's life, on its own stack.
 void fibre_main() {
   Engine* e = engine;
@@ -235,9 +264,10 @@ void fibre_main() {
   Fibre& f = current();
   int i = index_of(f);
   f.state = RETURNED;
+  if (!f.by_return) f.line = 0;
   e->n_returned++;
   e->spins = 0;
-  e->returned_lanes[i / 32] |= 1u << i % 32;
+  leave(i);
   // who waited for this lane waits no longer
   for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {
     Fibre& g = e->fibres[i / 32 * 32 + __builtin_ctz(m)];
@@ -271,12 +301,15 @@ pthread_key_t at_thread_end;
 void release(void* ended) {
   Engine* e = (Engine*)ended;
   munmap(e->stacks, kMaxThreads * kStackBytes);
-  free(e->dynamic);
+  free(e->dynamic - MINIDL_GUARD_BYTES);
   free(e);
   engine = nullptr;
 }
 
-__attribute__((constructor)) void start() { pthread_key_create(&at_thread_end, release); }
+__attribute__((constructor)) void start() {
+  pthread_key_create(&at_thread_end, release);
+  memset(pattern, 0xa5, sizeof pattern);
+}
 
 bool make_engine(void* at = nullptr) {
   void* memory = mmap(at, kMaxThreads * kStackBytes, PROT_READ | PROT_WRITE,
@@ -284,7 +317,8 @@ bool make_engine(void* at = nullptr) {
   if (memory == MAP_FAILED) return false;  // 640 MiB of address space
   engine = (Engine*)calloc(1, sizeof(Engine));
   engine->stacks = (char*)memory;
-  engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes);
+  engine->dynamic = (char*)aligned_alloc(256, kDynamicBytes + 2 * MINIDL_GUARD_BYTES);
+  engine->dynamic += MINIDL_GUARD_BYTES;
   pthread_setspecific(at_thread_end, engine);
   return true;
 }
@@ -307,6 +341,41 @@ void fill_order(int* order, int n, int kind) {
   }
 }
 
+void add_guard(char* bytes, const char* name, const char* side) {
+  Engine* e = engine;
+  if (e->n_guards == kMaxGuards) return;
+  e->guards[e->n_guards++] = Guard{bytes, name, side};
+  memcpy(bytes, pattern, sizeof pattern);
+}
+
+// The guards of a new launch: those of its dynamic shared memory; declarations add theirs.
+void set_guards() {
+  Engine* e = engine;
+  e->n_guards = 0;
+  minidl_launch_number++;
+  if (!e->launch->shared_bytes) return;
+  add_guard(e->dynamic + e->launch->shared_bytes, nullptr, "behind");
+  add_guard(e->dynamic - MINIDL_GUARD_BYTES, nullptr, "before");
+}
+
+// False, with a sentence, if the block has written into a guard.
+bool guards_are_whole() {
+  Engine* e = engine;
+  for (int i = 0; i < e->n_guards; ++i) {
+    const Guard& g = e->guards[i];
+    if (!memcmp(g.bytes, pattern, sizeof pattern)) continue;
+    char text[500], where[200];
+    if (g.name) snprintf(where, sizeof where, "the __shared__ variable %s", g.name);
+    else
+      snprintf(where, sizeof where, "dynamic shared memory, shared_mem=%llu", e->launch->shared_bytes);
+    snprintf(text, sizeof text, "block (%u, %u, %u): a thread writes %s %s. Run the script under "
+             "`minidl kernel run` to see the line", e->block.x, e->block.y, e->block.z, g.side, where);
+    minidl_refuse(text);
+    return false;
+  }
+  return true;
+}
+
 bool run_block(uint3 block) {
   Engine* e = engine;
   e->block = blockIdx = block;
@@ -316,6 +385,7 @@ bool run_block(uint3 block) {
     f.state = READY;
     f.line = 0;
     f.file = "";
+    f.by_return = false;
     f.thread = uint3{i % d[0], i / d[0] % d[1], i / d[0] / d[1]};
     f.stack_pointer = fresh_stack(i);
   }
@@ -323,7 +393,7 @@ bool run_block(uint3 block) {
   memset(e->returned_lanes, 0, sizeof e->returned_lanes);
   // A block that ends inside a warp: the lanes that are not there count as returned.
   if (e->n % 32) e->returned_lanes[e->n / 32] = ~0u << e->n % 32;
-  e->arrived = e->votes = e->n_returned = 0;
+  e->arrived = e->votes = e->n_returned = e->n_gone = 0;
   e->spins = 0;
   e->failed = false;
   e->cursor = 0;
@@ -332,7 +402,7 @@ bool run_block(uint3 block) {
   if (observer) observer->block_begins();
   minidl_switch(&e->main_stack_pointer, first.stack_pointer);
   minidl_progress();
-  return !e->failed;
+  return !e->failed && guards_are_whole();
 }
 
 struct Job {
@@ -354,6 +424,7 @@ void run_blocks(const void* context, long long begin, long long end) {
   const unsigned *g = job.launch->grid, *d = job.launch->block;
   engine->n = d[0] * d[1] * d[2];
   guard_stacks(engine->n);
+  set_guards();
   gridDim = dim3(g[0], g[1], g[2]);
   blockDim = dim3(d[0], d[1], d[2]);
   fill_order(engine->order, engine->n, job.launch->order);
@@ -402,7 +473,7 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
   f.state = AT_BARRIER;
   f.file = file;
   f.line = line;
-  if (++e->arrived < e->n) {
+  if (++e->arrived + e->n_gone < e->n) {
     yield();
   } else {
     release_barrier();
@@ -432,6 +503,7 @@ MINIDL_EXPORT void minidl_returned(const char* file, int line) {
   if (!engine || !engine->launch) return;
   current().file = file;
   current().line = line;
+  current().by_return = true;
 }
 
 MINIDL_EXPORT void minidl_spin(const char* file, int line) {
@@ -466,25 +538,29 @@ MINIDL_EXPORT int minidl_waits_at(const char** file) {
 
 MINIDL_EXPORT void* minidl_dynamic_shared() { return engine->dynamic; }
 
+MINIDL_EXPORT void minidl_guard(const char* name, MinidlBefore* before, char* behind, char* after) {
+  before->launch = minidl_launch_number;
+  add_guard(behind, name, "behind");
+  add_guard(before->bytes, name, "before");
+  add_guard(after, name, "before");
+}
+
 MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 
-MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
+// Ends the launch: the running thread has come to a line that says so.
+MINIDL_EXPORT void minidl_fail(const char* sentence, const char* file, int line) {
   if (engine && engine->launch)
-    fail("line %d of %s: assertion failed: %s (thread (%u, %u, %u))", line, short_name(file),
-         condition, threadIdx.x, threadIdx.y, threadIdx.z);
+    fail("line %d of %s: %s (thread (%u, %u, %u))", line, short_name(file), sentence, threadIdx.x,
+         threadIdx.y, threadIdx.z);
   char text[600];
-  snprintf(text, sizeof text, "line %d of %s: assertion failed: %s", line, short_name(file),
-           condition);
+  snprintf(text, sizeof text, "line %d of %s: %s", line, short_name(file), sentence);
   minidl_end_launch(text);
 }
 
-MINIDL_EXPORT void minidl_trap(const char* file, int line) {
-  if (engine && engine->launch)
-    fail("line %d of %s: __trap() (thread (%u, %u, %u))", line, short_name(file), threadIdx.x,
-         threadIdx.y, threadIdx.z);
-  char text[600];
-  snprintf(text, sizeof text, "line %d of %s: __trap()", line, short_name(file));
-  minidl_end_launch(text);
+MINIDL_EXPORT void minidl_fail_assert(const char* condition, const char* file, int line) {
+  char text[500];
+  snprintf(text, sizeof text, "assertion failed: %s", condition);
+  minidl_fail(text, file, line);
 }
 
 bool minidl_in_fibres() { return engine && engine->launch; }

@@ -27,6 +27,7 @@
 
 __thread uint3 threadIdx, blockIdx;
 __thread dim3 blockDim, gridDim;
+__thread unsigned minidl_launch_number;
 
 static char error_text[2048];
 static pthread_mutex_t error_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -35,9 +35,11 @@ void minidl_returned(const char* file, int line);
 // lets other threads run: called now and then by atomics
 void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
+// bytes that must stay as they are in this launch: see MINIDL_GUARD
+void minidl_guard(const char* name, struct MinidlBefore* before, char* behind, char* after);
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
-void minidl_trap(const char* file, int line);
+void minidl_fail(const char* sentence, const char* file, int line);
 
 // What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where
 // stacks and memory lie.
@@ -64,6 +66,20 @@ MinidlMemory minidl_memory();
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
+
+// Behind each __shared__ variable of a plain launch lie so many bytes of a pattern, a row of 32 doubles,
+// and as many before it: compilers lay variables out forwards or backwards. The engine compares them
+// at the end of every block. minidl/cuda/host/shared.py declares them and puts MINIDL_GUARD behind;
+// the first thread of a launch that comes by tells the engine.
+enum { MINIDL_GUARD_BYTES = 256 };
+struct MinidlBefore {
+  unsigned launch;  // the last one that came by
+  char bytes[MINIDL_GUARD_BYTES];
+};
+extern MINIDL_THREAD_LOCAL unsigned minidl_launch_number;
+#define MINIDL_GUARD(NAME)                                                                    \
+  if (minidl_before_##NAME.launch != minidl_launch_number)                                    \
+    minidl_guard(#NAME, &minidl_before_##NAME, minidl_guard_##NAME + sizeof(NAME), minidl_after_##NAME);
 
 // An argument on its way from Python: becomes whatever pointer the kernel takes (Python has
 // compared the types).

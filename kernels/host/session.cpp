@@ -136,8 +136,8 @@ void copy_arrays(unsigned char* saved, bool back) {
 void copy_variables(unsigned char* saved, bool back) {
   for (int i = 0; i < now->n_variables; ++i) {
     const DeviceVariable& v = now->variables[i];
-    if (back) memcpy((void*)v.begin, saved, v.bytes);
-    else memcpy(saved, (void*)v.begin, v.bytes);
+    if (!back) memcpy(saved, (void*)v.begin, v.bytes);
+    else if (!v.is_const) memcpy((void*)v.begin, saved, v.bytes);  // const: maybe read-only memory
     saved += v.bytes;
   }
 }

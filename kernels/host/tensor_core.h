@@ -32,6 +32,7 @@ MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, M
 // Lane l reads two neighbours of row l / 4 of each square, whose address lane 8 square + l / 4 has.
 MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
+  minidl_matrix_row(row, file, line);
   for (int square = 0; square < 4; ++square) {
     const __half* p = __shfl_sync(0xffffffffu, row, 8 * square + lane / 4, 32, file, line);
     p += lane % 4 * 2;
@@ -42,6 +43,7 @@ MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HER
 // The same of the square's transpose: column l / 4, rows 2 (l % 4) and the next.
 MINIDL_INLINE void load_squares_transposed(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
+  minidl_matrix_row(row, file, line);
   for (int square = 0; square < 4; ++square) {
     const int source = 8 * square + lane % 4 * 2;
     const __half* p = __shfl_sync(0xffffffffu, row, source, 32, file, line);

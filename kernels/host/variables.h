@@ -17,6 +17,8 @@ template <class V> struct MinidlElement { typedef V type; };
 template <class V> struct MinidlElement<const V> : MinidlElement<V> {};
 template <class V> struct MinidlElement<volatile V> : MinidlElement<V> {};
 template <class V, size_t n> struct MinidlElement<V[n]> : MinidlElement<V> {};
+template <class V, size_t n> struct MinidlElement<const V[n]> : MinidlElement<V> {};
+template <class V, size_t n> struct MinidlElement<volatile V[n]> : MinidlElement<V> {};
 
 // The element of T[a][b][c], and its last two extents.
 template <class V> struct MinidlShape { enum { element = sizeof(V), rows = 0, columns = 0 }; };
@@ -27,7 +29,8 @@ template <class V, size_t m, size_t n> struct MinidlShape<V[m][n]> {
 template <class V, size_t l, size_t m, size_t n>
 struct MinidlShape<V[l][m][n]> : MinidlShape<V[m][n]> {};
 
-// Known to minidl/cuda/host/variables.py; the first part to session.cpp.
+// Known to minidl/cuda/host/variables.py; the first part to session.cpp. is_const: 1: __constant__,
+// which Python may write; 2: const, in memory that nobody may.
 struct MinidlVariable {
   unsigned long long begin, bytes;
   const char* name;
@@ -38,7 +41,7 @@ struct MinidlVariable {
     static MinidlVariable* list;
     return list;
   }
-  template <class V> MinidlVariable(const char* name, V& v, bool is_const)
+  template <class V> MinidlVariable(const char* name, V& v, int is_const)
       : begin((unsigned long long)&v), bytes(sizeof v), name(name),
         element(MinidlShape<V>::element), rows(MinidlShape<V>::rows),
         columns(MinidlShape<V>::columns), is_const(is_const),

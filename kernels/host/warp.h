@@ -103,3 +103,14 @@ MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HER
   *all = same == mask;
   return *all ? mask : 0;
 }
+
+// ldmatrix (tensor_core.h) wants rows of shared memory that begin at multiples of 16 bytes. Only the
+// check form knows what is shared.
+#ifdef MINIDL_CHECK
+#define minidl_matrix_row(row, file, line) minidl_check_matrix_row(row)
+#else
+MINIDL_INLINE void minidl_matrix_row(const void* row, const char* file, int line) {
+  if ((size_t)row % 16)
+    minidl_fail("ldmatrix: a row does not begin at a multiple of 16 bytes", file, line);
+}
+#endif

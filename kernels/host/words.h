@@ -83,7 +83,7 @@ MINIDL_INLINE clock_t clock() { return (clock_t)clock64(); }
 #else
 #define __nanosleep(ns) ((void)(ns))
 #endif
-#define __trap() minidl_trap(__FILE__, __LINE__)
+#define __trap() minidl_fail("__trap()", __FILE__, __LINE__)
 #define __brkpt() __trap()
 MINIDL_INLINE void __prof_trigger(int) {}
 template <class T> MINIDL_INLINE bool __isGlobal(const T*) { return true; }

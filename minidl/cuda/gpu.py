@@ -10,12 +10,13 @@ Test: tests/cuda/test_gpu.py   Measured: benchmarks/bench_launch.py
 
 import functools
 from operator import itemgetter
+from time import monotonic
 
 import cupy
 import numpy as np
 
 from minidl.cuda.host import arguments
-from minidl.cuda.host.includes import for_nvrtc, inline_includes
+from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
@@ -25,7 +26,11 @@ MAX_KNOWN = 256  # sets of numbers that a kernel remembers: a counter would fill
 class GpuKernel:
     """One kernel of a file for CuPy arrays."""
 
+    array_type = cupy.ndarray
+
     def __init__(self, path, name, defines, options):
+        self._files = files(path)
+        self._stamp = self._files.stamp()
         source = Source(path, inline_includes(path), defines)
         name = name or only_one([f.name for f in source.kernels], path)
         parameters = source.parameters(name)
@@ -39,18 +44,22 @@ class GpuKernel:
                            parameters[i].lanes > 1) for i in pointers]
         self._scalars = scalars = [i for i, p in enumerate(parameters) if p.kind == "scalar"]
         # from (*args, *numbers) to what CuPy gets: the arrays as given, the converted numbers
-        n = len(parameters)
+        self._n = n = len(parameters)
         self._numbers = _getter(scalars)
         self._arranged = _getter([n + scalars.index(i) if i in scalars else i for i in range(n)])
 
     def __call__(self, grid, block, args, shared_mem=0):
-        if len(args) != len(self.signature.parameters):
-            raise TypeError(f"kernel {self.signature}: it takes {len(self.signature.parameters)} "
-                            f"arguments, got {len(args)}")
+        files, stamp = self._files, self._stamp
+        if (files.dates is not stamp or monotonic() > files.due) and files.differ(stamp):
+            raise Edited(f"kernel {self.signature}: {files.path} has changed")
+        if len(args) != self._n:
+            raise TypeError(f"kernel {self.signature}: it takes {self._n} arguments, got "
+                            f"{len(args)}")
         args = args if type(args) is tuple else tuple(args)
+        ndarray = self.array_type
         for i, dtype, is_vector in self._pointers:
             a = args[i]
-            if a is not None and (type(a) is not cupy.ndarray or a.dtype is not dtype or is_vector
+            if a is not None and (type(a) is not ndarray or a.dtype is not dtype or is_vector
                                   or not a.flags.c_contiguous):
                 _check(self.signature, i, a)
         numbers = self._numbers(args)

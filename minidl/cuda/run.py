@@ -15,7 +15,7 @@ from sys import modules
 import numpy as np
 
 from minidl import backend
-from minidl.cuda.host.includes import KERNELS, KernelError, find
+from minidl.cuda.host.includes import Edited, KernelError, files, find
 
 ORDERS = {"ascending": 0, "descending": 1}
 
@@ -34,7 +34,9 @@ def kernel(path, name=None, *, defines=None, options=(), form="auto", order="asc
              a seed to shuffle them. All but ascending are run in the fibre form.
              Sound kernels give the same bits in any order.
 
-    Nothing is compiled before the first launch. Errors: KernelError."""
+    Nothing is compiled before the first launch. If the file, or one that it includes, changes, a
+    later launch compiles it again (within 20 ms of another launch it may run the old text).
+    Errors: KernelError."""
     defines = dict(defines or {})
     rest = []
     for option in options:
@@ -68,18 +70,30 @@ class Kernel:
         """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
         parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
         without waiting."""
-        if "cupy" in modules:
-            if args and type(args[0]) is modules["cupy"].ndarray:  # mostly the result
-                return (self._gpu or self.on_gpu)(grid, block, args, shared_mem)
-            if backend.xp_of(args, f"kernel {self.name}") is not np:
+        on_gpu = self._gpu
+        try:
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly the result
+                return on_gpu(grid, block, args, shared_mem)
+            if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
+        except Edited:
+            self._forget()
+            return self.on_gpu(grid, block, args, shared_mem)
         if self.form == "check":  # in three orders of threads, unless one was asked for
             orders = {"orders": (self.order,)} if self.order else {}
             report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
             if report.errors:
                 raise KernelError(str(report))
             return
-        (self._ready or self._first)(grid, block, args, shared_mem, self.order, _n_threads)
+        try:
+            (self._ready or self._first)(grid, block, args, shared_mem, self.order, _n_threads)
+        except Edited:
+            self._forget()
+            self._first(grid, block, args, shared_mem, self.order, _n_threads)
+
+    def _forget(self):
+        """The file has changed: compile it again."""
+        self._cpu = self._gpu = self._ready = None
 
     def _first(self, grid, block, args, shared_mem, order, threads):
         """A launch before the kernel has been tried: see selfcheck.py."""
@@ -168,17 +182,19 @@ def _library_of(kernel):
 def _library(path, defines, name, form, stamp):
     from minidl.cuda.host import cpu
 
-    return cpu.load(path, dict(defines), name, form)
+    library = cpu.load(path, dict(defines), name, form)
+    for kernel in library.kernels.values():
+        kernel.watch(files(path), stamp)
+    return library
 
 
 _launch = Kernel.__call__
 
 
 def _stamp(path):
-    """Changes when any file that `path` may include does: an edited kernel is compiled again in the
-    same Python."""
-    files = path, *path.parent.glob("*.cuh"), *KERNELS.glob("*.cuh")
-    return tuple(file.stat().st_mtime_ns for file in files)
+    """Changes when `path` or a file that it includes does: an edited kernel is compiled again in
+    the same Python."""
+    return files(path).stamp()
 
 
 def only_one(names, path):

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,23 @@ def test_an_edited_file_or_include_reaches_cupy(log, tmp_path):
     assert "#define FACTOR 3" in compiled()[1]
     file.write_text(text.replace("*=", "+="))
     assert "+= FACTOR" in compiled()[2]
+
+
+def test_a_kept_kernel_hands_the_edited_file_to_cupy(log, tmp_path):
+    from minidl.cuda.host.includes import LOOK_S
+
+    file = tmp_path / "k.cu"
+    text = 'extern "C" __global__ void k(float* x) { x[0] = %d; }'
+    file.write_text(text % 1)
+    kernels = [cuda.kernel(file), cuda.kernel(file)]
+    for value in (1, 2):
+        file.write_text(text % value)
+        for kernel in kernels:
+            kernel(1, 1, (array(1, "f4"),))
+        assert [made for made in log if isinstance(made, dict)][-1]["code"].count(
+            f"x[0] = {value}") == 1
+        time.sleep(2 * LOOK_S)
+    assert len([made for made in log if isinstance(made, dict)]) == 2
 
 
 def test_headers_are_refused_as_on_the_cpu(log, tmp_path):

@@ -19,9 +19,9 @@ import numpy as np
 
 from minidl.cuda.checks import report
 from minidl.cuda.checks.lines import keep_lines
-from minidl.cuda.host import compiler, cpu
+from minidl.cuda.host import compiler, cpu, shared
 from minidl.cuda.host.includes import KernelError, inline_includes
-from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
+from minidl.cuda.host.scan import blank_out, functions, match_bracket
 from minidl.cuda.host.source import Source
 
 SANITIZE = ("-fsanitize=thread,{bounds},alignment,object-size,integer-divide-by-zero,"
@@ -140,9 +140,10 @@ def compile_check(path, defines, instance="", profile=False):
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
-            for kinds in (_ARRAY, _NUMBER), (_ARRAY,), ():
+            for kinds in (_UNSET, _ARRAY, _NUMBER), (_ARRAY, _NUMBER), (_ARRAY,), ():
+                watched = _watch_unset(code) if _UNSET in kinds else code
                 try:
-                    compiler.run(command, _watch_locals(code, kinds), str(path))
+                    compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
                 except KernelError:  # a variable is jumped over, or the like: watch fewer
                     if not kinds:
@@ -197,8 +198,65 @@ _ARRAY = re.compile(
 _NUMBER = re.compile(
     r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*"
     r"(?:float|double|int|unsigned|char|short|long|bool))\s+(\w+)()\s*(=[^;{}]*;|;)")
+_UNSET = re.compile(  # float s, t;
+    r"(?<=[;{}])(\s*)((?:(?:unsigned|signed|long|short)\s+)*[A-Za-z_]\w*)\s+"
+    r"(\w+(?:\s*,\s*\w+)*)\s*;")
 _NO_TYPE = set("return else case goto delete new using typedef static extern constexpr const "
                "struct throw do __shared__ union class enum auto operator".split())
+
+
+def _watch_unset(code):
+    """Put numbers that get no value where they are declared between guards, if a thread may come to
+    a read of one without a value."""
+    blank = blank_out(code)
+    out, at = [], 0
+    for f in functions(blank)[0]:
+        for m in _UNSET.finditer(blank, f.body[0] - 1, f.body[1]):
+            names, rest = re.findall(r"\w+", m[3]), blank[m.end() : f.body[1]]
+            watched = [name for name in names if _may_stay_unset(rest, name)]
+            if not watched or _NO_TYPE & set(m[2].split()):
+                continue
+            before = blank[f.body[0] : m.start()]
+            inner = ", true" * (before.count("{") > before.count("}"))
+            new = " ".join(_between_guards(m[2], inner, name) if name in watched
+                           else f"{m[2]} {name};" for name in names)
+            out += [code[at : m.end(1)], new, "\n" * code[m.end(1) : m.end()].count("\n")]
+            at = m.end()
+    return "".join([*out, code[at:]])
+
+
+def _between_guards(c_type, inner, name, values=""):
+    return (f"MinidlLocal<{c_type}{inner}> minidl_{name}(\"{name}\"{values}); "
+            f"auto& {name} = minidl_{name}.a;")
+
+
+_PURE = re.compile(  # functions that need the value
+    r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil"
+    r"|rint|round|trunc|half2float|float2half|isnan|isinf)f?$")
+
+
+def _may_stay_unset(rest, name):
+    """Whether a variable may be read before it has a value; rest: the text behind its declaration.
+    False as well if it is handed to a function, such as a shuffle, which may have no use for it."""
+    first = re.search(rf"\b{name}\b", rest)
+    if not first:
+        return False
+    before = rest[: first.start()]
+    assigned = re.match(r"\s*=(?!=)", rest[first.end() :])
+    if assigned and not re.search(r"[{}]", before) and re.search(r"(^|;|\bfor\s*\()\s*$", before):
+        return False
+    for use in re.finditer(rf"(?<=[(,])\s*{name}\s*(?=[,)])", rest):
+        depth, i = 0, use.start() - 1
+        while depth or rest[i] != "(":  # the bracket that it stands in
+            depth += (rest[i] in ")]}") - (rest[i] in "([{")
+            i -= 1
+            if i < 0:
+                return False
+        called = re.search(r"([A-Za-z_]\w*)\s*(<[^<>;(){}]*>\s*)?$", rest[:i])
+        if called and called[1] not in ("if", "while", "switch", "return", "for", "sizeof"):
+            if not _PURE.match(called[1]):
+                return False
+    return True
 
 
 def _watch_locals(code, kinds):
@@ -207,7 +265,7 @@ def _watch_locals(code, kinds):
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
-        found = [m for kind in kinds
+        found = [m for kind in kinds if kind is not _UNSET
                  for m in kind.finditer(blank, f.body[0] - 1, f.body[1])]
         for m in sorted(found, key=lambda m: m.start()):
             if m.start() < at or _NO_TYPE & set(m[2].split()) or "__shared__" in m[0]:
@@ -227,8 +285,7 @@ def _watch_locals(code, kinds):
                 values = ", " + code[m.end() - 1 : close + 1]
             before = blank[f.body[0] : m.start()]
             inner = ", true" * (before.count("{") > before.count("}"))
-            new = (f"{m[1]}MinidlLocal<{m[2]}{extents}{inner}> minidl_{name}(\"{name}\"{values}); "
-                   f"auto& {name} = minidl_{name}.a;")
+            new = m[1] + _between_guards(m[2] + extents, inner, name, values)
             lines = code[m.start() : end].count("\n") - new.count("\n")
             out += [code[at : m.start()], new, "\n" * lines]
             at = end
@@ -243,22 +300,12 @@ def _announce_shared(code):
     """Put minidl_shared("s", s) behind every declaration of a __shared__ variable."""
     code = _DYNAMIC.sub(r'\g<0> minidl_check_dynamic("\1", sizeof(*\1));', code)
     out, at = [], 0
-    for m in re.finditer(r"\b__shared__\b", code):
-        end = _end_of_statement(code, m.end())
-        written = split_arguments(code[m.end() : end])
-        declared = [d.split("=")[0].split("{")[0] for d in written]
-        names = [re.search(r"(\w+)\s*(\[[^\]]*\]\s*)*$", d)[1] for d in declared]
-        calls = "".join(f' minidl_shared("{name}", {name});' for name in names)
+    for d in shared.declarations(code):
+        calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
         # An array of __half, a class, would get a flag of the compiler's, "is it made yet?", whose
         # reads are no accesses of the kernel. With an initialiser there is none, and no code.
-        made = ",".join(d + " = {}" * (d == before) for d, before in zip(written, declared))
-        out += [code[at : m.end()], made, ";", calls]
-        at = end + 1
+        made = ",".join(w + " = {}" * (w == plain)
+                        for w, plain in zip(d.written, d.plain, strict=True))
+        out += [code[at : d.marked], "__shared__", made, ";", calls]
+        at = d.end
     return "".join([*out, code[at:]])
-
-
-def _end_of_statement(code, at):
-    while code[at] != ";":
-        at = match_bracket(code, at) if code[at] in "([{" else at
-        at += 1
-    return at

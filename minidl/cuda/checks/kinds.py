@@ -60,11 +60,14 @@ KINDS = [
      "read."),
     ("stale pointer",
      "A local variable ends with the braces that it stands in: declare it outside of them."),
+    ("not in shared memory",
+     "ldmatrix reads shared memory alone, and a GPU would read rubbish: copy the tile to a "
+     "__shared__ array first."),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
  STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
- LOCAL_ENDED) = range(len(KINDS))  # fmt: skip
+ LOCAL_ENDED, NOT_SHARED) = range(len(KINDS))  # fmt: skip
 READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")

@@ -15,7 +15,7 @@ from pathlib import Path
 from minidl.cuda.checks.kinds import (
     ATOMIC, BAD_INDEX, BEFORE, BLOCK_RACE, BLOCKS_WAIT, COMPILER, CONST_WRITE, DIVISION,
     DOUBLE_WRITE, ENDLESS, ENGINE, FAULT_REMEDIES, FAULTED, FAULTS, FENCE, IN_DYNAMIC, IN_SHARED,
-    KINDS, LOCAL_ENDED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, MISALIGNED, NEGATIVE, NOW, NULL,
+    KINDS, LOCAL_ENDED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, MISALIGNED, NEGATIVE, NOT_SHARED, NOW, NULL,
     OTHER_STACK, OUT_OF_BOUNDS, PAST_OBJECT, RACE, SHIFT, STACK_FULL, STALE, TOO_MUCH_SHARED,
     UNINITIALISED, UNWRITTEN,
 )
@@ -142,6 +142,8 @@ class Words:
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == LOCAL_UNWRITTEN:
             text = f"{who} reads {_local(f)}, which it has not written"
+        elif f.kind == NOT_SHARED:
+            text = f"{who} uses {where} as a row of ldmatrix, which is in global memory"
         elif f.kind == LOCAL_ENDED:
             text = f"{who} {NOW[f.how]} {_local(f)}, which has ended"
         else:  # NOT_ALL_WRITTEN, found after the run: no thread, no line

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from minidl.cuda.host import compiler, variables
+from minidl.cuda.host import compiler, shared, variables
 from minidl.cuda.host.arguments import Signature
-from minidl.cuda.host.includes import KernelError, inline_includes
+from minidl.cuda.host.includes import Edited, KernelError, inline_includes
 from minidl.cuda.host.parameters import Parameter
 from minidl.cuda.host.source import Source
 
@@ -62,24 +62,36 @@ class CpuKernel:
         self.launcher.argtypes = [ctypes.c_char_p]
         self._pack, self._start = self.signature.pack_objects, runtime().minidl_start
         self._for_start = self._what_start_needs() if self.signature.names_objects else None
+        self._files = self._stamp = None
 
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        if failed < 0:  # wrong, or right in a way that only Python knows
+        if failed < 0:  # wrong, or right in a way that only Python knows, or time for a look
+            if self._files and self._files.differ(self._stamp):
+                self._for_start = None  # other Kernels may have it too: none runs it again
+                raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
+                             "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
                                                        n_threads))
         if failed:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
+    def watch(self, files, stamp):
+        """Raise Edited, and run nothing, once the files have not the stamp any more."""
+        self._files, self._stamp = files, stamp
+
     def _what_start_needs(self):
-        """The struct Kernel of kernels/host/arrays.cpp; None in a Python with other arrays."""
+        """The address of a struct Kernel of kernels/host/arrays.cpp; None in a Python with other
+        arrays."""
         if not arrays_are_known():
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
         n_bytes = 40 + 8 * len(self.signature.parameters)
-        return struct.pack(f"=4Q{3 * len(wanted)}Q", launcher.value, id(np.ndarray), n_bytes,
-                           len(wanted), *itertools.chain(*wanted))
+        self._kernel = ctypes.create_string_buffer(
+            struct.pack(f"=5Q{3 * len(wanted)}Q", launcher.value, id(np.ndarray), n_bytes, 0,
+                        len(wanted), *itertools.chain(*wanted)))
+        return ctypes.addressof(self._kernel)
 
 
 def load(path, defines, name=None, form="auto"):
@@ -105,7 +117,14 @@ def _load(path, text, defines, name, form):
     def build(code):
         # a fibre kernel's time goes into switching: -O3 only compiles longer
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
-        return compiler.build(key, [*flags, *more, f"-I{compiler.HOST}"], code, str(path))
+        arguments = [*flags, *more, f"-I{compiler.HOST}"]
+        guarded = shared.with_guards(code) if more else code
+        if guarded != code:
+            try:
+                return compiler.build(key, arguments, guarded, str(path))
+            except KernelError:  # a type that a union cannot hold, or the file's own mistake
+                pass
+        return compiler.build(key, arguments, code, str(path))
 
     return Library(compiler.cached(key) or generated(path, text, defines, name, form, build))
 
@@ -130,8 +149,8 @@ def generated(path, text, defines, name, form, build):
 @functools.cache
 def generator():
     """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
-    names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py source.py "
-             "variables.py").split()
+    names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py shared.py "
+             "source.py variables.py").split()
     return [(Path(__file__).parent / name).read_text() for name in names]
 
 
@@ -187,7 +206,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
                    for i, p in enumerate(parameters) if p.kind == "struct"]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
-            "dynamic_shared": bool(_DYNAMIC.search(source.reached_text(name))),
+            "dynamic_shared": _uses_dynamic_shared(source, name),
             "shuffles": bool(re.search(r"\b__shfl|\bshfl", source.reached_text(name))),
             "has_copy": its_form == "flat" and plans[kernel.name].has_copy,
         }  # fmt: skip
@@ -209,6 +228,21 @@ def generate(path, text, defines, name=None, form="auto", without=()):
 _DYNAMIC = re.compile(
     r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+"
     r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;")
+
+
+def _uses_dynamic_shared(source, name):
+    """Whether the kernel needs shared_mem=. A type may be reached by an operator alone (reach.py);
+    it counts if something else says its name."""
+    reached = source.reach(name)
+    for d in reached:
+        if not _DYNAMIC.search(source.blank[d.begin : d.end]):
+            continue
+        kind = re.match(r"\s*(?:template\s*<[^{;]*>\s*)?(?:struct|class)\s+(\w+)",
+                        source.blank[d.begin : d.end])
+        if not kind or any(kind[1] in other.words for other in reached
+                           if kind[1] not in other.names):
+            return True
+    return False
 
 
 def _edits(source, plans, has_fibres):
@@ -234,13 +268,14 @@ def _edits(source, plans, has_fibres):
     for m in _DYNAMIC.finditer(source.blank):
         c_type = re.sub(r"(__align__|alignas)\s*\([^)]*\)", "", m[1])
         pointer = f"{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
-        inside = [f for f in source.functions if f.body[0] <= m.start() < f.body[1]]
-        edits.append((m.start(), m.end(), pointer if inside else ""))
-        if not inside:  # declared once for the file: every function that names it gets the pointer
+        is_for_all = any(d.begin == m.start() for d in source.pieces)
+        edits.append((m.start(), m.end(), "" if is_for_all else pointer))
+        if is_for_all:  # declared once for the file: every function that names it gets the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
-    for pattern, new in ((r"\bstatic\s+(?=__shared__)", ""),
+    for pattern, new in ((r"\bstatic\s+(?=(?:(?:const|volatile)\s+)*__shared__)", ""),
+                         (r"(?<=__shared__)\s+static\b", ""),
                          (r"__shared__\s+alignas(?=\s*\()", "__shared__ __align__")):
         edits += [(m.start(), m.end(), new) for m in re.finditer(pattern, source.blank)]
     return edits
@@ -280,7 +315,7 @@ def runtime():
     library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
                                  "switch.cpp", "arrays.cpp", "replay.cpp")
     library.minidl_error.restype = ctypes.c_char_p
-    library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    library.minidl_start.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.minidl_replay.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     return library
 

@@ -3,8 +3,11 @@
 Test: tests/cuda/host/test_source.py
 """
 
+import functools
+import os
 import re
 from pathlib import Path
+from time import monotonic
 
 # beside the package in a checkout (`pip install -e`)
 KERNELS = Path(__file__).resolve().parents[3] / "kernels"
@@ -14,9 +17,14 @@ class KernelError(Exception):
     """A kernel that cannot be found, compiled or launched; the message says what to do."""
 
 
+class Edited(KernelError):
+    """The file of a compiled kernel has changed: nothing was run."""
+
+
 # Headers of which the host side has what kernels use; any other is named in an error.
 KNOWN_HEADERS = re.compile(
-    r"(cuda\w*|cooperative_groups(/reduce)?|device_\w+|math_constants|sm_\w+|vector_\w+)\.h(pp)?$"
+    r"(cuda\w*|cooperative_groups(/reduce|/scan)?|device_\w+|math_constants|sm_\w+|vector_\w+)"
+    r"\.h(pp)?$"
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -72,6 +80,69 @@ def inline_includes(path, keep_headers=False):
         return "\n".join(out)
 
     return read(path, {Path(path).resolve()})
+
+
+LOOK_S = 0.02  # between two looks at a file's date: a person saves and launches more slowly
+
+
+class Files:
+    """The files that a .cu file is made of: itself and what it includes."""
+
+    def __init__(self, path):
+        self.path, self.files, self.dates, self.due = Path(path), (), None, 0.0
+
+    def stamp(self):
+        """A value that changes when one of the files does. One that is missing is no change: some
+        editors remove a file before they write it."""
+        self.due = monotonic() + LOOK_S
+        dates = [_date(file) for file in self.files]
+        gone = self.dates and any(new is None and old for new, old in zip(dates, self.dates[1]))
+        if not gone and (not self.dates or tuple(dates) != self.dates[1]):
+            self.files = tuple(_files_of(self.path))
+            self.dates = self.files, tuple(_date(file) for file in self.files)
+        return self.dates
+
+    def differ(self, stamp):
+        """Whether they have changed since; looked at every 20 ms at most."""
+        return (self.dates if monotonic() < self.due else self.stamp()) != stamp
+
+
+files = functools.cache(Files)  # one object for each path
+
+
+def _date(file):
+    try:
+        about = os.stat(file)
+    except OSError:
+        return None
+    # two writes within a tick of the clock have the same date
+    return about.st_mtime_ns, about.st_size, about.st_ino
+
+
+def _files_of(path):
+    """Names of the files that `path` includes and its own; and of those that would be included if
+    they were there."""
+    found, todo = {}, [Path(path)]
+    while todo:
+        file = todo.pop()
+        if str(file) in found:
+            continue
+        found[str(file)] = None
+        try:
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in text.split("\n"):
+            include = _INCLUDE.match(line)
+            if not include:
+                continue
+            for place in (folder / include[2] for folder in (file.parent, KERNELS)):
+                if place.is_file():
+                    todo.append(place)
+                    break
+                if not KNOWN_HEADERS.search(include[2]):
+                    found[str(place)] = None
+    return list(found)
 
 
 def for_nvrtc(path, defines):

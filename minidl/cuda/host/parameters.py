@@ -21,7 +21,7 @@ SCALARS = {
 }  # fmt: skip
 SYNONYMS = {
     "half": "__half", "unsigned": "unsigned int", "uint": "unsigned int", "signed": "int",
-    "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long",
+    "size_t": "unsigned long", "ssize_t": "long", "ptrdiff_t": "long", "clock_t": "long",
     "intptr_t": "long", "uintptr_t": "unsigned long", "int8_t": "signed char",
     "uint8_t": "unsigned char", "int16_t": "short", "uint16_t": "unsigned short",
     "int32_t": "int", "uint32_t": "unsigned int", "int64_t": "long long",

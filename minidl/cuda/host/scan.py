@@ -62,7 +62,8 @@ def match_bracket(text, at):
     return -1
 
 
-_CALL = re.compile(r"\b(operator\s*\(\s*\)|[A-Za-z_]\w*)\s*\(")
+_CALL = re.compile(r"\b(operator\s*\(\s*\)|operator\b[^\w;(){}]*|operator\s[^;(){}]*|[A-Za-z_]\w*)"
+                   r"\s*\(")
 _AFTER = re.compile(r"\s*(?:const\b|noexcept\b|__attribute__\s*\(\(.*?\)\)|\s)*([{;])?")
 _NO_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "catch", "alignas", "decltype"}
 

@@ -27,7 +27,8 @@ Variable._fields_ = [
 
 
 def declared(source):
-    """[(where the declaration ends, name, is it constant)] of the variables in a Source."""
+    """[(where the declaration ends, name, is_const)] of the variables in a Source; is_const as in
+    kernels/host/variables.h."""
     found = []
     functions = {d.head for d in source.functions}
     for d in source.pieces:
@@ -41,7 +42,8 @@ def declared(source):
         if kind:  # declared together with its type
             brace = plain.index("{", kind.start())
             plain = plain[match_bracket(plain, brace) + 1 :]
-        is_const = mark[1] == "constant" or bool(re.search(r"\bconst(expr)?\b", plain))
+        words = plain.split("*")[-1].split("=")[0]  # const float* points to const, and may change
+        is_const = 2 if re.search(r"\bconst(expr)?\b", words) else int(mark[1] == "constant")
         for declarator in split_arguments(plain.rstrip().rstrip(";")):
             declarator = re.split(r"[={]", declarator)[0]
             pointer = re.search(r"\(\s*\*\s*(?:const\s+)?(\w+)", declarator)
@@ -75,4 +77,6 @@ def array(v):
             pages = n // (rows * v.columns)
             shape = (pages, rows, v.columns) if pages > 1 else (rows, v.columns)
     memory = (ctypes.c_uint8 * v.n_bytes).from_address(v.begin)
-    return np.frombuffer(memory, dtype).reshape(shape)
+    values = np.frombuffer(memory, dtype).reshape(shape)
+    values.flags.writeable = v.is_const < 2
+    return values

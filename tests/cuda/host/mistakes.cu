@@ -79,3 +79,7 @@ extern "C" __global__ void helper_after_barrier(int* x) {
   int after = where();
   x[after] = before;
 }
+extern "C" __global__ void end_without_return(float* x) {
+  __syncthreads();
+  if (threadIdx.x < 32) __syncthreads();
+}

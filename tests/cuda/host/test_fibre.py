@@ -54,6 +54,13 @@ def test_barrier_in_a_branch():
     assert "48 threads returned at the end of the kernel" in message("branch", 64, floats())
 
 
+def test_a_warp_that_comes_to_the_end_has_missed_a_barrier_in_a_branch():
+    """One that leaves by `return` as a whole has not: warps_leave in test_idioms.py."""
+    text = message("end_without_return", 96, floats())
+    assert "divergent barrier" in text
+    assert "64 threads returned at the end of the kernel" in text
+
+
 @pytest.mark.parametrize(
     "name, block, sentence",
     [

@@ -242,3 +242,13 @@ def test_architecture_is_known_to_the_preprocessor(launch):
     out = np.zeros(32, np.int32)
     launch("needs_volta", 1, 32, out)
     assert (out == 5).all()
+
+
+@pytest.mark.parametrize("working", [1, 2, 3, 4])
+def test_a_barrier_does_not_wait_for_warps_that_have_returned(launch, working):
+    y, n = np.zeros(128, np.int32), 32 * working
+    launch("warps_leave", 1, 128, y, working)
+    want = np.zeros(128, np.int32)
+    t = np.flatnonzero((np.arange(128) < n) & (np.arange(128) // 32 != 1))
+    want[t] = 1000 + 100 * (len(t) // 32) + n - 1 - t
+    np.testing.assert_array_equal(y, want)

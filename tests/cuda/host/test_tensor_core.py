@@ -77,3 +77,54 @@ def test_the_watched_forms_find_nothing():
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 def test_nvrtc_takes_the_instructions():
     assert len(nvrtc.check(FILE, architectures=("sm_80", "sm_90", "sm_100"))) == 6
+
+
+ROWS = """#include "tensor_core.cuh"
+extern "C" __global__ void shared_rows(float* y, const __half* x, int pitch, int shift) {
+  __shared__ __align__(16) __half s[16 * 32 + 8];
+  for (int i = threadIdx.x; i < 256; i += 32) s[shift + i / 16 * pitch + i % 16] = x[i];
+  __syncwarp();
+  unsigned int a[4];
+  LOAD(a, s + shift, pitch);
+  y[threadIdx.x] = a[0];
+}
+extern "C" __global__ void global_rows(float* y, const __half* x, int pitch, int shift) {
+  unsigned int a[4];
+  LOAD(a, x + shift, pitch);
+  y[threadIdx.x] = a[0];
+}
+extern "C" __global__ void dynamic_rows(float* y, const __half* x, int pitch, int shift) {
+  extern __shared__ __half s[];
+  for (int i = threadIdx.x; i < 256; i += 32) s[shift + i / 16 * pitch + i % 16] = x[i];
+  __syncwarp();
+  unsigned int a[4];
+  LOAD(a, s + shift, pitch);
+  y[threadIdx.x] = a[0];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory):
+    file = tmp_path_factory.mktemp("rows") / "rows.cu"
+    file.write_text(ROWS)
+    return file
+
+
+@pytest.mark.parametrize("load", ["load_a", "load_b", "load_b_transposed"])
+@pytest.mark.parametrize("name, pitch, shift, kind", [
+    ("shared_rows", 24, 0, None), ("shared_rows", 32, 8, None), ("dynamic_rows", 24, 8, None),
+    ("shared_rows", 20, 0, "misaligned access"),  # every second row
+    ("shared_rows", 24, 4, "misaligned access"), ("dynamic_rows", 24, 1, "misaligned access"),
+    ("global_rows", 16, 0, "not in shared memory")])
+def test_ldmatrix_wants_aligned_rows_of_shared_memory(rows_file, load, name, pitch, shift, kind):
+    args = np.zeros(32, "f4"), np.ones((16, 16), "f2"), pitch, shift
+    report = cuda.check(rows_file, 1, 32, args, name=name, defines={"LOAD": load}, shared_mem=1100)
+    assert {f.kind for f in report.errors} == ({kind} if kind else set()), str(report)
+    assert not kind or "row of ldmatrix" in str(report)
+    kernel = cuda.kernel(rows_file, name, defines={"LOAD": load})
+    if kind == "misaligned access":  # in a plain launch too
+        with pytest.raises(cuda.KernelError, match="ldmatrix: a row does not begin at a multiple"):
+            kernel(1, 32, args, shared_mem=1100)
+    else:
+        kernel(1, 32, args, shared_mem=1100)

@@ -1,0 +1,80 @@
+"""The __shared__ variables of a kernel's C++, and the guards behind them in a plain launch.
+
+    __shared__ float s[30];   ->   a union of s and of a longer array of bytes
+
+    | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine compares
+                                                    them when a block ends (kernels/host/fibre.cpp)
+
+A union without a name, because s stays a variable then: lambdas and sizeof know it as before. The
+check form needs no guards: it sees every access.
+Test: tests/cuda/host/test_shared_guards.py
+"""
+
+import re
+from dataclasses import dataclass
+
+from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arguments
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A statement `volatile __shared__ float a[4], b;`: where it begins, where its __shared__ is,
+    and where it ends. written: the text of a and b; plain: the same without initial values."""
+
+    begin: int
+    marked: int
+    end: int
+    written: list
+    plain: list
+    names: list
+
+
+def declarations(code):
+    """The Declarations of __shared__ variables in `code`, from which `extern` ones are gone."""
+    found = []
+    for m in re.finditer(r"((?:\b(?:const|volatile)\s+)*)\b__shared__\b", code):
+        end = _end_of_statement(code, m.end())
+        written = split_arguments(code[m.end() : end])
+        plain = [d.split("=")[0].split("{")[0] for d in written]
+        names = [re.search(r"(\w+)\s*\)?\s*(\[[^\]]*\]\s*)*$", d)[1] for d in plain]
+        found.append(Declaration(m.start(), m.end(1), end + 1, written, plain, names))
+    return found
+
+
+def _end_of_statement(code, at):
+    while code[at] != ";":
+        at = match_bracket(code, at) if code[at] in "([{" else at
+        at += 1
+    return at
+
+
+def with_guards(code):
+    """`code` with a guard behind every __shared__ variable of a function."""
+    bodies = [f.body for f in functions(blank_out(code))[0]]
+    out, at = [], 0
+    for d in declarations(code):
+        parts = _parts(code, d)
+        if not parts or not any(begin <= d.begin < end for begin, end in bodies):
+            continue
+        new = "".join(
+            f"static __thread MinidlBefore minidl_before_{name}; "
+            f"static __thread union {{ {text}; "
+            f"char minidl_guard_{name}[sizeof({name}) + MINIDL_GUARD_BYTES]; }}; "
+            f"static __thread char minidl_after_{name}[MINIDL_GUARD_BYTES]; MINIDL_GUARD({name}) "
+            for name, text in parts)
+        lost_lines = "\n" * (code[d.begin : d.end].count("\n") - new.count("\n"))
+        out += [code[at : d.begin], new, lost_lines]
+        at = d.end
+    return "".join([*out, code[at:]])
+
+
+def _parts(code, d):
+    """[(name, declaration of it alone)] of a Declaration; [] if it has no simple form."""
+    words = code[d.begin : d.marked]
+    first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
+    # a type that is declared here as well; or pointers, and the next variable may be none
+    several_pointers = first and "*" in first[1] and len(d.plain) > 1
+    if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
+        return []
+    texts = [d.plain[0], *(first[1] + more for more in d.plain[1:])]
+    return [(name, words + text) for name, text in zip(d.names, texts, strict=True)]
