@@ -174,7 +174,7 @@ BUGS = [
     Bug(
         "a flag of the compiler counts as the kernel's access",
         "minidl/cuda/checks/hooks.py", "_announce_shared",
-        'd + " = {}" * (d == before)', "d",
+        'w + " = {}" * (w == plain)', "w",
         "tests/cuda/checks/test_check_idioms.py::test_shared_halves"),
     Bug(
         "Apple's tool is asked about the library, which holds no lines",

@@ -7,4 +7,6 @@
     arguments   of a launch, checked and packed          arena       arrays between guard pages
     variables   of a file, outside of its functions      selfcheck   is the fast loop right?
     reach       what a kernel can run
+    shared      The __shared__ variables of a kernel's C++, and the guards behind them in a plain
+                launch
 """
