@@ -86,8 +86,9 @@ register: $(VENV)/test.stamp ## write again what docs and lists say of the files
 	@$(BIN)/python tests/register.py $(ARGS)
 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
-	@$(BIN)/python -m flake8 .
-	@$(BIN)/python -m isort --check-only --diff --quiet .
+	@$(BIN)/python -m flake8 . && flake=0 || flake=1; \
+	$(BIN)/python -m isort --check-only --diff --quiet . \
+	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; exit $$flake
 
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)

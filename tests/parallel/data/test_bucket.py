@@ -7,6 +7,7 @@ from minidl import nn
 from minidl.comm import ring
 from minidl.comm.observe import ledger
 from minidl.parallel import DataParallel
+from minidl.parallel.data import header
 from minidl.parallel.data.bucket import assign
 from tests.conftest import ranks
 
@@ -64,9 +65,8 @@ def test_messages_and_bytes_are_the_rings_for_the_header_and_each_bucket(t):
     t.reset()
     model(x).sum().backward()
     count = t.count(label="ring.all_reduce")
-    # elements and bytes each of the header, with 4 parameters, and of the buckets
-    want = sum(ring.bytes_sent(n_elems, n_bytes, t.size, t.rank)
-               for n_elems, n_bytes in ((1 + 4, 8), (53, 4), (5, 4)))
+    want = header.bytes_sent(4, t.size, t.rank)
+    want += sum(ring.bytes_sent(n_elems, 4, t.size, t.rank) for n_elems in (53, 5))
     assert count.bytes_sent == want == model.bytes_sent()
     assert count.messages_sent == (1 + len(buckets)) * 2 * (t.size - 1)
     assert t.bytes_sent == want  # and nothing else travels
@@ -103,12 +103,14 @@ def test_communication_hides_behind_backward_on_the_modelled_clock():
         return t.time() - start
 
     bucket = 2 * (n_ranks - 1) * alpha + 32 * 32 * 4 * beta  # 0.2 + 0.41 s < work
-    header = 2 * (n_ranks - 1) * alpha + (1 + n_layers + 1) // 2 * 2 * 8 * beta
+    one = header.announce(0, range(n_layers), set())
+    chunk = -(-one.size // 2) * one.itemsize  # the longer of the two
+    ahead = 2 * (n_ranks - 1) * alpha + 2 * chunk * beta
     times = {overlap: simulate(n_ranks, body, overlap, alpha=alpha, beta=beta)[0]
              for overlap in (True, False)}
     # some twenty additions of seconds
     assert times[True] == pytest.approx(n_layers * work + bucket, rel=1e-12)
-    assert times[False] == pytest.approx(n_layers * (work + bucket) + header, rel=1e-12)
+    assert times[False] == pytest.approx(n_layers * (work + bucket) + ahead, rel=1e-12)
 
 
 @ranks(3)
@@ -121,4 +123,4 @@ def test_any_all_reduce_can_be_passed_in(t):
 
     model = DataParallel(nn.Linear(3, 2), t, all_reduce=counted)
     model(np.ones((1, 3), np.float32)).sum().backward()
-    assert calls == [3, 8]  # the header (a count and two flags), then one bucket
+    assert calls == [header.announce(1, "ab", set()).size, 8]  # the header, then one bucket

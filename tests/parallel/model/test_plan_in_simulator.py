@@ -11,6 +11,7 @@ from minidl.comm.all_to_all import all_to_all, all_to_all_v
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.links import Links
+from minidl.parallel.data import header
 from minidl.parallel.model.pipeline import HEADER
 from minidl.parallel.model.planner import Network, Shape, Task, candidates
 from minidl.parallel.model.ring_attention import pass_around, pass_around_and_sum
@@ -82,7 +83,7 @@ def step(t, plan, work):
     for request in requests:
         request.wait()
     tensors = (9 if work.shape[5] else 12) * blocks + 2 * (s == 0) + (3 - (p == 1)) * last
-    ring.all_reduce(dense, np.zeros(1 + tensors, np.int64))
+    ring.all_reduce(dense, header.announce(0, range(tensors), set()))
     ring.all_reduce(dense, np.zeros(int(work.weights(p, plan.tp, plan.cut, s)), np.float32))
     sent = {axis: ledger.count(group=getattr(g, axis).ranks).bytes_sent if getattr(plan, axis) > 1
             else 0 for axis in ("tp", "cp", "ep", "pp")}
