@@ -30,6 +30,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "minidl"
 
 
+# A launch asks every 20 ms whether its file has changed: whether it does so in a recording, the
+# clock decides.
+BY_THE_CLOCK = {"cuda/host/includes.py"}
+
+
 class Recorder:
     """The calls inside a `with` block, (file, function): of the main thread, and of others."""
 
@@ -49,6 +54,8 @@ class Recorder:
         file, function = frame.f_code.co_filename, frame.f_code.co_name
         if event == "call" and file.startswith(f"{PACKAGE}/") and function[0] != "<":
             file = Path(file).relative_to(PACKAGE).as_posix()
+            if file in BY_THE_CLOCK:
+                return
             main = threading.current_thread() is threading.main_thread()
             calls = self.main if main else self.others
             calls.append((file, function))
