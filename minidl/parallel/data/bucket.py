@@ -180,7 +180,7 @@ class Reducer:
         self.armed = False  # whether the coming backward is one that sends
         self.unsent = set()  # parameters whose gradients hold passes that did not send
         self.n_unsent = 0  # the samples of those passes
-        self.n_coming = None  # those of the latest forward, until its backward begins
+        self.n_coming = None  # the samples of the latest forward, until its backward begins
         self.build(list(reversed(params)))
         self.remove_hooks = [p.on_grad_ready(self) for p in params]
 
@@ -345,7 +345,7 @@ class Reducer:
         self.on_end()
 
     def rebuild(self):
-        """New buckets, in rank 0's order of arrival; then those of passes that did not send."""
+        """New buckets, in rank 0's order of arrival; then what has not arrived in this backward."""
         index = {p: i for i, p in enumerate(self.params)}
         arrived = dict.fromkeys([*self.arrived, *self.params])  # each once
         order = np.array([index[p] for p in arrived], np.int64)
