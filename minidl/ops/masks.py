@@ -23,6 +23,8 @@ def select(gy, mask):
     if xp is not np or gy.ndim == 0:
         return xp.where(mask, gy, gy.dtype.type(0))
     whole, mask = WHOLE[gy.itemsize], np.broadcast_to(mask, gy.shape)
-    bits = np.negative(mask.view(np.int8), dtype=whole)  # True: -1, which has all bits set
-    bits &= gy.view(whole)
-    return bits.view(gy.dtype)
+    out = np.empty(gy.shape, gy.dtype)  # not a view of `bits`: backward copies views
+    bits = out.view(whole)
+    np.negative(mask.view(np.int8), out=bits)  # True: -1, which has all bits set
+    np.bitwise_and(bits, gy.view(whole), out=bits)
+    return out
