@@ -40,7 +40,7 @@ class Worker:
         self._pulled = [None] * n_servers  # the last reply of each server
 
     def pull(self):
-        """Overwrite p.data by the servers' weights; waits while the rule says so."""
+        """Overwrites p.data with the servers' weights. Waits if the rule asks for it."""
         for server in range(len(self.shards)):
             self._request(PULL, server)
         for server, shard in enumerate(self.shards):

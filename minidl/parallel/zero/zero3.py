@@ -56,7 +56,7 @@ def free(params):
 class Zero3(Zero1):
     """`model` whose weights are gathered unit by unit.
 
-    stay_below: units of at most so many elements are never freed. The rest as in Zero1.
+    stay_below: a unit with at most this many elements is never freed. The rest as in Zero1.
     All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()` together:
     they gather everything."""
 
