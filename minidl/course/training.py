@@ -1,4 +1,5 @@
-"""The options of a script that trains by any technique: which go together, and the errors of those that do not.
+"""The options of a script that trains by any technique: which go together, and what
+is raised if they do not.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
     check(t, args)                  of options that contradict each other: WrongOption, on all ranks
