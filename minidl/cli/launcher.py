@@ -34,6 +34,10 @@ NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install 
               "Without MPI most scripts run with: python {script} --sim {n}")
 
 
+# Set where mpiexec takes the hosts from a job: by Slurm, PBS, LSF; and by a user, for MPICH.
+JOBS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "HYDRA_HOST_FILE")
+
+
 class LaunchError(Exception):
     """The ranks cannot be started; the message says why and what to do."""
 
@@ -74,6 +78,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     launcher = shlex.split(mpiexec) if mpiexec else [find_mpiexec()]
     if launcher[0] is None:
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
+    one_host = not names_hosts(launcher)
     if replacements and not heal:
         raise LaunchError("--replacements: wanted --heal with it, which is what loses single ranks")
     if heal:
@@ -110,7 +115,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         # by its path, not by -m: that would look for minidl in this folder first
         command = [*launcher, *bound, *where, "-n", str(n), sys.executable, rank.__file__, script,
                    *arguments]
-        supervisor = Supervisor(n, deadline_s, start_s, one_host=not (mpiexec or there), say=say,
+        supervisor = Supervisor(n, deadline_s, start_s, one_host=one_host and not there, say=say,
                                 silence_s=silence_s, heal=heal)
         env = environment(n, threads) | settings | {"MINIDL_ATTEMPT": str(attempt)}
         return _supervised(command, env | supervisor.environment, supervisor,
@@ -126,6 +131,12 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
 
 def say(text):
     sys.stderr.write(tr(text))
+
+
+def names_hosts(launcher):
+    """Whether ranks may start on other hosts: its options, or a job's variables, may name some. If
+    none can, the launcher listens on the loopback address alone."""
+    return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 
 def bind_options(mpiexec, bind, n, threads=None):

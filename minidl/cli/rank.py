@@ -18,7 +18,6 @@ Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.
 
 import contextlib
 import ctypes
-import json
 import os
 import platform
 import runpy
@@ -32,6 +31,7 @@ from pathlib import Path
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder in which minidl lies
 SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
 CONNECT_S = 5.0
+DOOR = f"{ROOT}/minidl/comm/observe/door.py"
 
 
 def main():
@@ -63,30 +63,22 @@ def main():
 def _links(where):
     """(the guard's connection to the launcher, the rank's), or None where it cannot be reached."""
     addresses, port, token = where.split(",")
+    addresses = [(address, int(port)) for address in addresses.split("+")]
+    door = runpy.run_path(DOOR)  # not by an import: that would be of all of minidl
+    me, links = door["new_caller"](), []
     try:
-        links = [_connect(addresses.split("+"), int(port)) for _ in range(2)]
+        for i, say in enumerate(("guard", "born")):
+            lines, _ = door["call"](addresses, door["proof"](token, me, i), CONNECT_S, say=say,
+                                    rank=_launched_rank(), host=platform.node(),
+                                    hydra="PMI_FD" in os.environ)  # MPICH's mpiexec
+            lines.connection.settimeout(None)
+            links.append(lines)
     except OSError as error:
         sys.stderr.write(
             f"minidl run: {platform.node()} cannot reach the launcher ({error}): this rank is not "
             "supervised. If it is killed, or ends before world(), the others may wait for ever.\n")
         return None
-    for link, say in zip(links, ("guard", "born"), strict=True):
-        _send(link, say=say, token=token, rank=_launched_rank(), host=platform.node(),
-              hydra="PMI_FD" in os.environ)  # MPICH's mpiexec
     return links
-
-
-def _connect(addresses, port):
-    error = None
-    for address in addresses:
-        try:
-            link = socket.create_connection((address, port), timeout=CONNECT_S)
-        except OSError as refused:
-            error = refused
-        else:
-            link.settimeout(None)
-            return link
-    raise error
 
 
 def _launched_rank():
@@ -103,7 +95,7 @@ def _launched_rank():
 
 def _send(link, **line):
     with contextlib.suppress(OSError):
-        link.sendall(json.dumps(line).encode() + b"\n")
+        link.say(**line)
 
 
 # -- the guard
@@ -213,7 +205,7 @@ def _run(link):
     except SystemExit as error:
         status = abort.status_of(error)
         if status:
-            supervised.say("exits", status=status, code=repr(error.code),
+            supervised.say("exits", status=status, code=repr(error.code)[:300],
                            line=abort.line_of(error.__traceback__))
         else:
             supervised.say("finished")
@@ -242,10 +234,10 @@ def _answer(link):
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident
-    with link.makefile("rb") as lines:
-        for line in lines:
-            if json.loads(line)["ask"] == "end":
-                break
+    while not link.over:
+        for line in link.heard():
+            if line.get("ask") != "where":
+                os._exit(1)
             frames = sys._current_frames()
             at, serves = _position(frames.get(main)), any(map(_serves, frames.values()))
             del frames  # who holds a frame holds its arrays
@@ -254,12 +246,12 @@ def _answer(link):
 
 
 def _position(frame):
-    """A text that changes when a thread goes on."""
+    """A text that changes when a thread goes on. It is short, however deep the thread is."""
     places = []
     while frame is not None:
         places.append(f"{frame.f_code.co_name}+{frame.f_lasti}")
         frame = frame.f_back
-    return " ".join(places)
+    return f"{hash(' '.join(places)):x}"
 
 
 def _serves(frame):

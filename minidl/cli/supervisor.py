@@ -29,17 +29,15 @@ places.py says where a rank is.
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """
 
-import json
-import secrets
 import select
 import signal
-import socket
 import sys
 import time
 from dataclasses import dataclass, field
 
 from minidl.cli.rank import SUPERVISOR
 from minidl.cli.rank import __file__ as RANK
+from minidl.comm.observe.door import CLOSED, Door, new_token
 from minidl.comm.observe.side_channel import own_addresses
 from minidl.text import in_words
 
@@ -81,6 +79,36 @@ class Rank:
         return f"rank {self.name} (process {self.pid} on {self.host})"
 
 
+# What a line says, and what else stands in it.
+FIRST = {"rank": (int, type(None)), "host": str, "hydra": bool}
+SAID = {
+    "guard": FIRST, "born": FIRST, "runs": {"pid": int}, "exit": {"status": int}, "stopped": {},
+    "continued": {}, "where": {"line": str, "at": str, "serves": bool}, "step": {"step": int},
+    "trained": {}, "strangers": {"n": int}, "why": {"how": str, "line": str}, "joining": {},
+    "joined": {"rank": int}, "finished": {}, "failed": {"status": int}, "ended": {},
+    "exits": {"status": int, "code": str, "line": str},
+}
+
+
+def checked(line):
+    """Returns the line. Raises ValueError unless it says one of SAID, with its values."""
+    what = line.get("say")
+    if not isinstance(what, str) or what not in SAID:
+        raise ValueError(f"it says {what!r:.100}")
+    for name, kind in SAID[what].items():
+        if not isinstance(line.get(name, ...), kind):
+            raise ValueError(f"{name} of {what!r} is {line.get(name)!r:.100}")
+    return line
+
+
+def signal_name(number):
+    """SIGKILL; "signal 40" for one of those that have only a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 class Supervisor:
     """One run. `environment` is for mpiexec; then `run(mpiexec)` waits for the end."""
 
@@ -92,12 +120,13 @@ class Supervisor:
         self.failed = []  # the ranks that did
         self.interrupted = False
         self.heal, self._lost = heal, []  # whether ranks may be lost; those that are
-        self._listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=4096)
-        self._token = secrets.token_hex(8)
+        token = new_token()
+        self._door = Door(token, one_host, backlog=4096)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
-        port = self._listener.getsockname()[1]
-        self.environment = {SUPERVISOR: f"{addresses},{port},{self._token}"}
-        self._links = {}  # connection -> (bytes of a line that has begun, its Rank)
+        port = self._door.listener.getsockname()[1]
+        self.environment = {SUPERVISOR: f"{addresses},{port},{token}"}
+        self._links = {}  # Lines -> its Rank; None before its first line
+        self._n_strangers = 0  # that the ranks have turned away
         self.ranks = []
         self.status = None  # of the run, once it is decided
         self._first = self._looked = None
@@ -109,15 +138,12 @@ class Supervisor:
         """The status of the run. child: mpiexec, a Popen; wake: a socket to which a byte is written
         when a child process ends (signal.set_wakeup_fd)."""
         while self.status is None and child.poll() is None:
-            for ready in select.select([self._listener, wake, *self._links], [], [], 0.25)[0]:
-                self._read(ready, wake)
+            self._hear(0.25, wake)
             self._judge(time.monotonic())
         if self.status is None:  # mpiexec has ended: hear the last words
             until = time.monotonic() + KILLED_S
-            while (ready := select.select([self._listener, *self._links], [], [], 0.05)[0]) or (
-                    self._cut_off(child) and time.monotonic() < until):
-                for link in ready:
-                    self._read(link, wake)
+            while self._hear(0.05) or (self._cut_off(child) and time.monotonic() < until):
+                pass
             self._judge(time.monotonic() + STARTING_S)
         if self.status is None and (ranks := self._cut_off(child)):
             self._fail(ranks, "mpiexec ended, with status 0, in the middle of the script. Is a "
@@ -163,8 +189,10 @@ class Supervisor:
 
     def close(self):
         """Hang up. A guard or a rank that still lives ends then."""
-        for link in (self._listener, *self._links):
-            link.close()
+        for each in (self._door, *self._links):
+            each.close()
+        if n := self._door.n_turned_away + self._n_strangers:
+            self._write(f"minidl run: connections of other programs that were turned away: {n}\n")
 
     def _all_ended(self, until):
         """Whether all guards have gone until then."""
@@ -172,47 +200,48 @@ class Supervisor:
             ready, _, _ = select.select(guards, [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 return False
-            for link in ready:
-                self._read(link, None)
+            for lines in ready:
+                self._read(lines)
         return True
 
     def _tell(self, rank, which, **line):
         if which in rank.links:
             try:
-                rank.links[which].sendall(json.dumps(line).encode() + b"\n")
+                rank.links[which].say(**line)
             except OSError:
                 rank.links.pop(which)
 
-    def _read(self, ready, wake):
-        if ready is wake:
+    def _hear(self, wait_s, *wakes):
+        """Hear what comes within this time. Returns whether a connection had something."""
+        ready = select.select([*wakes, *self._door.sockets(), *self._links], [], [], wait_s)[0]
+        for lines in self._door.callers():
+            self._links[lines] = None
+        for wake in [each for each in ready if each in wakes]:
             wake.recv(4096)
-        elif ready is self._listener:
-            self._links[ready.accept()[0]] = [b"", None]
-        else:
-            try:
-                data = ready.recv(1 << 16)
-            except OSError:
-                data = b""
-            entry = self._links[ready]
-            *lines, entry[0] = (entry[0] + data).split(b"\n")
-            for line in lines:
-                self._heard(ready, entry, json.loads(line))
-            if not data or len(entry[0]) > 1 << 20:
-                self._closed(ready, *self._links.pop(ready))
+        for lines in [each for each in ready if each in self._links]:
+            self._read(lines)
+        return bool(ready)
 
-    def _heard(self, link, entry, line):
-        rank, now = entry[1], time.monotonic()
+    def _read(self, lines):
+        for line in lines.heard():
+            try:
+                self._heard(lines, checked(line))
+            except ValueError as error:
+                lines.over = f"has sent a line that is not ours: {error}"
+                break
+        if lines.over:
+            self._closed(lines, self._links.pop(lines))
+
+    def _heard(self, lines, line):
+        rank, now, what = self._links[lines], time.monotonic(), line["say"]
+        if (rank is None) != (what in ("guard", "born")):
+            raise ValueError(f"{what} is not said then")
         if rank is None:  # its first line
-            if line.get("token") != self._token or line.get("say") not in ("guard", "born"):
-                link.close()  # another program
-                self._links.pop(link)
-                return
-            which = "guard" if line["say"] == "guard" else "rank"
-            rank = entry[1] = self._rank_of(line, which)
-            rank.links[which] = link
+            which = "guard" if what == "guard" else "rank"
+            rank = self._links[lines] = self._rank_of(line, which)
+            rank.links[which] = lines
             self._first = self._first or now
             return
-        what = line["say"]
         if what == "runs":
             rank.pid = line["pid"]
         elif what == "exit":
@@ -228,6 +257,8 @@ class Supervisor:
                 rank.begins, rank.trained = rank.step, False
         elif what == "trained":
             rank.trained = True
+        elif what == "strangers":
+            self._n_strangers += line["n"]
         elif what == "why":
             at = " at " if line["line"] else ""
             self._blame(f"{line['how']}{at}{line['line']}", [rank])
@@ -235,7 +266,7 @@ class Supervisor:
             rank.state, rank.since = what, now
             rank.heard = now
             rank.exits = line if what == "exits" else rank.exits
-            if "rank" in line:
+            if what == "joined":
                 rank.name = line["rank"]
             if what == "failed":
                 self._blame("a failure that the rank has reported", [rank])
@@ -253,9 +284,11 @@ class Supervisor:
                                heard=time.monotonic()))
         return self.ranks[-1]
 
-    def _closed(self, link, _, rank):
+    def _closed(self, link, rank):
         link.close()
         if rank is not None:
+            if link.over != CLOSED:
+                self._write(f"minidl run: {rank} {link.over}; this connection is closed\n")
             rank.hung_up |= link is rank.links.get("rank")
             if self.heal and rank.status is None and link is rank.links.get("guard"):
                 rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()  # with its guard
@@ -340,7 +373,7 @@ class Supervisor:
         when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "
                 "script", "finished": "after its script", "exits": "after sys.exit"}[rank.state]
         if rank.status < 0:
-            name = signal.Signals(-rank.status).name
+            name = signal_name(-rank.status)
             why = ": out of memory?" if name == "SIGKILL" else ""
             return rank, f"was killed by {name} {when}{why}"
         return rank, (f"ended {when} with status {rank.status} and without a word, by os._exit or "

@@ -185,6 +185,24 @@ def test_ranks_are_watched_by_default(options, seen, tmp_path, monkeypatch, capf
     assert capfd.readouterr().out.splitlines()[0] == seen
 
 
+@pytest.mark.parametrize("more, variable, here", [
+    ("", "", True), (" -hosts h", "", False), ("", "SLURM_JOB_NODELIST", False)])
+def test_only_where_hosts_may_be_named_do_others_reach_the_launcher(more, variable, here, tmp_path,
+                                                                    monkeypatch, capfd):
+    """Red before: `--mpiexec mpirun` listened on every address of the machine."""
+    pytest.importorskip("mpi4py")
+    for name in launcher.JOBS:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "h")
+    script = tmp_path / "script.py"
+    script.touch()
+    fake = _program(tmp_path / "fake", 'echo "$MINIDL_SUPERVISOR"\n')
+    assert launcher.run(str(script), [], 2, mpiexec=f"'{fake}'{more}") == 0
+    addresses = capfd.readouterr().out.split(",")[0]
+    assert (addresses == "127.0.0.1") == here
+
+
 # -- real ranks
 
 SCRIPT = """

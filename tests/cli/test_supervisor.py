@@ -1,5 +1,6 @@
 """Whatever ends a rank of `minidl run`, the run ends, names the rank, and has a true status."""
 
+import contextlib
 import json
 import os
 import socket
@@ -14,6 +15,7 @@ import pytest
 from minidl.cli import rank as rank_file
 from minidl.cli import supervisor
 from minidl.cli.supervisor import Supervisor
+from minidl.comm.observe import door
 from tests.cli.faults import SCRIPT, minidl_run, try_fault
 from tests.conftest import some
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
@@ -102,14 +104,11 @@ def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     s = Supervisor(n, say=said.append, **settings)
     if keep is not None:
         keep.append(s)
-    _, port, token = s.environment[rank_file.SUPERVISOR].split(",")
     links = {}
     for rank, which, line in lines:
         if (rank, which) not in links:
-            links[rank, which] = link = socket.create_connection(("127.0.0.1", int(port)))
-            first = {"say": which, "token": token, "rank": rank, "host": "a", "hydra": False}
-            link.sendall(json.dumps(first).encode() + b"\n")
-        links[rank, which].sendall(json.dumps(line).encode() + b"\n")
+            links[rank, which] = connected(s, say=which, rank=rank, host="a", hydra=False)
+        links[rank, which].say(**line)
     child = Mpiexec()
     child.ends_at, child.ends_with = time.monotonic() + ends_s, ends_with
     if any(line.get("say") == "exit" for _, _, line in lines):
@@ -118,6 +117,13 @@ def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     for link in links.values():
         link.close()
     return status, "".join(said)
+
+
+def connected(s, **line):
+    """The Lines of a caller that knows the token."""
+    address, port, token = s.environment[rank_file.SUPERVISOR].split(",")
+    shown = door.proof(token, door.new_caller(), 0)
+    return door.call([(address, int(port))], shown, 5.0, **line)[0]
 
 
 def run_and_close(s, child):
@@ -130,7 +136,7 @@ def run_and_close(s, child):
 
 def lives(rank, *states):
     return [(rank, "guard", {"say": "runs", "pid": 100 + rank}),
-            *((rank, "born", {"say": state}) for state in states)]
+            *((rank, "born", {"say": state, "rank": rank}) for state in states)]
 
 
 def test_a_rank_that_never_starts_is_named():
@@ -145,6 +151,15 @@ def test_a_crash_after_the_script_is_a_failure():
     status, said = supervise(lines)
     assert status == 139
     assert "rank 1 (process 101 on a) was killed by SIGSEGV after its script" in said
+
+
+@pytest.mark.parametrize("number, name", [(9, "SIGKILL"), (40, "signal 40")])
+def test_every_signal_has_a_name(number, name):
+    """Red before: Python has no name for real-time signals, and the launcher ended with a
+    traceback."""
+    lines = [*lives(0, "joined"), (0, "guard", {"say": "exit", "status": -number})]
+    status, said = supervise(lines, n=1)
+    assert status == 128 + number and f"was killed by {name} in the middle" in said
 
 
 def test_status_0_in_the_middle_of_the_script_is_a_failure():
@@ -175,13 +190,35 @@ def test_two_ranks_that_end_well_are_a_success():
 
 def test_another_program_is_not_heard():
     s = Supervisor(1)
-    _, port, _ = s.environment[rank_file.SUPERVISOR].split(",")
-    link = socket.create_connection(("127.0.0.1", int(port)))
-    link.sendall(b'{"say": "born", "token": "no"}\n')
+    s.environment[rank_file.SUPERVISOR] = s.environment[rank_file.SUPERVISOR][:-1] + "x"
     child = Mpiexec()
-    child.ends_at = time.monotonic() + 0.3
-    assert run_and_close(s, child) == 0 and not s.ranks
-    link.close()
+    with connected(s, say="born", rank=0, host="a", hydra=False):
+        child.ends_at = time.monotonic() + 0.3
+        assert run_and_close(s, child) == 0 and not s.ranks
+
+
+@pytest.mark.parametrize("line", [
+    b"GET / HTTP/1.0", b"7", b"[" * 10_000, b"a" * (2 * door.LINE_BYTES), b'{"say": "runs"}',
+    b'{"say": ["exit"]}', b'{"say": "exit", "status": "0"}', b'{"say": "born"}'],
+    ids=lambda line: line[:24].decode())
+def test_a_line_that_is_not_ours_ends_its_connection_and_nothing_else(line):
+    """Red before: each of them ended the launcher with a traceback."""
+    said = []
+    s, child = Supervisor(2, say=said.append), Mpiexec()
+    callers = [connected(s, say="born", rank=rank, host="a", hydra=False) for rank in (0, 1)]
+    child.ends_at = time.monotonic() + 1
+    with ThreadPoolExecutor(1) as pool:
+        ends = pool.submit(run_and_close, s, child)
+        with contextlib.suppress(OSError):  # it closes in the middle of the longest
+            callers[1].connection.sendall(line + b"\n")
+        callers[0].say(say="finished")
+        assert ends.result() == 0
+    for caller in callers:
+        caller.close()
+    assert [rank.state for rank in s.ranks] == ["finished", "born"]
+    (text,) = said
+    assert text.startswith("minidl run: rank 1 (process 0 on a) has sent a line ")
+    assert len(text) < 300
 
 
 def test_a_process_that_a_rank_starts_does_not_speak_for_it(monkeypatch):

@@ -109,10 +109,37 @@ BUGS = [
         "tests/comm/observe/test_stragglers.py"
         "::test_each_is_named_once_and_again_after_it_was_well"),
     Bug(
-        "strangers are answered",
-        "minidl/comm/observe/side_channel.py", "Channel.accept",
-        'or line.get("token") != self._token', "",
-        "tests/comm/observe/test_side_channel.py::test_a_stranger_is_not_answered"),
+        "strangers are heard",
+        "minidl/comm/observe/door.py", "Door._is_proof",
+        "if not hmac.compare_digest(shown, _signed(self._token, shown[:32])):", "if False:",
+        "tests/comm/observe/test_door.py::test_whatever_else_comes_is_turned_away_and_counted"),
+    Bug(
+        "a proof opens twice",
+        "minidl/comm/observe/door.py", "Door._is_proof",
+        "number in seen or", "",
+        "tests/comm/observe/test_door.py::test_a_proof_opens_once"),
+    Bug(
+        "a stranger who says nothing may stay",
+        "minidl/comm/observe/door.py", "Door._knows",
+        "or time.monotonic() >= until", "",
+        "tests/comm/observe/test_door.py::test_who_is_silent_or_slow_is_turned_away_in_time"),
+    Bug(
+        "a thousand strangers may stand at the door",
+        "minidl/comm/observe/door.py", "Door.callers",
+        "len(self._strangers) > SEATS", "False",
+        "tests/comm/observe/test_door.py"
+        "::test_a_caller_comes_in_at_once_among_strangers_who_say_nothing"),
+    Bug(
+        "deep JSON ends the thread that reads it",
+        "minidl/comm/observe/door.py", "parse",
+        "except RecursionError", "except ZeroDivisionError",
+        "tests/comm/observe/test_door.py::test_lines_end_at_the_first_that_is_not_ours"),
+    Bug(
+        "one token for all doors",
+        "minidl/comm/observe/side_channel.py", "Channel.__init__",
+        "rank: each[2] for", "rank: everybody[0][2] for",
+        "tests/comm/observe/test_side_channel.py"
+        "::test_a_line_comes_with_its_sender_and_can_be_answered"),
     Bug(
         "an argument left out is not its default",
         "minidl/comm/observe/signature.py", "arguments_of",

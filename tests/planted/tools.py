@@ -51,6 +51,18 @@ BUGS = [
         "if heals and status:", "if heals and status < 0:",
         "tests/elastic/test_heal_mpi.py::test_survivors_do_the_step_again[zero1-exit-doomed3]"),
     Bug(
+        "a line of a rank is taken as it is",
+        "minidl/cli/supervisor.py", "Supervisor._read",
+        "self._heard(lines, checked(line))", "self._heard(lines, line)",
+        "tests/cli/test_supervisor.py"
+        "::test_a_line_that_is_not_ours_ends_its_connection_and_nothing_else"),
+    Bug(
+        "the launcher listens on every address",
+        "minidl/cli/launcher.py", "names_hosts",
+        "len(launcher) > 1", "len(launcher) > 0",
+        "tests/cli/test_main.py"
+        "::test_only_where_hosts_may_be_named_do_others_reach_the_launcher"),
+    Bug(
         "a bug is started again and again",
         "minidl/cli/restarts.py", "until_done",
         "is_bug(past)", "False",

@@ -7,5 +7,6 @@
     waits.py         who waits for whom, and who can never go on
     lookout.py       asks all ranks what they wait for, and reports
     side_channel.py  how those threads talk: TCP
+    door.py          who is heard there: only who knows the token
     places.py        the file and line of the user's code
 """

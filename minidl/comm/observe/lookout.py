@@ -30,10 +30,11 @@ import select
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
+from minidl.comm.observe.door import ANSWER_S, CLOSED
 from minidl.comm.observe.places import places_now, said, spot, submitted_at
-from minidl.comm.observe.side_channel import Channel, read_line, send_line
+from minidl.comm.observe.side_channel import Channel
 from minidl.comm.observe.stragglers import PACE_S, STEPS, stragglers
 from minidl.comm.observe.waits import Need, State, Wait, arrows, cycle, describe, stuck
 from minidl.comm.transport.abort import before_the_report
@@ -114,7 +115,7 @@ class Lookout:
 
     def _link(self):
         """Every rank holds a connection to the first: both ends see it close."""
-        self._links = {}  # socket -> rank
+        self._links = {}  # Lines -> the rank whose end they tell; None: it only asks or tells
         first = self.ranks[0]
         if self.rank != first:
             try:
@@ -132,32 +133,50 @@ class Lookout:
     # -- the thread that answers
 
     def _answers(self):
-        listener = self._channel.listener
-        while True:
-            ready, _, _ = select.select([listener, *self._links], [], [])
-            while not self._left and select.select([listener], [], [], 0)[0]:
-                # lines before closed connections: a rank that ends has sent one
-                with contextlib.suppress(OSError, ValueError):  # it hung up; another program
-                    self._answer(*self._channel.accept())
-            if self._left:
-                for connection in (listener, *self._links):
-                    connection.close()
-                return
-            for link in [link for link in ready if link in self._links]:
-                link.close()
-                self._lost(self._links.pop(link))
+        door = self._channel.door
+        while not self._left:
+            select.select([*door.sockets(), *self._links], [], [], door.patience_s())
+            gone = self._hear()
+            until = time.monotonic() + ANSWER_S
+            # A rank that ends has said so before, on another connection: first hear all that came.
+            while gone and not self._left and time.monotonic() < until and select.select(
+                    [door.listener, *self._links], [], [], 0)[0]:
+                gone += self._hear()
+            for rank in gone:
+                self._lost(rank)
+        for each in (door, *self._links):
+            each.close()
 
-    def _answer(self, connection, line):
-        if line["say"] == "link":
-            self._links[connection] = line["from"]
-            return
-        with connection:
-            if line["say"] == "state?":
-                send_line(connection, asdict(self.state()))
-            elif line["say"] == "ended":
-                self._last_states[line["from"]] = _state(line["state"])
-            elif line["say"] == "failing":  # it ends all ranks, and reports
-                self._over = True
+    def _hear(self):
+        """Hear what has come. Returns the ranks whose connections have closed."""
+        for lines in self._channel.door.callers():
+            self._links[lines] = None
+        gone = []
+        for lines in select.select([*self._links], [], [], 0)[0]:
+            try:
+                for line in lines.heard():
+                    self._answer(lines, line)
+            except (OSError, ValueError):  # it does not read; no line of ours
+                lines.over = lines.over or "is of no use"
+            if lines.over:
+                lines.close()
+                rank = self._links.pop(lines)
+                if rank is not None and lines.over == CLOSED:
+                    gone.append(rank)
+        return gone
+
+    def _answer(self, lines, line):
+        what, rank = line.get("say"), line.get("from")
+        if rank not in self.ranks:
+            raise ValueError(f"there is no rank {rank}")
+        if what == "link":
+            self._links[lines] = rank
+        elif what == "state?":
+            lines.say(**asdict(self.state()))
+        elif what == "ended":
+            self._last_states[rank] = _state(line.get("state"))
+        elif what == "failing":  # it ends all ranks, and reports
+            self._over = True
 
     def _lost(self, rank):
         """The connection to a rank has closed."""
@@ -263,8 +282,8 @@ class Lookout:
         if rank in self._last_states:
             return self._last_states[rank]
         try:
-            with self._channel.connect(rank, say="state?") as connection:
-                return _state(read_line(connection))
+            with self._channel.connect(rank, say="state?") as lines:
+                return _state(lines.answer())
         except TimeoutError:
             why = "does not answer: in C code that keeps the interpreter, or stopped by a signal"
         except (OSError, ValueError):
@@ -319,20 +338,39 @@ class Lookout:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
         self._left = True
-        self._channel.refuse()
+        self._tell_of_strangers()
+        self._channel.door.refuse()
+
+    def _tell_of_strangers(self):
+        n = self._channel.door.n_turned_away
+        if n and not say("strangers", n=n):
+            self._say(f"watch: connections of other programs that were turned away: {n}")
 
     def _fails(self):
         """This process ends by an exception: the other ranks are not to report."""
         if not self._over:
             self._over = True
             self._tell("failing")
+            self._tell_of_strangers()
 
 
 def _state(values):
-    """A State, from JSON."""
-    listed = [Wait(**{**wait, "needs": tuple(Need(**need) for need in wait["needs"])})
-              for wait in values["waits"]]
-    return State(**{**values, "waits": listed})
+    """Returns a State from JSON. Raises ValueError if that is none."""
+    try:
+        listed = [_made(Wait, {**wait, "needs": tuple(_made(Need, need) for need in wait["needs"])})
+                  for wait in values["waits"]]
+        return _made(State, {**values, "waits": listed})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no state of a rank: {error}") from None
+
+
+def _made(kind, values):
+    """Returns an object of this dataclass. Raises TypeError if a value has another type."""
+    for field in fields(kind):
+        wanted = (float, int) if field.type is float else field.type
+        if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:
+            raise TypeError(f"{field.name} of a {kind.__name__}")
+    return kind(**values)
 
 
 def _serials(state):

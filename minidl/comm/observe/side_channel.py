@@ -1,86 +1,53 @@
 """Lines of JSON between the processes of a job, over TCP. Used by: lookout.py
 
     channel = Channel(t)                          every process listens, and knows all addresses
-    channel.connect(rank, say="state?")           sends one line; returns the socket for the answer
+    channel.connect(rank, say="state?")           sends one line; returns the Lines for the answer
+    channel.door                                  hears what the others send (door.py)
 
 Why not MPI: a thread that sleeps in `select` costs nothing, while one that polls MPI costs time and
 takes its locks; TCP answers also while MPI is stuck; and when a process dies its sockets close,
 which others see at once.
 
-On one host it listens on the loopback address alone. Every line carries a random token, which the
-ranks got over MPI, so that other programs are not answered.
+On one host it listens on the loopback address alone. Each process has a token of its own, which
+the others get over MPI, so that no other program is heard.
 
 Test: tests/comm/observe/test_side_channel.py, tests/mpi/test_watch_mpi.py
 """
 
 import contextlib
-import json
+import itertools
 import os
 import platform
-import secrets
 import socket
 
 from minidl.comm import objects
-
-ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
+from minidl.comm.observe import door
 
 
 class Channel:
-    """One process's listening socket and all addresses. Collective: all ranks of t make one."""
+    """One process's door and all addresses. Collective: all ranks of t make one."""
 
     def __init__(self, t):
         self.rank = t.world_rank
         here = [platform.node(), _namespace()]
         one_host = all(place == here for place in objects.all_gather(t, here))
-        self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=128)
+        token = door.new_token()
+        self.door = door.Door(token, one_host)
         addresses = ["127.0.0.1"] if one_host else own_addresses()
-        mine = [addresses, self.listener.getsockname()[1], secrets.token_hex(8)]
+        mine = [addresses, self.door.listener.getsockname()[1], token]
         everybody = objects.all_gather(t, mine)
-        self._token = everybody[0][2]
+        self._caller, self._numbers = door.new_caller(), itertools.count()
+        self._tokens = {rank: each[2] for rank, each in zip(t.ranks, everybody, strict=True)}
         self._addresses = {rank: [(address, port) for address in addresses]
                            for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)}
 
     def connect(self, rank, **line):
-        """A connection to a rank on which one line was sent. Raises OSError."""
-        error = ConnectionError(f"rank {rank} has no address that others can reach")
-        for address in self._addresses[rank]:
-            try:
-                connection = socket.create_connection(address, timeout=ANSWER_S)
-            except OSError as refused:
-                error = refused
-                continue
-            self._addresses[rank] = [address]  # the next time only the one that worked
-            try:
-                send_line(connection, {"token": self._token, "from": self.rank, **line})
-            except OSError:
-                connection.close()
-                raise
-            return connection
-        raise error
-
-    def accept(self):
-        """(connection, line) of the next caller. Raises OSError; ValueError for another program."""
-        connection = self.listener.accept()[0]
-        connection.settimeout(ANSWER_S)
-        line = read_line(connection)
-        if not isinstance(line, dict) or line.get("token") != self._token:
-            connection.close()
-            raise ValueError("not of this job")
-        return connection, line
-
-    def refuse(self):
-        """Accept nobody from now on; wakes a thread that sleeps in `select` on the listener."""
-        with contextlib.suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-
-
-def send_line(connection, value):
-    connection.sendall(json.dumps(value).encode() + b"\n")
-
-
-def read_line(connection):
-    """Raises ValueError if the line is not JSON or does not end."""
-    return json.loads(connection.makefile("rb").readline(1 << 24))
+        """The Lines of a connection to a rank on which one line was sent. Raises OSError."""
+        shown = door.proof(self._tokens[rank], self._caller, next(self._numbers))
+        lines, address = door.call(self._addresses[rank], shown, door.ANSWER_S,
+                                   **{"from": self.rank, **line})
+        self._addresses[rank] = [address]  # the next time only the one that worked
+        return lines
 
 
 def _namespace():
