@@ -15,6 +15,8 @@ the run; the sentence names the rank:
     no rank of an elastic.run has done a step for `silence_s`
 
 With --heal the first kind is only said, as long as one rank lives: the others go on (elastic/).
+They have `start_s` for healing. A death before all ranks are in world() ends the run, and so does
+one of the group's first rank after its elastic.run: nobody does what is left of its script.
 
 A rank that raised has said why itself. However a run ends, guards kill their ranks, then mpiexec
 ends.
@@ -74,6 +76,8 @@ class Rank:
     step: int | None = None  # the steps of training that are done
     begins: int | None = None  # the first of these that it told
     trained: bool = False  # its elastic.run is over
+    first: bool = False  # and in it the rank was the group's number 0
+    heals: float | None = None  # since when it makes a new group after a death
 
     def __str__(self):
         return f"rank {self.name} (process {self.pid} on {self.host})"
@@ -82,11 +86,13 @@ class Rank:
 # What a line says, and what else stands in it.
 FIRST = {"rank": (int, type(None)), "host": str, "hydra": bool}
 SAID = {
-    "guard": FIRST, "born": FIRST, "runs": {"pid": int}, "exit": {"status": int}, "stopped": {},
-    "continued": {}, "where": {"line": str, "at": str, "serves": bool}, "step": {"step": int},
-    "trained": {}, "strangers": {"n": int}, "why": {"how": str, "line": str}, "joining": {},
-    "joined": {"rank": int}, "finished": {}, "failed": {"status": int}, "ended": {},
-    "exits": {"status": int, "code": str, "line": str},
+    "guard": FIRST, "runs": {"pid": int}, "exit": {"status": int}, "stopped": {}, "continued": {},
+    "ended": {},
+    "born": FIRST, "joining": {}, "joined": {"rank": int}, "finished": {},
+    "failed": {"status": int},
+    "exits": {"status": int, "code": str, "line": str}, "why": {"how": str, "line": str},
+    "where": {"line": str, "at": str, "serves": bool}, "strangers": {"n": int},
+    "step": {"step": int}, "trained": {"first": bool}, "heals": {},
 }
 
 
@@ -252,11 +258,13 @@ class Supervisor:
             rank.same = rank.same + 1 if line["at"] == rank.at and not line["serves"] else 0
             rank.place, rank.at, rank.answered = line["line"], line["at"], True
         elif what == "step":
-            rank.step, rank.heard = line["step"], now
+            rank.step, rank.heard, rank.heals = line["step"], now, None
             if rank.begins is None or rank.trained:  # its script may train twice
-                rank.begins, rank.trained = rank.step, False
+                rank.begins, rank.trained, rank.first = rank.step, False, False
         elif what == "trained":
-            rank.trained = True
+            rank.trained, rank.first, rank.heals = True, line["first"], None
+        elif what == "heals":
+            rank.heals = now
         elif what == "strangers":
             self._n_strangers += line["n"]
         elif what == "why":
@@ -348,8 +356,33 @@ class Supervisor:
         elif len(self.ranks) >= self.n and all(
                 rank.state == "finished" and (rank.status is not None or
                                               now - rank.since > KILLED_S) for rank in others):
-            self.status = 0
+            self._judge_healed(others)
+        elif self._lost:
+            self._judge_healing(others, now)
         return [rank for rank in left if rank not in self._lost]
+
+    def _judge_healed(self, others):
+        """All that are left have ended their script. By custom the first rank of a group writes the
+        results: a run whose first rank has died after elastic.run has not done its work."""
+        if not self._lost or any(rank.first for rank in others):
+            self.status = 0
+            return
+        how = ("the first rank of the group has died after elastic.run, and nobody else does what "
+               "it had left to do, such as writing the result")
+        self._blame(how, self._lost)
+        self._end_with(how, 1)
+
+    def _judge_healing(self, others, now):
+        """Ranks can heal when all have been in world(), and they have `start_s` for it."""
+        early = [rank for rank in self._lost if rank.state in ("born", "joining")]
+        if early and now - early[0].ended_at > STARTING_S and any(
+                rank.state in ("born", "joining") for rank in others):
+            self._fail(early[0], "is missing: ranks go on without one only after world()", 1)
+        healing = [rank for rank in others if rank.heals]
+        if self.status is None and healing and (
+                now - max(rank.heals for rank in healing) > self.start_s):
+            self._late(f"the ranks have not healed within {self.start_s:g} s (--start-limit)",
+                       healing)
 
     def left(self):
         """The ranks, without those that a run that heals has lost."""

@@ -275,6 +275,19 @@ def choose(reports):
     return None
 
 
+def why_nothing(reports):
+    """Returns why choose() finds no state, in words."""
+    here = [r for each in reports for r in each]
+    if not here:
+        return "No rank had kept a state yet"
+    newest = max(r.generation for r in here)
+    alive = {r.rank for r in here if r.generation == newest}
+    size = next(r.size for r in here if r.generation == newest)
+    if any({rank, (rank + 1) % size}.isdisjoint(alive) for rank in range(size)):
+        return "A rank and its buddy died together"
+    return "The ranks that are left have no step in common"
+
+
 def restore(t, buddies, reports, chosen, fresh):
     """Put the chosen state into `fresh`, objects that were made on t.
 

@@ -18,7 +18,8 @@ the new transport, and what it made gets the kept state, as if from a snapshot. 
 
 What is not in `state` is not rolled back: a list of losses has the interrupted step twice. Between
 `comm.world()` and `run` send no messages: a newcomer starts the script from its top, while the
-others do not. A death after `run` ends nobody else.
+others do not. A death after `run` ends nobody else; but the run has failed if it was the group's
+first rank, which by custom writes the result.
 
     minidl run --heal [--replacements 1] -n 4 script.py              wants Open MPI 5
 
@@ -91,11 +92,12 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             ulfm.revoke(t.innermost)  # before this rank waits for anything
             ended = False
         if _all_have_ended(t, ended):
-            supervised.say("trained")
+            supervised.say("trained", first=t.rank == 0)
             return parts.common
         if parts is not None:  # what this rank still writes comes to its end, or fails: a snapshot
             with contextlib.suppress(Exception):  # counts with the files of all ranks
                 parts.close()
+        supervised.say("heals")
         since, parts = time.monotonic(), None
         t = ulfm.survivors(t.innermost, int(os.environ.get(REPLACEMENTS, "0")))
 
@@ -157,9 +159,9 @@ def _say(t, reports, chosen, folder, step, since, too_few):
     if lost:
         text = f"{in_words(lost)} lost; {text}, after {time.monotonic() - since:.2f} s"
     if lost and not chosen:
-        text += ". Parts of a divided model have no place on fewer ranks, so all is from " \
-            if too_few else \
-            ". A rank and its buddy died together, so what they held is from "
+        why = "Parts of a divided model have no place on fewer ranks" if too_few else \
+            buddy.why_nothing(reports)
+        text += f". {why}, so all is from "
         text += f"the start: {folder} has no snapshot" if not step else \
             f"the snapshot in {folder}"
     sys.stderr.write(f"minidl heal: {text}\n")

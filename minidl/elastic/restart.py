@@ -69,5 +69,5 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
             parts.save(step)
             due = False
     parts.close()
-    supervised.say("trained")
+    supervised.say("trained", first=t.rank == 0)
     return objects

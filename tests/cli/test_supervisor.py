@@ -257,11 +257,55 @@ def test_a_run_that_heals_goes_on_without_those_that_are_killed_or_leave():
     lines = [*lives(0, "joined"), *lives(1, "joined"), *lives(2, "joined"),
              (1, "guard", {"say": "exit", "status": -9}),
              (2, "guard", {"say": "exit", "status": 3}),
+             (0, "born", {"say": "trained", "first": True}),
              (0, "born", {"say": "finished"}), (0, "guard", {"say": "exit", "status": 0})]
     status, said = supervise(lines, n=3, heal=True)
     assert status == 0
     assert "rank 1 (process 101 on a) was killed by SIGKILL in the middle of its script" in said
     assert "rank 2 (process 102 on a) ended in the middle of its script with status 3" in said
+
+
+@pytest.mark.parametrize("first, status", [(0, 1), (2, 0)])
+def test_a_first_rank_that_dies_after_training_has_not_written_the_result(first, status):
+    """Red before: the status was 0, and no model was written."""
+    lines = [line for rank in (0, 1, 2) for line in (
+        *lives(rank, "joined"), (rank, "born", {"say": "step", "step": 0}),
+        (rank, "born", {"say": "trained", "first": rank == first}))]
+    lines += [(0, "guard", {"say": "exit", "status": -9})]
+    lines += [line for rank in (1, 2) for line in (
+        (rank, "born", {"say": "finished"}), (rank, "guard", {"say": "exit", "status": 0}))]
+    got, said = supervise(lines, n=3, heal=True)
+    assert got == status and "rank 0 (process 100 on a) was killed by SIGKILL" in said
+    assert ("the first rank of the group has died after elastic.run" in said) == bool(status)
+
+
+@pytest.mark.parametrize("states, ended", [
+    (["born", "joining", "joining"], True), (["joining", "joining", "joined"], True),
+    (["joining", "joined", "joined"], False)])  # it was in MPI already
+def test_a_death_before_world_ends_a_run_that_heals(states, ended, monkeypatch):
+    """Red before: the others waited for the dead rank until --deadline."""
+    monkeypatch.setattr(supervisor, "STARTING_S", 0.3)
+    lines = [line for rank, state in enumerate(states) for line in (
+        lives(rank, state) if state != "born" else lives(rank))]
+    lines += [(0, "guard", {"say": "exit", "status": -9})]
+    start = time.monotonic()
+    status, said = supervise(lines, n=3, heal=True, deadline_s=20)
+    words = "rank 0 (process 100 on a) is missing: ranks go on without one only after world()"
+    assert (words in said) == ended and time.monotonic() - start < 10
+    assert status or not ended
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_healing_has_its_time(done):
+    """Red before: it had none."""
+    lines = [line for rank in (0, 1, 2) for line in (
+        *lives(rank, "joined"), (rank, "born", {"say": "step", "step": 3}))]
+    lines += [(2, "guard", {"say": "exit", "status": -9})]
+    lines += [(rank, "born", {"say": "heals"}) for rank in (0, 1)]
+    lines += [(rank, "born", {"say": "step", "step": 3}) for rank in (0, 1) if done]
+    status, said = supervise(lines, n=3, heal=True, start_s=0.4)
+    words = "the ranks have not healed within 0.4 s (--start-limit)\n  rank 0 (process 100 on a) is"
+    assert (words in said) != done
 
 
 def test_a_run_that_heals_fails_when_nobody_is_left():

@@ -7,7 +7,8 @@ some messages are sent), "step" (when all is done), "exit" (likewise, by os._exi
 first as "step", the last while the state is made anew after that), "write" (while the snapshot of
 step AT - 1 is written behind the next steps: when half of the rank's file is there), "shard" (when
 its shard of after the step is to go to its buddy), "all" or "pair" (before MPI makes a group of all
-ranks, or of ranks 1 and 2, for which the others call), "instant" (the same pair, when all members
+ranks, or of ranks 1 and 2, for which the others call), "early" (before world()), "late" (after
+elastic.run), "instant" (the same pair, when all members
 have said that they are here), or so many seconds after its beginning, wherever they are then.
 A rank that lives writes OUT/PID.pickle, and on stdout when steps ended."""
 
@@ -26,6 +27,8 @@ from tests.elastic import bodies
 
 out, stage, n_steps, every, where, at, *doomed = sys.argv[1:]
 n_steps, every, at, doomed = int(n_steps), int(every), int(at), [int(rank) for rank in doomed]
+if where == "early" and int(os.environ["OMPI_COMM_WORLD_RANK"]) in doomed:
+    bodies.die()
 t = comm.world()
 newcomer, first = t.newcomer, t.rank
 log, sent, states = {}, [], []
@@ -115,6 +118,8 @@ def state(t):
 
 
 named = elastic.run(train, state, n_steps, folder=f"{out}/runs", every=every, t=t)
+if where == "late" and first in doomed:
+    die()
 Path(out, f"{os.getpid()}.pickle").write_bytes(pickle.dumps(
     {"weights": bodies.weights(named), "log": log, "first": first, "rank": rank,
      "newcomer": newcomer}))

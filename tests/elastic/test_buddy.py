@@ -220,6 +220,17 @@ def test_of_two_generations_the_newest_whole_one_is_chosen():
     assert buddy.choose([[], []]) is None
 
 
+@pytest.mark.parametrize("alive, why", [
+    ([], "No rank had kept a state yet"), ([0, 3], "A rank and its buddy died together"),
+    ([1, 2], "A rank and its buddy died together"), ([0, 2], "no step in common"),
+    ([0, 1, 2], "no step in common")])
+def test_a_pair_is_blamed_only_if_it_died(alive, why):
+    """Red before: it was blamed also where nobody had kept anything yet."""
+    reports = [[buddy.Report(0, rank, 4, True, [rank], [])] for rank in alive] or [[], [], []]
+    assert buddy.choose(reports) is None
+    assert why in buddy.why_nothing(reports)
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_bytes_held_and_sent_are_the_formula(stage):
     """S = 12 bytes for each element of the rank's blocks (float32 weights, m, v): 2 S of its own,

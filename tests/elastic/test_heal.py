@@ -53,12 +53,12 @@ def test_the_launcher_hears_every_step_and_the_end(tmp_path, monkeypatch):
     steps were one bug, which is not started a third time."""
     said = []
     monkeypatch.setattr(heal.supervised, "say",
-                        lambda what, step=None: said.append((what, step)))
+                        lambda what, **more: said.append((what, *more.values())))
     simulate(1, lambda t: heal.run(train, state_of("dp"), 3, tmp_path, every=2, t=t))
-    assert said == [("step", 0), ("step", 1), ("step", 2), ("step", 3), ("trained", None)]
+    assert said == [("step", 0), ("step", 1), ("step", 2), ("step", 3), ("trained", True)]
     said.clear()
     simulate(1, lambda t: heal.run(train, state_of("dp"), 3, tmp_path, every=0, t=t))
-    assert said == [("step", 2), ("step", 3), ("trained", None)]
+    assert said == [("step", 2), ("step", 3), ("trained", True)]
 
 
 @pytest.mark.parametrize("kind", [LocalSGD, DiLoCo])

@@ -187,7 +187,7 @@ def test_with_a_replacement_nothing_has_happened(stage, where, tmp_path):
 def test_a_rank_and_its_buddy_take_the_state_with_them(tmp_path):
     _, err, left = heal(tmp_path, "zero1", "reduce", 1, 2, every=2)
     found = re.search("ranks 1, 2 lost; 2 ranks go on from step ([24]), .*A rank and its buddy "
-                      "died together, so what they held is from the snapshot in", err)
+                      "died together, so all is from the snapshot in", err)
     assert found, err  # on a busy machine step 4's snapshot may still be under way
     want = bits("zero1", int(found[1]), 2, tmp_path / "oracle")
     for each in left.values():
@@ -263,6 +263,19 @@ def test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too(t
     one, other = ({name: value for name, value in each["weights"].items() if "running" not in name}
                   for each in left.values())
     assert one == other and one
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("where, words", [
+    ("early", "is missing: ranks go on without one only after world"),
+    ("late", "the first rank of the group has died after elastic.run")])
+def test_a_death_that_nobody_can_heal_ends_the_run_with_a_status(where, words, tmp_path):
+    """Red before: the first waited for --deadline, the second had status 0."""
+    start = time.monotonic()
+    err = heal(tmp_path, "dp", where, 0, refused=True)
+    assert words in err and "rank 0 (process" in err, err
+    assert time.monotonic() - start < 60, "seconds, and what a busy machine takes; not --deadline"
 
 
 @pytest.mark.mpi

@@ -51,6 +51,27 @@ BUGS = [
         "if heals and status:", "if heals and status < 0:",
         "tests/elastic/test_heal_mpi.py::test_survivors_do_the_step_again[zero1-exit-doomed3]"),
     Bug(
+        "a run whose first rank died before it wrote the model has ended well",
+        "minidl/cli/supervisor.py", "Supervisor._judge_healed",
+        "any(rank.first for rank in others)", "others",
+        "tests/cli/test_supervisor.py"
+        "::test_a_first_rank_that_dies_after_training_has_not_written_the_result"),
+    Bug(
+        "a run that heals waits in world() for the dead",
+        "minidl/cli/supervisor.py", "Supervisor._judge_healing",
+        'rank.state in ("born", "joining")]', "False]",
+        "tests/cli/test_supervisor.py::test_a_death_before_world_ends_a_run_that_heals"),
+    Bug(
+        "healing may take for ever",
+        "minidl/cli/supervisor.py", "Supervisor._judge_healing",
+        "> self.start_s", "> 1e9",
+        "tests/cli/test_supervisor.py::test_healing_has_its_time"),
+    Bug(
+        "a pair is blamed that did not die",
+        "minidl/elastic/buddy.py", "why_nothing",
+        ".isdisjoint(alive)", ".difference(alive)",
+        "tests/elastic/test_buddy.py::test_a_pair_is_blamed_only_if_it_died"),
+    Bug(
         "a line of a rank is taken as it is",
         "minidl/cli/supervisor.py", "Supervisor._read",
         "self._heard(lines, checked(line))", "self._heard(lines, line)",
