@@ -7,7 +7,8 @@
 What ends an attempt, supervisor.py says in a sentence; elastic.run (elastic/restart.py) goes on
 from the newest snapshot. The script sees MINIDL_ATTEMPT, 1, 2, ...: to say it, not to compute by.
 
-    the same step fails twice in the same way      a bug, not a fault: no more attempts
+    the same step fails twice in the same way      a bug, not a fault: no more attempts. Addresses,
+                                                   process numbers and times may differ
     a rank has not started                         its place is gone: without it, then with all
     a host of --hosts does not answer              its places are gone until it does (hosts.py)
     the same rank fails twice running, at          its place is bad: without it, if --min-ranks
@@ -19,6 +20,7 @@ spends all restarts.
 Test: tests/cli/test_restarts.py   Used by: launcher.py
 """
 
+import re
 import sys
 import time
 from typing import NamedTuple
@@ -40,6 +42,15 @@ class Attempt(NamedTuple):
     status: int
 
 
+# Numbers of ranks and processes; what tells a time; addresses of objects and ports; names that
+# Python makes for temporary files; numbers of 9 digits and more (an id, a time). Other numbers
+# stay: shapes, line numbers, errno.
+DIFFERS = re.compile(
+    r"\b(?:rank|ranks|process|pid|thread)[ =:]*\d+|"
+    r"\d\d\d\d-\d\d-\d\d|\d+:\d\d:\d\d(?:\.\d+)?|"
+    r"\b\d+(?:\.\d+)?(?:e[-+]?\d+)? ?(?:s|ms|us|ns|min|seconds?)\b|"
+    r"\b0x[0-9a-fA-F]+|(?<=\d):\d{4,5}\b|"
+    r"\btmp[a-z0-9_]{8}\b|\b\d{9,}(?:\.\d+)?")
 GOING_S = 1.0  # a host that answers, but starts nothing, may be on its way down
 
 
@@ -103,7 +114,13 @@ def is_bug(past):
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
         return False  # mpiexec started nobody where there was a run: a host is going, and not gone
-    return (before.step, before.how, before.status) == (last.step, last.how, last.status)
+    return (before.step, alike(before.how), before.status) == (
+        last.step, alike(last.how), last.status)
+
+
+def alike(how):
+    """The sentence without what differs when the same thing happens again."""
+    return re.sub(DIFFERS, "#", how)
 
 
 def lost_places(past, spare):

@@ -63,6 +63,30 @@ def test_the_same_step_failing_twice_in_the_same_way_is_a_bug():
     assert (status, started) == (1, [4, 4]) and "this is a bug, not a fault" in said
 
 
+@pytest.mark.parametrize("one, two", [
+    ("ValueError: bad <object at 0x7f1a2b3c>", "ValueError: bad <object at 0x7fFFe0>"),
+    ("OSError: process 4711 is gone", "OSError: process 12 is gone"),
+    ("RuntimeError: pid=7: no", "RuntimeError: pid=77: no"),
+    ("TimeoutError: no answer in 1.52 s", "TimeoutError: no answer in 12 s"),
+    ("RuntimeError: at 10:31:07 on 2026-01-31", "RuntimeError: at 9:02:59.5 on 2026-02-01"),
+    ("OSError: 127.0.0.1:43121 refused", "OSError: 127.0.0.1:9999 refused"),
+    ("FileNotFoundError: /tmp/tmpab12cd_3/x", "FileNotFoundError: /tmp/tmpzzzzzzzz/x"),
+    ("KeyError: 140213372817104", "KeyError: 140213372000001"),
+    ("ValueError: rank 0: wanted 3 rows", "ValueError: rank 2: wanted 3 rows")])
+def test_the_same_way_has_other_addresses_and_times(one, two):
+    """Red before: a bug whose message had the address of an object was started until the end."""
+    status, started, said = follow(4, 4, 9, {"how": one}, {"how": two})
+    assert (status, started) == (1, [4, 4]) and "this is a bug, not a fault" in said
+
+
+@pytest.mark.parametrize("one, two", [
+    ("OSError: [Errno 5]", "OSError: [Errno 28]"), ("KeyError: 3 at a.py:3", "KeyError: 3 at a.py:4"),
+    ("ValueError: wanted (3, 4)", "ValueError: wanted (3, 5)"), ("tmpfile", "tmpdir")])
+def test_other_numbers_are_another_way(one, two):
+    _, started, said = follow(4, 4, 9, {"how": one}, {"how": two}, DONE)
+    assert started == [4, 4, 4] and "bug" not in said
+
+
 @pytest.mark.parametrize("other", [{"step": 8}, {"how": "KeyError: 'x' at train.py:3"},
                                    {"status": 139}])
 def test_another_step_or_another_way_is_not(other):
@@ -130,13 +154,13 @@ def test_of_the_silent_the_stopped_one_is_named():
 
 def test_ranks_that_have_trained_may_be_silent():
     lines = [*lives(0, "joined"), *lives(1, "joined"), *steps(0, 5), *steps(1, 5)]
-    lines += [(rank, "born", {"say": "trained"}) for rank in (0, 1)]
+    lines += [(rank, "born", {"say": "trained", "first": rank == 0})
+              for rank in (0, 1)]
     assert supervise(lines, silence_s=0.2, ends_s=0.7, ends_with=7) == (7, "")
 
 
 def test_a_second_training_in_the_script_is_listened_to_again():
-    known, lines = [], [*lives(0, "joined"), *steps(0, 0, 9), (0, "born", {"say": "trained"}),
-                        *steps(0, 3, 4)]
+    known, lines = [], [*lives(0, "joined"), *steps(0, 0, 9), ENDS[0], *steps(0, 3, 4)]
     _, said = supervise(lines, n=1, keep=known, silence_s=0.3, ends_s=2)
     assert "no rank has done a step" in said
     assert (known[0].ranks[0].begins, known[0].ranks[0].step) == (3, 4)
@@ -144,7 +168,7 @@ def test_a_second_training_in_the_script_is_listened_to_again():
 
 MORE = [*lives(0, "joined"), *steps(0, 0, 5), *lives(1, "joined"), *steps(1, 0, 5),
         (1, "guard", {"say": "exit", "status": -9})]
-ENDS = [(0, "born", {"say": "trained"}), (0, "born", {"say": "finished"})]
+ENDS = [(0, "born", {"say": "trained", "first": True}), (0, "born", {"say": "finished"})]
 
 
 @pytest.mark.parametrize("ends, step", [
