@@ -32,6 +32,7 @@ ROOT = str(Path(__file__).resolve().parents[2])  # the folder in which minidl li
 SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
 CONNECT_S = 5.0
 DOOR = f"{ROOT}/minidl/comm/observe/door.py"
+TRACES = f"{ROOT}/minidl/cli/traces.py"
 
 
 def main():
@@ -61,7 +62,8 @@ def main():
 
 
 def _links(where):
-    """(the guard's connection to the launcher, the rank's), or None where it cannot be reached."""
+    """(the guard's connection to the launcher, the rank's), or None where it cannot be reached. Ends
+    this process where the launcher is gone: its host answers, and nobody listens there."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
     door = runpy.run_path(DOOR)  # not by an import: that would be of all of minidl
@@ -73,6 +75,9 @@ def _links(where):
                                     hydra="PMI_FD" in os.environ)  # MPICH's mpiexec
             lines.connection.settimeout(None)
             links.append(lines)
+    except ConnectionRefusedError:
+        sys.stderr.write(f"minidl run: the launcher is gone: this rank ends on {platform.node()}\n")
+        os._exit(1)
     except OSError as error:
         sys.stderr.write(
             f"minidl run: {platform.node()} cannot reach the launcher ({error}): this rank is not "
@@ -130,8 +135,11 @@ def _guard(link, pid, heals=False):
             break
         woken.recv(4096)
     if status is None:
+        traces = runpy.run_path(TRACES)
+        held = traces["of"](pid)  # MPI's shared memory
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        traces["remove"](held)
     _send(link, say="ended")
     os._exit(status if status is not None and status >= 0 else 1)
 

@@ -37,6 +37,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from minidl.cli import traces
 from minidl.cli.rank import SUPERVISOR
 from minidl.cli.rank import __file__ as RANK
 from minidl.comm.observe.door import CLOSED, Door, new_token
@@ -132,6 +133,7 @@ class Supervisor:
         port = self._door.listener.getsockname()[1]
         self.environment = {SUPERVISOR: f"{addresses},{port},{token}"}
         self._links = {}  # Lines -> its Rank; None before its first line
+        self._traces, self._phase = set(), 0  # files that MPI may leave; when they were looked for
         self._n_strangers = 0  # that the ranks have turned away
         self.ranks = []
         self.status = None  # of the run, once it is decided
@@ -146,6 +148,11 @@ class Supervisor:
         while self.status is None and child.poll() is None:
             self._hear(0.25, wake)
             self._judge(time.monotonic())
+            self._note_traces(child)
+        if self.status is None and child.returncode < 0:
+            self._blame(how := f"mpiexec (process {child.pid}) was killed by "
+                        f"{signal_name(-child.returncode)}", [])
+            self._end_with(f"{how}: this ends all ranks", 128 - child.returncode)
         if self.status is None:  # mpiexec has ended: hear the last words
             until = time.monotonic() + KILLED_S
             while self._hear(0.05) or (self._cut_off(child) and time.monotonic() < until):
@@ -155,7 +162,7 @@ class Supervisor:
             self._fail(ranks, "mpiexec ended, with status 0, in the middle of the script. Is a "
                        "host gone?", 1)
         if self.status is None:
-            return 128 - child.returncode if child.returncode < 0 else child.returncode
+            return child.returncode
         self.end(child)
         return self.status
 
@@ -168,14 +175,17 @@ class Supervisor:
     def interrupt(self, child, patience_s):
         """End all ranks in mid-run; for so long they may end by themselves."""
         self.interrupted = True
+        self._traces |= traces.of(child.pid)
         until = time.monotonic() + patience_s
         while child.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
         self.end(child)
 
     def end(self, child):
-        """End all ranks, then mpiexec."""
+        """End all ranks, then mpiexec; and remove what MPI leaves then."""
         time.sleep(PASSED_ON_S)
+        if child.poll() is None:
+            self._traces |= traces.of(child.pid)
         hydra = any(rank.hydra for rank in self.ranks)
         for rank in self.ranks:
             self._tell(rank, "guard", ask="end")
@@ -183,7 +193,8 @@ class Supervisor:
                 self._tell(rank, "rank", ask="end")
         # MPICH's mpiexec would say in ten lines that ranks ended badly. Open MPI's has folders to
         # remove.
-        if hydra and self._all_ended(time.monotonic() + KILLED_S):
+        gone = child.poll() is not None
+        if (hydra or gone) and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
         for patience, then in ((KILLED_S, child.terminate), (3.0, child.kill)):
             until = time.monotonic() + patience
@@ -192,6 +203,15 @@ class Supervisor:
             if child.poll() is None:
                 then()
         child.wait()
+        traces.remove(self._traces)
+
+    def _note_traces(self, child):
+        """Once while ranks start and once when all are in MPI: mpiexec may be killed later."""
+        in_mpi = all(rank.state not in ("born", "joining") for rank in self.ranks)
+        phase = 2 if len(self.ranks) >= self.n and in_mpi else 1 if self.ranks else 0
+        if phase > self._phase:
+            self._phase = phase
+            self._traces |= traces.of(child.pid)
 
     def close(self):
         """Hang up. A guard or a rank that still lives ends then."""

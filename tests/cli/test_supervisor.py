@@ -81,6 +81,7 @@ class Mpiexec:
     """Instead of a process."""
 
     def __init__(self):
+        self.pid = -1
         self.returncode, self.ends_at, self.ends_with = None, time.monotonic() + 20, 0
 
     def poll(self):
@@ -248,6 +249,18 @@ def test_minidl_is_found_from_the_parent_of_a_folder_of_that_name(tmp_path):
                           f"runpy.run_path({rank_file.__file__!r}, run_name='__main__')"],
                          cwd=tmp_path, env=env, text=True, capture_output=True)
     assert run.stdout.strip() == str(Path(ROOT) / "minidl" / "__init__.py"), run.stderr
+
+
+def test_a_rank_whose_launcher_is_gone_does_not_begin(tmp_path):
+    """Red before: it went on without one, and after kill -9 of a launcher ranks ran for ever."""
+    (script := tmp_path / "script.py").write_text("print('begins')")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    run = subprocess.run([sys.executable, rank_file.__file__, script], text=True, timeout=60,
+                         env=os.environ | {rank_file.SUPERVISOR: f"127.0.0.1,{port},token"},
+                         capture_output=True)
+    assert run.returncode == 1 and "begins" not in run.stdout
+    assert "the launcher is gone: this rank ends" in run.stderr
 
 
 # -- a run that heals

@@ -72,6 +72,21 @@ BUGS = [
         ".isdisjoint(alive)", ".difference(alive)",
         "tests/elastic/test_buddy.py::test_a_pair_is_blamed_only_if_it_died"),
     Bug(
+        "a rank begins without its launcher",
+        "minidl/cli/rank.py", "_links",
+        "except ConnectionRefusedError", "except ZeroDivisionError",
+        "tests/cli/test_supervisor.py::test_a_rank_whose_launcher_is_gone_does_not_begin"),
+    Bug(
+        "an mpiexec that was killed is not named",
+        "minidl/cli/supervisor.py", "Supervisor.run",
+        "if self.status is None and child.returncode < 0", "if False",
+        "tests/cli/test_leftovers.py::test_mpiexec_that_is_killed_is_named_and_leaves_nothing"),
+    Bug(
+        "what MPI leaves stays",
+        "minidl/cli/supervisor.py", "Supervisor.end",
+        "traces.remove(self._traces)", "pass",
+        "tests/cli/test_leftovers.py::test_mpiexec_that_is_killed_is_named_and_leaves_nothing"),
+    Bug(
         "a line of a rank is taken as it is",
         "minidl/cli/supervisor.py", "Supervisor._read",
         "self._heard(lines, checked(line))", "self._heard(lines, line)",
