@@ -76,7 +76,7 @@ def _links(where):
             lines.connection.settimeout(None)
             links.append(lines)
     except ConnectionRefusedError:
-        sys.stderr.write(f"minidl run: the launcher is gone: this rank ends on {platform.node()}\n")
+        sys.stderr.write("minidl run: the launcher is gone: this rank ends\n")
         os._exit(1)
     except OSError as error:
         sys.stderr.write(

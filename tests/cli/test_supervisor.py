@@ -298,6 +298,7 @@ def test_a_first_rank_that_dies_after_training_has_not_written_the_result(first,
 def test_a_death_before_world_ends_a_run_that_heals(states, ended, monkeypatch):
     """Red before: the others waited for the dead rank until --deadline."""
     monkeypatch.setattr(supervisor, "STARTING_S", 0.3)
+    monkeypatch.setattr(supervisor, "KILLED_S", 0.5)
     lines = [line for rank, state in enumerate(states) for line in (
         lives(rank, state) if state != "born" else lives(rank))]
     lines += [(0, "guard", {"say": "exit", "status": -9})]
