@@ -62,8 +62,8 @@ def main():
 
 
 def _links(where):
-    """(the guard's connection to the launcher, the rank's), or None where it cannot be reached. Ends
-    this process where the launcher is gone: its host answers, and nobody listens there."""
+    """(the guard's connection to the launcher, the rank's), or None where it is out of reach. Where
+    the launcher is gone (its host answers, and nobody listens there) this process ends."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
     door = runpy.run_path(DOOR)  # not by an import: that would be of all of minidl
@@ -216,7 +216,7 @@ def _run(link):
             supervised.say("exits", status=status, code=repr(error.code)[:300],
                            line=abort.line_of(error.__traceback__))
         else:
-            supervised.say("finished")
+            _say_finished()
         raise
     except KeyboardInterrupt as error:
         who = "a rank" if rank is None else f"rank {rank}"
@@ -225,7 +225,13 @@ def _run(link):
     except BaseException as error:
         sys.excepthook(type(error), error, _of_script(error.__traceback__))
         abort.leave(1)
-    supervised.say("finished")
+    _say_finished()
+
+
+def _say_finished():
+    from minidl.comm.transport import supervised
+
+    supervised.say("finished", mpi="mpi4py.MPI" in sys.modules)
 
 
 def _of_script(trace):

@@ -9,6 +9,7 @@ the run; the sentence names the rank:
 
     a rank is killed by a signal, or ends before its script does (os._exit, a crash in C)
     sys.exit(1) on some ranks, and not on all of them within half a second
+    a rank ends its script before world(), with status 0, and others are in world()
     a rank does not start within `start_s` of the first (its host has no minidl, no such Python)
     a rank has waited `deadline_s` in world() for one that does not come
     no rank moves for `deadline_s`: the same instruction of Python again and again, on all of them
@@ -63,6 +64,7 @@ class Rank:
     hydra: bool = False
     links: dict = field(default_factory=dict)  # "guard", "rank": connections
     state: str = "born"  # joining, joined, finished, failed, exits
+    in_mpi: bool = False  # or has been: others do not wait for it to begin
     since: float = 0.0
     status: int | None = None  # how the process ended: below 0 a signal
     ended_at: float = 0.0
@@ -89,7 +91,8 @@ FIRST = {"rank": (int, type(None)), "host": str, "hydra": bool}
 SAID = {
     "guard": FIRST, "runs": {"pid": int}, "exit": {"status": int}, "stopped": {}, "continued": {},
     "ended": {},
-    "born": FIRST, "joining": {}, "joined": {"rank": int}, "finished": {},
+    "born": FIRST, "joining": {}, "joined": {"rank": int},
+    "finished": {"mpi": bool},
     "failed": {"status": int},
     "exits": {"status": int, "code": str, "line": str}, "why": {"how": str, "line": str},
     "where": {"line": str, "at": str, "serves": bool}, "strangers": {"n": int},
@@ -294,6 +297,7 @@ class Supervisor:
             rank.state, rank.since = what, now
             rank.heard = now
             rank.exits = line if what == "exits" else rank.exits
+            rank.in_mpi |= what == "joined" or line.get("mpi", False)
             if what == "joined":
                 rank.name = line["rank"]
             if what == "failed":
@@ -333,9 +337,12 @@ class Supervisor:
         if all(rank.status == 0 and rank.state == "finished" for rank in self.ranks):
             for rank in self.ranks:
                 self._tell(rank, "guard", ask="end")
+        self._judge_absent()
         left = [rank for rank in self.ranks if self._left_badly(rank, now)]
         if self.heal:
             left = self._judge_lost(left, now)
+        if self.status is not None:
+            return
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
         # who has not come to world() yet may be at its start: ranks start one after the other
         starting = len(self.ranks) < self.n or any(
@@ -361,6 +368,14 @@ class Supervisor:
                 self._listen(now)
             if self.deadline_s and self.status is None:
                 self._look(now)
+
+    def _judge_absent(self):
+        """A rank that ends well, and never comes to world(): all that do wait for it."""
+        absent = [rank for rank in self.ranks if rank.state == "finished" and not rank.in_mpi]
+        waiting = [rank.name for rank in self.left() if rank.state == "joining"]
+        if absent and waiting:
+            how = f"before world(), where {in_words(sorted(waiting, key=str))} would wait for ever"
+            self._fail(absent[0] if len(absent) == 1 else absent, f"ended its script {how}", 1)
 
     def _judge_lost(self, left, now):
         """In a run that heals: the ranks that left badly, without those that the others can do

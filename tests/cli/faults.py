@@ -29,7 +29,7 @@ def fail(here):
     if rank != bad or here != when: return
     if how == "raise": raise KeyError("planted")
     if how == "import": import no_such_module
-    if how == "sys.exit": sys.exit(3)
+    if how in ("sys.exit", "return"): sys.exit(3 if how == "sys.exit" else 0)
     if how == "os._exit(0)": os._exit(0)
     if how == "os._exit(4)": os._exit(4)
     if how == "SIGSTOP": os.kill(os.getpid(), signal.SIGSTOP)
@@ -66,6 +66,8 @@ ANYWHERE = {
 FAULTS = {(how, when): said for how, said in ANYWHERE.items()
           for when in ("before", "after", "middle")}
 FAULTS |= {
+    ("return", "before"): (
+        1, r"rank {bad} .*ended its script before world\(\), where rank.* would wait", None),
     ("nothing", "ever"): (0, r"\A\Z", None),
     ("raw", "ever"): (1, r"rank {bad} ", None),
     ("skip", "ever"): (1, r"rank {bad} has ended \(its last collective: .*at .*script.py:20\)", 20),

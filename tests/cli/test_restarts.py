@@ -8,7 +8,7 @@ import pytest
 from minidl.cli import restarts
 from minidl.cli.launcher import LaunchError, run
 from tests.cli.faults import minidl_run
-from tests.cli.test_supervisor import lives, supervise
+from tests.cli.test_supervisor import END, lives, supervise
 from tests.mpi.launch import require_mpi
 
 
@@ -168,7 +168,7 @@ def test_a_second_training_in_the_script_is_listened_to_again():
 
 MORE = [*lives(0, "joined"), *steps(0, 0, 5), *lives(1, "joined"), *steps(1, 0, 5),
         (1, "guard", {"say": "exit", "status": -9})]
-ENDS = [(0, "born", {"say": "trained", "first": True}), (0, "born", {"say": "finished"})]
+ENDS = [(0, "born", {"say": "trained", "first": True}), (0, "born", END)]
 
 
 @pytest.mark.parametrize("ends, step", [

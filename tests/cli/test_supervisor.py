@@ -24,6 +24,7 @@ from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 SHORT = [
     ("nothing", "ever", "mpi"), ("os._exit(4)", "before", "mpi"), ("sys.exit", "before", "mpi"),
     ("SIGKILL", "middle", "mpi"), ("SIGSTOP", "before", "mpi"), ("raw", "ever", "mpi"),
+    ("return", "before", "mpi"), ("return", "before", "openmpi"),
     ("import", "before", "openmpi"), ("os._exit(0)", "middle", "openmpi"),
 ]
 
@@ -135,15 +136,33 @@ def run_and_close(s, child):
     return status
 
 
+END = {"say": "finished", "mpi": True}
+
+
 def lives(rank, *states):
     return [(rank, "guard", {"say": "runs", "pid": 100 + rank}),
-            *((rank, "born", {"say": state, "rank": rank}) for state in states)]
+            *((rank, "born", {"say": state, "rank": rank, "mpi": True}) for state in states)]
 
 
 def test_a_rank_that_never_starts_is_named():
     status, said = supervise(lives(0, "joining"), start_s=0.3, n=3)
     assert status == 1 and said.startswith("minidl run: ranks 1, 2: no word in 0.3 s since")
     assert rank_file.__file__ in said
+
+
+@pytest.mark.parametrize("mpi", [False, True])
+def test_a_rank_that_ends_well_before_world_is_named(mpi):
+    """Red before: the others were, at the deadline. mpi: it used MPI by itself, nobody waits."""
+    lines = [*lives(0, "joining"), *lives(1), (1, "born", {"say": "finished", "mpi": mpi}),
+             *lives(2)]
+    start = time.monotonic()
+    status, said = supervise(lines, n=3, ends_s=0 if mpi else 9, ends_with=7)
+    if mpi:
+        assert (status, said) == (7, "")
+    else:
+        assert status == 1 and time.monotonic() - start < 8
+        assert said == ("minidl run: rank 1 (process 101 on a) ended its script before world(), "
+                        "where rank 0 would wait for ever\n")
 
 
 def test_a_crash_after_the_script_is_a_failure():
@@ -212,7 +231,7 @@ def test_a_line_that_is_not_ours_ends_its_connection_and_nothing_else(line):
         ends = pool.submit(run_and_close, s, child)
         with contextlib.suppress(OSError):  # it closes in the middle of the longest
             callers[1].connection.sendall(line + b"\n")
-        callers[0].say(say="finished")
+        callers[0].say(say="finished", mpi=True)
         assert ends.result() == 0
     for caller in callers:
         caller.close()
@@ -271,7 +290,7 @@ def test_a_run_that_heals_goes_on_without_those_that_are_killed_or_leave():
              (1, "guard", {"say": "exit", "status": -9}),
              (2, "guard", {"say": "exit", "status": 3}),
              (0, "born", {"say": "trained", "first": True}),
-             (0, "born", {"say": "finished"}), (0, "guard", {"say": "exit", "status": 0})]
+             (0, "born", END), (0, "guard", {"say": "exit", "status": 0})]
     status, said = supervise(lines, n=3, heal=True)
     assert status == 0
     assert "rank 1 (process 101 on a) was killed by SIGKILL in the middle of its script" in said
@@ -286,7 +305,7 @@ def test_a_first_rank_that_dies_after_training_has_not_written_the_result(first,
         (rank, "born", {"say": "trained", "first": rank == first}))]
     lines += [(0, "guard", {"say": "exit", "status": -9})]
     lines += [line for rank in (1, 2) for line in (
-        (rank, "born", {"say": "finished"}), (rank, "guard", {"say": "exit", "status": 0}))]
+        (rank, "born", END), (rank, "guard", {"say": "exit", "status": 0}))]
     got, said = supervise(lines, n=3, heal=True)
     assert got == status and "rank 0 (process 100 on a) was killed by SIGKILL" in said
     assert ("the first rank of the group has died after elastic.run" in said) == bool(status)

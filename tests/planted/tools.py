@@ -87,6 +87,11 @@ BUGS = [
         "traces.remove(self._traces)", "pass",
         "tests/cli/test_leftovers.py::test_mpiexec_that_is_killed_is_named_and_leaves_nothing"),
     Bug(
+        "all wait for a rank that has ended well before world()",
+        "minidl/cli/supervisor.py", "Supervisor._judge_absent",
+        "if absent and waiting", "if False",
+        "tests/cli/test_supervisor.py::test_a_rank_that_ends_well_before_world_is_named"),
+    Bug(
         "a line of a rank is taken as it is",
         "minidl/cli/supervisor.py", "Supervisor._read",
         "self._heard(lines, checked(line))", "self._heard(lines, line)",
