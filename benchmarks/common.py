@@ -232,7 +232,8 @@ def on_ranks(n, *command, python=sys.executable, **environ):
 
     mpiexec = Path(python).parent / "mpiexec"
     mpiexec = mpiexec if mpiexec.exists() else find_mpiexec()
-    environ = {**environment(n), "PYTHONPATH": str(ROOT), **environ}
+    # no Watch: what it costs, bench_watch.py says
+    environ = {**environment(n), "PYTHONPATH": str(ROOT), "MINIDL_WATCH": "no", **environ}
     return measured(mpiexec, "-n", n, python, *command, **environ)
 
 

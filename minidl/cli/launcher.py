@@ -49,7 +49,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
 
     net         a network to imitate, as links_text.parse reads it; `comm.world()` finds it in
                 MINIDL_NET
-    watch       whether `comm.world()` is watched: MINIDL_WATCH tells it the deadline
+    watch       whether `comm.world()` is watched: MINIDL_WATCH tells it the deadline, or "no"
     deadline_s  how long ranks may wait for one that computes; 0: for ever
     start_s     how long after the first rank the last may start
     bind        "numa" or "core": tie each rank to one node's cores, or to its threads' (numa.py)
@@ -84,8 +84,7 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
     if heal:
         launcher += healing(launcher)
         settings |= {"MINIDL_HEAL": "1", "MINIDL_REPLACEMENTS": str(replacements)}
-    if watch and not heal:
-        settings["MINIDL_WATCH"] = str(deadline_s)
+    settings["MINIDL_WATCH"] = str(deadline_s) if watch else "no"
     if stdin_file is not None:
         if not os.access(stdin_file, os.R_OK):
             raise LaunchError(f"--stdin: cannot read {stdin_file}")

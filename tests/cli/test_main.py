@@ -174,7 +174,7 @@ def test_the_launchers_command_line_and_status(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("options, seen", [
-    ([], "300.0"), (["--no-watch"], "nothing"), (["--deadline", "7"], "7.0")])
+    ([], "300.0"), (["--no-watch"], "no"), (["--deadline", "7"], "7.0")])
 def test_ranks_are_watched_by_default(options, seen, tmp_path, monkeypatch, capfd):
     pytest.importorskip("mpi4py")
     monkeypatch.delenv("MINIDL_WATCH", raising=False)

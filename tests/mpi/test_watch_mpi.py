@@ -206,6 +206,21 @@ def test_every_mismatch_is_raised_on_every_rank_before_the_payload(runs, mpi):
     assert run.stdout.count("caught by all\n") == 3
 
 
+@under_both
+def test_under_plain_mpiexec_ranks_are_watched_unless_told_otherwise(mpi, tmp_path):
+    """Red before: a script that did not name Watch hung for ever without a word."""
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nimport numpy as np\nfrom minidl.comm import world\nt = world()\n"
+                      "print(type(t).__name__)\n"
+                      "if len(sys.argv) > 1: t.recv(np.zeros(1), (t.rank + 1) % t.size)\n")
+    run = mpiexec(3, script, "hang", timeout=60, mpi=mpi, env={"MINIDL_WATCH": ""})
+    assert run.returncode != 0
+    assert "rank 0: watch: deadlock: ranks 0-2 can never go on" in run.stderr
+    assert "script.py:6" in run.stderr
+    run = mpiexec(3, script, timeout=60, mpi=mpi, check=True)  # MINIDL_WATCH=no
+    assert run.stdout.count("MPITransport") == 3
+
+
 @pytest.mark.parametrize("case, mpi", ENDINGS)
 def test_a_run_that_cannot_go_on_ends_and_says_why(runs, case, mpi):
     run, ended, script = runs[case, mpi].result()

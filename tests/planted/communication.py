@@ -109,6 +109,12 @@ BUGS = [
         "tests/comm/observe/test_stragglers.py"
         "::test_each_is_named_once_and_again_after_it_was_well"),
     Bug(
+        "under plain mpiexec nobody watches",
+        "minidl/comm/transport/world.py", "world",
+        'os.environ.get("MINIDL_WATCH") or DEADLINE_S', 'os.environ.get("MINIDL_WATCH") or "no"',
+        "tests/mpi/test_watch_mpi.py"
+        "::test_under_plain_mpiexec_ranks_are_watched_unless_told_otherwise"),
+    Bug(
         "strangers are heard",
         "minidl/comm/observe/door.py", "Door._is_proof",
         "if not hmac.compare_digest(shown, _signed(self._token, shown[:32])):", "if False:",

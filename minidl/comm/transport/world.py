@@ -4,7 +4,7 @@
 
     MPITransport           bytes between processes (mpi.py); one that heals under --heal (ulfm.py)
       Throttled            around it if there is a network to imitate (MINIDL_NET)
-        Watch              around both if somebody is to say why a run hangs (MINIDL_WATCH)
+        Watch              around both, which says why a run hangs; without: MINIDL_WATCH=no
 
 MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
 mpi4py belong to the same one.
@@ -17,7 +17,7 @@ import os
 import sys
 
 from minidl.backend import optional
-from minidl.comm.observe.watch import Watch
+from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport import communicators, supervised, ulfm
 from minidl.comm.transport.abort import abort_on_failure
 from minidl.comm.transport.links_text import parse
@@ -31,8 +31,9 @@ def world(part_bytes=PART_BYTES):
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
     was started without thread support, or by the launcher of another MPI. Throttled to the network
     in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets, and
-    watched (watch.py) if MINIDL_WATCH has a deadline in seconds (0: none), as `minidl run` does
-    unless it is told --no-watch."""
+    watched (watch.py) under `minidl run` and under plain mpiexec. MINIDL_WATCH is its deadline in
+    seconds (0: none), or "no", which `minidl run --no-watch` sets. Ranks that heal have no Watch,
+    which would end them all."""
     supervised.say("joining")
     _no_registrations_on_one_host(os.environ)
     with optional("ranks as processes", "mpi"):
@@ -41,14 +42,16 @@ def world(part_bytes=PART_BYTES):
     _check_threads(MPI)
     _check_launcher(MPI.COMM_WORLD.size, os.environ)
     abort_on_failure(MPI)
-    if os.environ.get("MINIDL_HEAL") == "1":
+    heals = os.environ.get("MINIDL_HEAL") == "1"
+    if heals:
         t = ulfm.world(MPI, part_bytes)
     else:
         t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
     _forget_shared_memory()
     net = os.environ.get("MINIDL_NET")
     t = Throttled(t, parse(net, t.size)) if net else t
-    if deadline := os.environ.get("MINIDL_WATCH"):
+    deadline = os.environ.get("MINIDL_WATCH") or DEADLINE_S
+    if deadline != "no" and t.size > 1 and not heals:
         t = Watch(t, float(deadline) or None)
     supervised.say("joined", rank=t.rank)
     return t
