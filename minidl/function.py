@@ -107,7 +107,10 @@ class Function:
                 run = node._run if "cupy" not in modules else backend.placed(node, arrays)
                 result = run(mode, inputs, arrays, options)
         except (ValueError, IndexError, TypeError, AttributeError) as error:
-            raise _explained(error, node, arrays) from error
+            explained = _explained(error, node, arrays)
+            if explained is error:
+                raise  # from itself would be a circle, which readers of causes never leave
+            raise explained from error
 
         outputs = result if type(result) is tuple else (result,)
         if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars

@@ -93,3 +93,19 @@ def test_an_error_inside_nested_functions_names_the_inner_op_once():
     with pytest.raises(ValueError) as caught:
         Outer.apply(minidl.ones(3))
     assert str(caught.value) == "add: shapes (3,) and (4,) do not broadcast"
+
+
+def test_no_error_is_its_own_cause():
+    """Red before: of an op in an op, and of an attribute that is not there."""
+    class Outer(Function):
+        def forward(self, x):
+            return (Tensor(x) @ minidl.ones(4, 5)).array
+
+    class Attribute(Function):
+        def forward(self, x):
+            return x.nothing
+
+    for kind, error in ((Outer, ValueError), (Attribute, AttributeError)):
+        with pytest.raises(error) as raised:
+            kind.apply(minidl.ones(2, 3))
+        assert raised.value.__cause__ is not raised.value

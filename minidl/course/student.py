@@ -88,7 +88,9 @@ def seed_of(name):
 
 def explain(error, path):
     """What went wrong, for a student: no frames of the grader or of the framework."""
-    while error.__cause__ is not None and not isinstance(error, Wrong):
+    seen = []  # `raise error from error` makes a circle
+    while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
+        seen.append(error)
         error = error.__cause__  # RankFailed: the rank's own exception follows
     if isinstance(error, Failed):
         return str(error)

@@ -59,3 +59,13 @@ def test_arguments_must_fit_into_a_pipe(tmp_path):
         assert theirs.run(called, 1) == 2, "an error is an answer: the process goes on"
     finally:
         theirs.close()
+
+
+@pytest.mark.timeout(20)
+def test_an_error_that_is_its_own_cause_is_explained(tmp_path):
+    """Red before: the grader followed the causes for ever."""
+    one, two = ValueError("a"), ValueError("b")
+    one.__cause__ = one
+    assert student.explain(one, tmp_path / "x.py").strip() == "ValueError: a"
+    one.__cause__, two.__cause__ = two, one  # a circle of two
+    assert student.explain(one, tmp_path / "x.py").strip() in ("ValueError: a", "ValueError: b")

@@ -4,6 +4,11 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "an op's error is its own cause",
+        "minidl/function.py", "Function.apply",
+        "if explained is error", "if False",
+        "tests/test_function.py::test_no_error_is_its_own_cause"),
+    Bug(
         "fp16 accumulates in fp16",
         "minidl/backend.py", "accumulate_dtype",
         'kind in "fV"', 'kind in "V"',

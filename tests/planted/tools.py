@@ -92,6 +92,16 @@ BUGS = [
         "if absent and waiting", "if False",
         "tests/cli/test_supervisor.py::test_a_rank_that_ends_well_before_world_is_named"),
     Bug(
+        "a generator of one's own is Python between the operators",
+        "minidl/profile/summary.py", "before_forwards",
+        'kind, since = "optimizer", begin', "kind, since = None, begin",
+        "tests/profile/test_advice.py::test_a_generator_of_ones_own_is_input_too"),
+    Bug(
+        "an error that is its own cause is followed for ever",
+        "minidl/course/student.py", "explain",
+        "not in (None, *seen)", "is not None",
+        "tests/course/test_student.py::test_an_error_that_is_its_own_cause_is_explained"),
+    Bug(
         "a line of a rank is taken as it is",
         "minidl/cli/supervisor.py", "Supervisor._read",
         "self._heard(lines, checked(line))", "self._heard(lines, line)",
