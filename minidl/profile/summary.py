@@ -7,7 +7,8 @@ Every moment of the main lane counts once, for the innermost span around it:
     a collective, all ranks:    rank 0  |======|====|     waiting until the last rank has entered,
                                 rank 1         |====|     then moving bytes
 
-What lies in no span is Python, the user's and ours between the operators. So the rows add up to the
+What lies in no span is Python, the user's and ours between the operators. But what lies before a
+forward's first operator is input: there the user's loop makes its batch. So the rows add up to the
 step. The first of three steps or more is left out: in it kernels are compiled, memory is new.
 
 The rows are the host's time. What ran on a GPU has its time there, in the tables of operators,
@@ -74,6 +75,20 @@ def nested(spans):
     return found
 
 
+def before_forwards(spans, steps):
+    """Seconds of every gap in which a user's loop makes a batch: from a step's begin, or the last
+    backward or optimizer in it, to the next forward."""
+    top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
+           if parent is None]
+    for begin, end in steps:
+        kind, since = "optimizer", begin
+        for span in top:
+            if begin <= span[2] < end:
+                if span[0] == "forward" and kind in ("optimizer", "backward"):
+                    yield span[2] - since
+                kind, since = span[0], span[3]
+
+
 def _last_entries(ranks):
     """{(lane, group, number of a collective): (when its last rank entered, which rank)}."""
     last = {}
@@ -130,6 +145,7 @@ def _rank(record, last):
     there = set(map(_operator_of, on_gpu))
     ops = [*on_gpu, *(op for op in ops if _operator_of(op) not in there)]
     n = len(steps)
+    rows["input"] += sum(before_forwards(record.lanes.get("main", ()), steps))
     rows["Python"] = end - begin - sum(rows.values())
     exposed_s = rows["moving bytes"] + rows["waiting for background"] + rows["messages"]
     total_s = max(sum(moving_s for _, _, moving_s in collectives) + rows["messages"], exposed_s)

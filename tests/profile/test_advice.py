@@ -64,6 +64,39 @@ def test_input():
     assert "raise prefetch" in said(train(None, loader=late))
 
 
+def test_a_generator_of_ones_own_is_input_too():
+    """Red before: the time that it takes was 'Python between the operators'."""
+    def batches(n):
+        for _ in range(n):
+            time.sleep(0.02)
+            yield minidl.ones(8, 16)
+
+    def loop(p_step, accumulate):
+        minidl.manual_seed(0)
+        model = nn.Linear(16, 4)
+        step = optim.SGD(model.parameters(), lr=1e-3)
+        with minidl.profile() as p:
+            for i, x in enumerate(batches(6 * accumulate)):
+                (model(x) ** 2).mean().backward()
+                if (i + 1) % accumulate == 0:
+                    step.step()
+                    if p_step:
+                        p.step()
+        return p
+
+    for p_step, accumulate in ((False, 1), (True, 1), (False, 3)):
+        p = loop(p_step, accumulate)
+        row = p.summary["ranks"][0]["rows"]
+        assert row["input"] >= 0.9 * 0.02 * accumulate, row
+        assert row["Python"] < 0.25 * row["input"]
+        assert said(p).startswith("Rank 0 waits for input ")
+
+
+def test_time_after_the_forward_is_not_input():
+    row = train(None, between=lambda *_: time.sleep(0.02)).summary["ranks"][0]["rows"]
+    assert row["Python"] >= 0.9 * 0.02 and row["input"] < 0.01
+
+
 def test_float64_names_the_operator_and_its_module():
     text = said(train(None, wide=True, width=256, rows=lambda *_: 512))
     assert "Operators on float64 take" in text and "linear (" in text
@@ -110,8 +143,9 @@ def test_offload():
 
 def test_python():
     def around(forward, x):
+        y = forward(x)
         time.sleep(0.01)  # what calls cost on small arrays, whatever the machine
-        return forward(x)
+        return y
 
     text = said(train(None, around=around))
     assert "Python between the operators" in text and "a larger batch" in text
