@@ -303,6 +303,21 @@ BUGS = [
         "tests/ops/test_extreme.py"
         "::test_max_and_amax_share_among_equals_and_max_along_a_dim_does_not"),
     Bug(
+        "a number beside an array of an index is one of the arrays, as in NumPy",
+        "minidl/ops/index.py", "steps",
+        'if not any(hasattr(i, "dtype") for i in parts):', "if True:",
+        "tests/ops/test_index.py::test_numbers_and_none_come_before_arrays"),
+    Bug(
+        "an element that was overwritten still gets a gradient",
+        "minidl/ops/index.py", "Setitem.backward",
+        "put(gx, self.steps, 0)", "pass",
+        "tests/ops/test_index.py::test_assignment_to_elements_is_recorded"),
+    Bug(
+        "in a file of ONNX the dimensions of arrays that are apart stay in their place",
+        "minidl/infer/onnx/writers.py", "_gathered",
+        "if dims != list(range(at, at + len(dims))):", "if False:",
+        "tests/infer/onnx/test_export_index.py"),
+    Bug(
         "index_select takes a negative index from the end",
         "minidl/ops/index.py", "IndexSelect.forward",
         "0 <= int", "-n <= int",
