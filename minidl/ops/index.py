@@ -23,7 +23,7 @@ def parts_of(x, index, op="getitem"):
     of integers, or of bool, which are masks. ValueError and IndexError where PyTorch has them, and
     where it is about to change the meaning: bytes, and a list of lists without a tuple."""
     if isinstance(index, tuple):
-        return tuple(_part(x, i, op) for i in index)
+        return tuple([_part(x, i, op) for i in index])
     if isinstance(index, list) and any(
             i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
             for i in index):
@@ -35,34 +35,40 @@ def parts_of(x, index, op="getitem"):
 
 def _part(x, i, op):
     """Returns one part of an index: what NumPy takes, a bool and a 0-d mask as a 0-d array."""
-    if i is None or i is Ellipsis or type(i) is int:
+    if type(i) is int or i is None or i is Ellipsis:
         return i
     if isinstance(i, slice):
         if i.step is not None and not i.step > 0:
             raise ValueError(f"{op}: wants a step of 1 or more, got {i.step}; minidl.flip(x, "
                              "[dim]) turns the order around")
         return i
-    if isinstance(i, bool):
-        return np.asarray(i)
-    if isinstance(i, (list, tuple, range)):
-        i = np.asarray(_numbers(i))
-    kinds = "a number, a slice, None, ..., or integers or bools in a list, an array or a tensor"
-    array = backend.plain_array(i)
+    array = i._data if isinstance(i, Tensor) else _array(i)
     dtype = getattr(array, "dtype", None)
     if dtype is None and hasattr(i, "__index__"):
         return i.__index__()
     if dtype is None or isinstance(i, np.bool_):
-        raise IndexError(f"{op}: an index of shape {x.shape} is {kinds}; got {type(i).__name__}")
-    if array.size == 0 and dtype.kind == "f" and not isinstance(i, Tensor):
-        array = array.astype(np.int64)  # [] is a list of integers
-    elif dtype == np.uint8:
+        raise IndexError(f"{op}: an index of shape {x.shape} is a number, a slice, None, ..., or "
+                         "integers or bools in a list, an array or a tensor; got "
+                         f"{type(i).__name__}")
+    kind, size = dtype.kind, dtype.itemsize
+    if kind == "u" and size == 1:
         raise IndexError(f"{op}: an index of uint8 into shape {x.shape} could be a mask or "
                          "places; .bool() makes a mask, .long() places")
-    elif dtype.kind not in "biu" or isinstance(i, Tensor) and dtype.name not in (
-            "int64", "int32", "bool"):
-        raise IndexError(f"{op}: an index of shape {x.shape} is {kinds}; a tensor of int64, "
-                         f"int32 or bool; got {dtype}")
-    return int(array) if array.ndim == 0 and dtype.kind in "iu" else array
+    if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
+            ("i", 8), ("i", 4)):
+        raise IndexError(f"{op}: an index of shape {x.shape} is a tensor of int64, int32 or bool, "
+                         f"or an array of integers or bools; got {dtype}")
+    return int(array) if not array.ndim and kind != "b" else array
+
+
+def _array(i):
+    """Returns the array in a part of an index that is no Tensor; i itself if it is none."""
+    if isinstance(i, (list, tuple, range)):
+        i = np.asarray(_numbers(i))
+    array = np.asarray(i) if isinstance(i, bool) else backend.plain_array(i)
+    if isinstance(array, np.ndarray) and array.size == 0 and array.dtype.kind == "f":
+        return array.astype(np.int64)  # [] is a list of integers
+    return array
 
 
 def _numbers(nested):
@@ -83,7 +89,8 @@ def steps(x, parts, op="x[index]"):
     In the second step both agree: the dimensions of arrays that are neighbours stay in their place,
     others come in front.
     """
-    if not any(hasattr(i, "dtype") for i in parts):
+    arrays = [i for i in parts if hasattr(i, "dtype")]
+    if not arrays:
         if Ellipsis not in parts:
             parts = (*parts, ...)  # a view of no dimensions, not a number
         return (parts,)
@@ -92,8 +99,7 @@ def steps(x, parts, op="x[index]"):
         raise IndexError(f"{op}: too many indices for shape {x.shape}")
     if sum(i is Ellipsis for i in parts) > 1:
         raise IndexError(f"{op}: more than one Ellipsis")
-    n_arrays = sum(hasattr(i, "dtype") for i in parts)
-    first, second, dim = [], [], 0  # dim: of x
+    first, second, dim, is_view = [], [], 0, False  # dim: of x
     for i in parts:
         if i is Ellipsis:
             first += [slice(None)] * n_left
@@ -103,34 +109,35 @@ def steps(x, parts, op="x[index]"):
             first.append(i)
             second += [] if isinstance(i, int) else [slice(None)]
             dim += i is not None
+            is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
             if i.ndim == 0:  # True or False: a new dimension of one element or of none
                 first.append(None)
                 i = i.reshape(1)
+                is_view = True
             first += [slice(None)] * n
             places = _placed(x, i, dim, n, op)
-            second += places.nonzero() if n_arrays > 1 and places.dtype == bool else [places]
+            is_one_of_several = len(arrays) > 1 and places.dtype == bool
+            second += places.nonzero() if is_one_of_several else [places]
             dim += n
-    whole = all(isinstance(i, slice) and i == slice(None) for i in first)
-    return (tuple(second),) if whole else (tuple(first), tuple(second))
+    return (tuple(first), tuple(second)) if is_view else (tuple(second),)
 
 
 def _placed(x, i, dim, n, op):
-    """Returns an array of an index into the n dimensions from `dim` on, checked, where x lies."""
-    if i.dtype == bool:
-        if n and i.shape != x.shape[dim:dim + n]:
-            raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape "
-                             f"{x.shape}")
-    elif isinstance(i, np.ndarray):
-        size = x.shape[dim]
-        if i.size and not -size <= i.min() <= i.max() < size:
-            raise IndexError(f"{op}: indices from {i.min()} to {i.max()}, but dimension {dim} of "
-                             f"shape {x.shape} has {-size} to {size - 1}")
+    """Returns an array of an index into the n dimensions from `dim` on, checked, where x lies. The
+    range of integers is checked by NumPy for itself, for a GPU here."""
+    if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
+        raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
     if isinstance(x, np.ndarray):
         if not isinstance(i, np.ndarray):
             raise IndexError(f"{op}: an index on a GPU for a tensor on the CPU; pass index.cpu()")
         return i
+    if i.dtype != bool and isinstance(i, np.ndarray):
+        size = x.shape[dim]
+        if i.size and not -size <= i.min() <= i.max() < size:
+            raise IndexError(f"{op}: indices from {i.min()} to {i.max()}, but dimension {dim} of "
+                             f"shape {x.shape} has {-size} to {size - 1}")
     if isinstance(i, np.ndarray):
         return backend.to_device(i, backend.device_of(x))
     return i if i.dtype == bool else checked(op, i, x.shape[dim], low=-x.shape[dim])

@@ -86,13 +86,14 @@ def test_what_has_two_meanings_is_refused():
             ([slice(None), 0], IndexError, "list of lists"),
             (minidl.tensor([1, 0], dtype=np.uint8), IndexError, "could be a mask or places"),
             (np.array([1, 0], np.uint8), IndexError, "could be a mask or places"),
-            (minidl.tensor([1, 0], dtype=np.int16), IndexError, "int32 or bool; got int16"),
+            (minidl.tensor([1, 0], dtype=np.int16), IndexError, "got int16"),
             (slice(None, None, -1), ValueError, "step of 1 or more, got -1; minidl.flip"),
             (np.bool_(True), IndexError, "got bool"), ("a", IndexError, "got str"),
             ((..., ...), IndexError, "single ellipsis"),
             ((..., [0], ...), IndexError, "more than one Ellipsis"),
             ((0, [True, False]), IndexError, r"mask of shape \(2,\) at dimension 1"),
-            ((0, 0, [0]), IndexError, "too many"), ([0, 2], IndexError, "from 0 to 2, but")):
+            ((0, 0, [0]), IndexError, "too many"),
+            ([0, 2], IndexError, "index 2 is out of bounds")):
         with pytest.raises(error, match=words):
             x[index]
         with pytest.raises(error, match=words):
