@@ -67,3 +67,43 @@ def enable_grad():
 def use_fused(flag):
     """Use the fused kernels inside the block (True, the default everywhere) or do not."""
     return running(kernels=bool(flag))
+
+
+# Whether a module trains is its own, and no field of the Mode. A block notes who asked.
+_asked = ContextVar("minidl.mode.asked", default=None)
+
+
+@contextmanager
+def watched_training():
+    """`with watched_training() as asked:` fills `asked` with {module: its `training` when it was
+    first asked}, for every module that is asked in the block: what a repetition must set."""
+    asked = {}
+    token = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(token)
+        outer = _asked.get()
+        if outer is not None:  # a block around this one sees it, too
+            for module, flag in asked.items():
+                outer.setdefault(module, flag)
+
+
+def note_training(module, flag):
+    """Called by a module that is asked for `training`."""
+    asked = _asked.get()
+    if asked is not None:
+        asked.setdefault(module, flag)
+
+
+@contextmanager
+def training_as(flags):
+    """In the block each module of {module: flag} has this `training`; afterwards its own."""
+    before = [(module, module.training) for module in flags]
+    for module, flag in flags.items():
+        module.training = flag
+    try:
+        yield
+    finally:
+        for module, flag in before:
+            module.training = flag

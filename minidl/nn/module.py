@@ -14,6 +14,7 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 import numpy as np
 
 from minidl import backend
+from minidl.mode import note_training
 from minidl.tensor import Tensor
 
 
@@ -54,6 +55,17 @@ class Module:
         # straight into __dict__: our own __setattr__ needs them
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[])
+
+    @property
+    def training(self):
+        """Whether this module trains, as train() and eval() set it."""
+        flag = self.__dict__["training"]
+        note_training(self, flag)  # recompute asks who asked
+        return flag
+
+    @training.setter
+    def training(self, flag):
+        self.__dict__["training"] = flag
 
     def forward(self, *inputs):
         raise NotImplementedError(f"{type(self).__name__} has no forward")
