@@ -417,8 +417,23 @@ BUGS = [
     Bug(
         "a resumed schedule applies at the next step only",
         "minidl/optim/lr_scheduler.py", "LRScheduler.load_state_dict",
-        "self._apply()", "pass",
-        "tests/optim/test_lr_scheduler.py::test_a_schedule_resumes_from_its_step_count_alone"),
+        'group["lr"] = lr', "pass",
+        "tests/optim/test_lr_scheduler.py::test_a_schedule_resumes_from_its_state_alone"),
+    Bug(
+        "a schedule that takes over goes on from the lr that it finds",
+        "minidl/optim/lr_scheduler.py", "LRScheduler.enter",
+        "self.value(base, 0)", 'group["lr"]',
+        "tests/optim/test_lr_scheduler_pairs.py"),
+    Bug(
+        "in a sequence the momentum stays",
+        "minidl/optim/lr_scheduler.py", "_WithMomentum._apply",
+        "set_momentum(group, self.momentum(group, self.last_epoch))", "pass",
+        "tests/optim/test_lr_scheduler_pairs.py"),
+    Bug(
+        "a schedule takes the groups' initial lr of the schedule made last",
+        "minidl/optim/lr_scheduler.py", "LRScheduler._apply",
+        "rule(group, base)", 'rule(group, group["initial_lr"])',
+        "tests/optim/test_lr_scheduler_pairs.py"),
     Bug(
         "half precision weights have no master",
         "minidl/optim/master.py", "use_master_weights",
