@@ -11,6 +11,8 @@ among them (x.sum(dim=1), x + y, x += 1, x.item()), are in minidl/ops.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
+import copy
+
 import numpy as np
 
 from minidl import backend
@@ -120,6 +122,21 @@ class Tensor:
     def detach(self):
         """The same array outside the graph."""
         return Tensor._from(self._data)
+
+    def __deepcopy__(self, memo):
+        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+        if self.grad_fn is not None:
+            raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
+                               "the graph of the original; copy x.detach()")
+        twin = copy.copy(self)
+        twin._data, twin.grad = copy.deepcopy((self._data, self.grad), memo)
+        return twin
+
+    def __getstate__(self):
+        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+        slots = {"_data": self._data, "_requires_grad": self._requires_grad, "grad": None,
+                 "grad_fn": None, "slot": 0, "version": 0, "_hooks": None}
+        return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self._data]))
     __hash__ = object.__hash__  # by identity, although == compares elements

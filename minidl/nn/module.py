@@ -44,6 +44,13 @@ class Parameter(Tensor):
                                 f"compressed_by; got {name}")
             setattr(self, name, fact)
 
+    def __deepcopy__(self, memo):
+        """The same values without a gradient. The copy lies on the same ranks in the same way; what
+        sends this one's gradient does not know it."""
+        twin = super().__deepcopy__(memo)
+        twin.grad = twin.compressed_by = None
+        return twin
+
     def __repr__(self):
         return "Parameter: " + super().__repr__()
 

@@ -328,6 +328,11 @@ BUGS = [
         "random.using(self.generator)", "random.using(random.default_generator())",
         "tests/memory/test_recompute_settings.py"),
     Bug(
+        "a deep copy of a weight has its gradient",
+        "minidl/nn/module.py", "Parameter.__deepcopy__",
+        "twin.grad = twin.compressed_by = None", "pass",
+        "tests/nn/test_module.py::test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks"),
+    Bug(
         "index_select takes a negative index from the end",
         "minidl/ops/index.py", "IndexSelect.forward",
         "0 <= int", "-n <= int",
