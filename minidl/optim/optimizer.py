@@ -12,6 +12,7 @@ from minidl import backend
 from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.fused import dispatch
 from minidl.mode import enable_grad, no_grad
+from minidl.optim import over_ranks
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
@@ -147,9 +148,8 @@ class Optimizer:
 
     @property
     def sharded_by(self):
-        """What joins the ranks whose optimizers have the other shards (nn.Parameter), or None."""
-        stages = (getattr(self.leaf_of(p), "sharded_by", None) for p in self.parameters())
-        return next((stage for stage in stages if stage is not None), None)
+        """The groups of ranks whose optimizers have the other shards, a tuple (over_ranks.py)."""
+        return over_ranks.groups_of(map(self.leaf_of, self.parameters()))
 
     @property
     def compressed_by(self):

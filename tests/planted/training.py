@@ -193,8 +193,8 @@ BUGS = [
         "::test_a_rank_that_does_not_take_messages_in_time_is_refused"),
     Bug(
         "inf on a rank is no matter of the other axes",
-        "minidl/parallel/shards.py", "Shards.on_any_rank",
-        "found if self.outer is None else self.outer.on_any_rank(found)", "found",
+        "minidl/optim/over_ranks.py", "on_any_rank",
+        "in groups:", "in groups[:1]:",
         "tests/parallel/model/test_hybrid.py::test_a_rank_with_inf_makes_all_ranks_skip"),
     Bug(
         "a recomputed stage has no second part",
