@@ -14,6 +14,7 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 import numpy as np
 
 from minidl import backend
+from minidl.backward import clear_gradient
 from minidl.tensor import Tensor
 
 
@@ -230,9 +231,10 @@ class Module:
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
+        """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
-            p.grad = None
+            clear_gradient(p, set_to_none)
 
     def to(self, *targets, dtype=None, device=None):
         """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:

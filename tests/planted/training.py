@@ -61,6 +61,18 @@ BUGS = [
         "tests/parallel/data/test_accumulation.py"
         "::test_any_sequence_gives_the_gradients_of_one_rank"),
     Bug(
+        "what ranks owe a parameter that no rank used is sent and given to nobody",
+        "minidl/parallel/data/compress.py", "CompressedBucket.gives",
+        "return bool(self.views[p].any())", "return False",
+        "tests/parallel/data/test_accumulation.py"
+        "::test_of_compressed_gradients_nothing_is_lost_and_nothing_comes_twice"),
+    Bug(
+        "gradients that are filled with zeros still have their samples",
+        "minidl/parallel/data/bucket.py", "Reducer.cleared",
+        "self.forget()", "pass",
+        "tests/parallel/data/test_accumulation.py"
+        "::test_any_sequence_gives_the_gradients_of_one_rank"),
+    Bug(
         "only v is masked",
         "minidl/parallel/data/dgc.py", "DGC.reduce",
         "u.reshape(-1)[where] = 0", "pass",
@@ -157,6 +169,18 @@ BUGS = [
         "p.copies * len(ranks)", "p.copies",
         "tests/parallel/model/test_pipeline.py"
         "::test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once"),
+    Bug(
+        "a shared weight forgets its gradient of earlier steps",
+        "minidl/parallel/model/pipeline.py", "Pipeline._set_aside",
+        "= None if p.grad is None else p.grad.copy()", "= None",
+        "tests/parallel/model/test_pipeline_accumulation.py"
+        "::test_any_sequence_of_steps_gives_the_gradients_of_one_rank"),
+    Bug(
+        "the first stage with a weight averages it, before the last has added to it",
+        "minidl/parallel/model/pipeline.py", "Pipeline._find_shared_here",
+        "found[-1]", "found[0]",
+        "tests/parallel/model/test_pipeline_accumulation.py"
+        "::test_any_sequence_of_steps_gives_the_gradients_of_one_rank"),
     Bug(
         "a token's rows are planned as if it took one expert",
         "minidl/parallel/model/plan_costs.py", "block",

@@ -84,6 +84,7 @@ class DataParallel(Module):
     overlap:       send from the background thread while backward runs on; False: at its end.
     broadcast_buffers: rank 0's (batch norm's statistics), before each training forward.
     make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
+    without:       parameters of the model that another wrapper averages.
 
     A parameter that no rank used keeps its gradient as it was (None stays None); one that only
     some ranks used is averaged with zeros from the others; one that is `own` (nn.Parameter) is left
@@ -92,7 +93,7 @@ class DataParallel(Module):
 
     def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
-                 make_buckets=None):
+                 make_buckets=None, without=()):
         super().__init__()
         self.wants_plain(model, t)
         if all_reduce is not None and not callable(all_reduce):
@@ -101,7 +102,7 @@ class DataParallel(Module):
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
-        common = [p for p in model.parameters() if not p.own]
+        common = [p for p in model.parameters() if not p.own and p not in without]
         params = [p for p in common if p.requires_grad]
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:

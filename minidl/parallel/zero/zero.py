@@ -33,6 +33,7 @@ from contextlib import contextmanager
 
 from minidl import memory
 from minidl.backend import buffer_of
+from minidl.backward import clear_gradient
 from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.labels import about
 from minidl.comm.transport import device
@@ -72,6 +73,8 @@ class ShardedBucket:
             p.data = view
 
         self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
+        if self.shard.requires_grad:
+            self.shard.on_grad_ready(Clears(params))
         self.gathered = self.shard.version
         self.n_missing = 0
         self.earlier = None  # the shard's gradient of the backwards before this one
@@ -120,8 +123,11 @@ class ShardedBucket:
             hook(self.shard)
         return released
 
+    def gives(self, p):
+        return False
+
     def give(self, p):
-        """Nothing: the shard has had its gradient since `reduce`."""
+        """Does nothing: reduce() has already set the shard's gradient."""
 
     def gather(self, t):
         """Every rank's new block becomes part of `weights` here."""
@@ -142,6 +148,20 @@ class ShardedBucket:
         n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
         return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
                                       n_scatters=n_backwards, n_gathers=n_gathers)
+
+
+class Clears:
+    """A hook of a shard: its zero_grad also forgets the whole gradients that wait under no_sync."""
+
+    def __init__(self, params):
+        self.params = params
+
+    def __call__(self, shard):
+        pass
+
+    def cleared(self, shard):
+        for p in self.params:
+            clear_gradient(p)
 
 
 def ways(x):
@@ -238,9 +258,10 @@ class Zero1(DataParallel):
         """`with model.gathered() as module:` every parameter has its array, at every stage."""
         yield self.module
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
+        """As a module's, the shards' gradients included."""
         for p in [*self.parameters(), *self.shards()]:
-            p.grad = None
+            clear_gradient(p, set_to_none or type(p.grad) is Scattered)
 
     def load_state_dict(self, state, strict=True):
         """As a module's; a master weight of a shard follows it."""
