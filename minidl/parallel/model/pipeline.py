@@ -32,6 +32,7 @@ from minidl.comm import tree
 from minidl.memory.recompute import recompute
 from minidl.mode import is_grad_enabled
 from minidl.nn.module import Parameter
+from minidl.parallel.data import samples
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, tensors_of
 from minidl.parallel.model import schedule as schedules
@@ -284,7 +285,9 @@ class _Step:
         self.later = {}  # the same -> (what does its W, leaves that wait for it, leaves used)
         self.here = {}  # Do -> arrays that the next stage, on this rank too, will take
         self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of what it passes on
-        self.n_samples = 0 if self.inputs is None else sum(map(len, self.inputs))
+        self.n_samples = 0
+        if self.inputs is not None:
+            self.n_samples = sum(samples.count(f"rank {self.t.rank}", x) for x in self.inputs)
         self.sending = {}  # (kind, stage) -> requests of its last message
         self.total = None
         for replica in pipe.replicas.values():
@@ -551,6 +554,9 @@ def _micro_batches(t, batch, m, name):
             raise ValueError(f"rank {t.rank}: the schedule is for {m} micro-batches, got "
                              f"{len(batch)} of {name}")
         return batch
+    if not hasattr(batch, "shape"):
+        raise TypeError(f"rank {t.rank}: wanted {name} as one array or Tensor, or as a list of {m} "
+                        f"micro-batches; got {type(batch).__name__}")
     n = len(batch)
     if n % m or not n:
         raise ValueError(f"rank {t.rank}: wanted {name} that {m} micro-batches divide equally, got "
