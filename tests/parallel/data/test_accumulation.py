@@ -65,8 +65,9 @@ def batches(seed, n_ranks):
 def wanted(seed, n_ranks, sums=False):
     """Gradients of one rank; sums: of all passes that send, whether they were forgotten or not.
 
-    A window is what lies between two passes that send. Its gradient is sum_r n_r mean_r / sum_r n_r:
-    rank r's gradients of the window are added up, and n_r are its samples of the window."""
+    A window is what lies between two passes that send. Its gradient is
+    sum_r n_r mean_r / sum_r n_r: rank r's gradients of the window are added up, and n_r are its
+    samples of the window."""
     net = model()
     total = {name: None for name, _ in net.named_parameters()}
     window = [[] for _ in range(n_ranks)]  # of each rank (branches, its batch)
