@@ -169,7 +169,7 @@ class Reducer:
         self.overlap = overlap
         self.params = params
         # the header is NumPy's, wherever the gradients are
-        self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
+        self.all_reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
         self.side = SideStream()
         self.held = deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets = make_buckets
@@ -257,7 +257,7 @@ class Reducer:
         self.n_missing = 0
         self.n_samples = self.n_unsent + n_samples
         self.header = header.announce(self.n_samples, self.params, self.unsent)
-        self.jobs.append(self.submit(self.reduce_header, self.header))
+        self.share_header()
         for bucket in self.buckets:
             self.launch(bucket)
         self.finish()
@@ -273,7 +273,7 @@ class Reducer:
         if self.armed:
             if not self.arrived:
                 self.n_launched = 0
-                self.jobs.append(self.submit(self.reduce_header, self.header))
+                self.share_header()
             bucket.take(p)
             self.arrived.append(p)
         else:
@@ -289,6 +289,11 @@ class Reducer:
             self.n_missing -= 1
             if not self.n_missing:
                 self.finish()
+
+    def share_header(self):
+        """The first message of a backward that sends."""
+        job = self.submit(header.share, self.header, self.all_reduce_header)
+        self.jobs.append(job)
 
     def launch_full(self):
         """Send the buckets that are full, in order: one that is not holds back those behind it."""
@@ -345,12 +350,11 @@ class Reducer:
             job.wait()
         self.jobs.clear()
         self.held.clear()  # the compute stream has waited for all that read it
-        n_users = header.n_users(self.header)
-        for p, n in zip(self.params, n_users):
-            if n or self.bucket_of[p].gives(p):
+        for p, is_used in zip(self.params, header.used_by_some(self.header), strict=True):
+            if is_used or self.bucket_of[p].gives(p):
                 self.bucket_of[p].give(p)
-        if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
-            self.rebuild()
+        if not self.rebuilt and header.used_by_all(self.header, self.t.size):
+            self.rebuild()  # all ranks have the same answer, and come along
         self.arrived.clear()
         self.forget()
         self.on_end()
