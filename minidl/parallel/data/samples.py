@@ -7,7 +7,7 @@
 A layer with batch_first=False takes (tokens, samples, ...): then the first dimension is no number
 of samples, and the call has to say it, too. A guess would give wrong weights and no error.
 
-Test: tests/parallel/data/test_samples.py   Used by: data_parallel.py, model/pipeline.py
+Test: tests/parallel/data/test_samples.py   Used by: data_parallel.py, parallel/model/pipeline.py
 """
 
 from collections.abc import Mapping
