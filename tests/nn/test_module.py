@@ -175,7 +175,7 @@ def test_zero_grad_and_requires_grad_():
 def test_what_ranks_share_of_a_parameter_is_declared_by_name():
     p = nn.Parameter(minidl.ones(3))
     p.declare(copies=2, own=True)
-    assert (p.copies, p.own, p.sharded_by) == (2, True, None)
+    assert (p.copies, p.own, p.sharded_by) == (2, True, ())
     with pytest.raises(TypeError, match="wanted sharded_by, copies, part, own .*; got shard"):
         p.declare(shard=1)
 
@@ -186,7 +186,7 @@ def test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks():
     fired = []
     model[0].weight.on_grad_ready(fired.append)
     ranks = object()
-    model[0].weight.declare(sharded_by=ranks, copies=2, compressed_by=ranks)
+    model[0].weight.declare(sharded_by=(ranks,), copies=2, compressed_by=ranks)
     model(minidl.ones(3, 2)).sum().backward()
     assert len(fired) == 1
     twin = copy.deepcopy(model)
@@ -196,7 +196,7 @@ def test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks():
         assert np.array_equal(p.data, q.data) and not np.shares_memory(p.data, q.data), name
     weight = twin[0].weight
     assert weight is twin[2].weight and type(weight) is nn.Parameter
-    assert (weight.sharded_by, weight.copies, weight.compressed_by) == (ranks, 2, None)
+    assert (weight.sharded_by, weight.copies, weight.compressed_by) == ((ranks,), 2, None)
     twin(minidl.ones(3, 2)).sum().backward()
     assert len(fired) == 1 and weight.grad is not None
 
