@@ -55,13 +55,16 @@ def set_grad_enabled(mode):
     return running(grad=bool(mode))
 
 
-def no_grad():
-    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`."""
-    return running(grad=False)
+def no_grad(orig_func=None):
+    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`, or
+    without the brackets."""
+    block = running(grad=False)
+    return block if orig_func is None else block(orig_func)
 
 
-def enable_grad():
-    return running(grad=True)
+def enable_grad(orig_func=None):
+    block = running(grad=True)
+    return block if orig_func is None else block(orig_func)
 
 
 def use_fused(flag):

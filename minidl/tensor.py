@@ -102,7 +102,7 @@ class Tensor:
 
     def on_grad_ready(self, hook):
         """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete; returns a function that removes the hook."""
+        complete; returns a Handle, whose remove() ends that."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
         self._hooks = [*(self._hooks or ()), hook]
@@ -110,7 +110,7 @@ class Tensor:
         def remove():
             self._hooks = [h for h in self._hooks or () if h is not hook]
 
-        return remove
+        return Handle(remove)
 
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
 
@@ -140,6 +140,18 @@ class Tensor:
 
     _xp = property(lambda self: backend.xp_of([self._data]))
     __hash__ = object.__hash__  # by identity, although == compares elements
+
+
+class Handle:
+    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+
+    def __init__(self, remove):
+        self.removing = remove
+
+    def remove(self):
+        self.removing()
+
+    __call__ = remove
 
 
 def wrapped(x):

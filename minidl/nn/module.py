@@ -11,12 +11,16 @@ Names join with dots ("fc.weight"), in the order of definition: every rank walks
 the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from minidl import backend
 from minidl.backward import clear_gradient
 from minidl.mode import note_training
-from minidl.tensor import Tensor
+from minidl.tensor import Handle, Tensor
+
+Loaded = namedtuple("Loaded", "missing_keys unexpected_keys")  # as load_state_dict found them
 
 
 class Parameter(Tensor):
@@ -141,7 +145,8 @@ class Module:
         self._register(self._parameters, name, param)
 
     def register_forward_pre_hook(self, hook):
-        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns remove()."""
+        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle: its
+        remove() ends that."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook):
@@ -299,7 +304,7 @@ class Module:
 
     def load_state_dict(self, state_dict, strict=True):
         """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
-        tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
+        tensors included) into the parameters and buffers. Returns (missing_keys, unexpected_keys);
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
         loaded."""
         if not hasattr(state_dict, "keys"):
@@ -327,7 +332,7 @@ class Module:
         for target, source in pairs:
             backend.overwrite(target.data, source)
             target.version += 1
-        return missing, unexpected
+        return Loaded(missing, unexpected)
 
     def _state_slots(self):
         """{full name: (module, table, key)} of everything that state_dict holds."""
@@ -354,4 +359,4 @@ class Module:
 
 def _add(hooks, hook):
     hooks.append(hook)
-    return lambda: hooks.remove(hook)
+    return Handle(lambda: hook in hooks and hooks.remove(hook))

@@ -50,9 +50,12 @@ class Optimizer:
     def add_param_group(self, param_group):
         group = {**self.defaults, **param_group}
         params = group["params"]
+        if isinstance(params, (set, frozenset)):
+            raise TypeError("an optimizer numbers its parameters, and a set has no order; pass a "
+                            "list")
         group["params"] = [params] if isinstance(params, Tensor) else list(params)
         known = set(self.parameters())
-        unknown = set(group) - {"params", *SCHEDULED} - set(self.defaults)
+        unknown = set(group) - {"params", "name", *SCHEDULED} - set(self.defaults)
         if unknown:
             raise ValueError(f"{type(self).__name__} has no option {sorted(unknown)}; "
                              f"it has {sorted(self.defaults)}")
@@ -222,7 +225,7 @@ class Optimizer:
     def _check_options(self, group):
         """Raise if a group's options show that another kind of optimizer has made the state."""
         strange = sorted(k for k, value in group.items() if k not in
-                         {"params", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
+                         {"params", "name", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
                          and not (value is False and k in PYTORCH_OPTIONS))
         if strange:
             raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "

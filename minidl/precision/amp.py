@@ -43,6 +43,9 @@ def autocast(enabled=True, dtype=np.float16, white=(), black=()):
     """Inside the block (or the function it decorates) ops run in the precision of their class;
     with enabled=False in that of their inputs. white, black: names of ops that change their class
     for this block; an op in both is an error."""
+    if isinstance(enabled, str):
+        raise TypeError(f"autocast takes no device, the arrays have one; got {enabled!r}. Call "
+                        "autocast(), or autocast(dtype=...)")
     outer = current().autocast
     policy = Autocast(dtype, white, black) if enabled else None
     if policy is not None and outer is not None:

@@ -220,3 +220,23 @@ def test_copies_of_tensors_are_those_of_torch():
         return found
 
     assert copies(minidl) == copies(torch)
+
+
+def test_a_hook_is_removed_by_its_handle_and_twice_is_once():
+    layer, seen = nn.Linear(2, 2), []
+    handles = [layer.register_forward_hook(lambda *a: seen.append("after")),
+               layer.register_forward_pre_hook(lambda *a: seen.append("before")),
+               layer.weight.on_grad_ready(lambda leaf: seen.append("grad"))]
+    layer(minidl.ones(1, 2)).sum().backward()
+    for handle in handles:
+        handle.remove()
+        handle()
+    layer(minidl.ones(1, 2)).sum().backward()
+    assert seen == ["before", "after", "grad"]
+
+
+def test_load_state_dict_names_what_it_found():
+    layer = nn.Linear(2, 2)
+    found = layer.load_state_dict({"weight": np.ones((2, 2)), "more": np.ones(1)}, strict=False)
+    assert found.missing_keys == ["bias"] and found.unexpected_keys == ["more"]
+    assert found == (["bias"], ["more"])

@@ -333,6 +333,16 @@ BUGS = [
         "twin.grad = twin.compressed_by = None", "pass",
         "tests/nn/test_module.py::test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks"),
     Bug(
+        "max of a nan gives nobody a gradient",
+        "minidl/ops/extreme.py", "Amax.backward",
+        "(x == y) | (x != x)", "x == y",
+        "tests/ops/test_extreme.py::test_the_gradient_goes_to_a_nan_as_the_result_is_one"),
+    Bug(
+        "clipping reads a generator that has been read before",
+        "minidl/optim/clip.py", "_list",
+        "inspect.GEN_CLOSED", "inspect.GEN_RUNNING",
+        "tests/optim/test_clip.py::test_a_generator_that_was_read_before_is_refused"),
+    Bug(
         "index_select takes a negative index from the end",
         "minidl/ops/index.py", "IndexSelect.forward",
         "0 <= int", "-n <= int",
