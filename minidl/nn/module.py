@@ -145,8 +145,8 @@ class Module:
         self._register(self._parameters, name, param)
 
     def register_forward_pre_hook(self, hook):
-        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle: its
-        remove() ends that."""
+        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle, to
+        remove() it."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook):
