@@ -278,7 +278,7 @@ def test_wrong_use_is_refused():
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_after_a_worker_has_left_nothing_waits_unread(servers):
-    """Each server's answer to its leaving has been taken: the group may be used for other things."""
+    """Each server's answer to the worker's leaving has been taken: the group is free again."""
     def body(t):
         tables = Tables(t, [Table("u", 1)], servers, 1)
         if tables.serves:

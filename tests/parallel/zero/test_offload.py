@@ -310,3 +310,11 @@ def test_parameters_wait_for_the_gradients_that_are_still_on_their_way():
     for a, b in zip(bits(there), bits(model), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     off.close()
+
+
+def test_threads_compute_takes_its_seconds():
+    lanes = Threads()
+    start = time.perf_counter()
+    lanes.compute(0.05, "model")
+    assert time.perf_counter() - start >= 0.05
+    lanes.close()
