@@ -4,7 +4,10 @@
 
 A repeated index *adds*. `gx[index] = gy`, or `+=`, would keep only one of the repeats: NumPy reads
 once and writes once. Slices and bool masks never repeat: there `gx[index] = gy` is enough.
-Test: tests/ops/test_index.py
+
+The order of the result's dimensions is PyTorch's. NumPy's is another one where numbers or None are
+among the arrays, so an index is used in two steps: see `steps`.
+Test: tests/ops/test_index.py, test_index_order.py
 """
 
 import math
@@ -62,10 +65,11 @@ def _part(x, i, op):
 
 
 def _array(i):
-    """Returns the array in a part of an index that is no Tensor; i itself if it is none."""
+    """Returns the array of a part of an index that is no Tensor; i itself if it is none. A copy:
+    backward reads it, and the user may have changed it by then."""
     if isinstance(i, (list, tuple, range)):
         i = np.asarray(_numbers(i))
-    array = np.asarray(i) if isinstance(i, bool) else backend.plain_array(i)
+    array = np.array(i) if isinstance(i, (bool, np.ndarray)) else backend.plain_array(i)
     if isinstance(array, np.ndarray) and array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.int64)  # [] is a list of integers
     return array

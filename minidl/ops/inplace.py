@@ -88,9 +88,9 @@ def _assign(x, parts, value):
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")
     if x._data.base is not None:
-        raise RuntimeError("assignment to elements of a view (a slice, a reshape, a transpose) is "
-                           "not recorded for the tensor that it is a view of; write into that one, "
-                           "or into x.clone()")
+        raise RuntimeError("assignment to elements of a view: its memory is another array's (of a "
+                           "slice, a reshape, a transpose), for which it would not be recorded; "
+                           "write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
 

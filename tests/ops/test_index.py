@@ -101,8 +101,9 @@ def test_what_has_two_meanings_is_refused():
     assert not x.numpy().any()
 
 
-def test_a_list_that_changes_after_reading_does_not_change_the_gradient():
-    x, rows = minidl.zeros(3, requires_grad=True), [0, 0]
+@pytest.mark.parametrize("rows", [[0, 0], np.array([0, 0])], ids=["list", "array"])
+def test_an_index_that_changes_after_reading_does_not_change_the_gradient(rows):
+    x = minidl.zeros(3, requires_grad=True)
     y = x[rows]
     rows[:] = [1, 2]
     y.sum().backward()

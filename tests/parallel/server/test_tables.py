@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl import nn, snapshot
-from minidl.comm import objects, simulate
+from minidl.comm import objects, ring, simulate
 from minidl.comm.framing import HEADER_BYTES
 from minidl.comm.observe.ledger import Ledger
 from minidl.parallel.server.rules import ASYNC, SYNC, bounded
@@ -274,3 +274,19 @@ def test_wrong_use_is_refused():
 
     with pytest.raises(RuntimeError, match="worker 1 left its tables by an|planted"):
         simulate(2, failing)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_after_a_worker_has_left_nothing_waits_unread(servers):
+    """Each server's answer to the worker's leaving has been taken: the group is free again."""
+    def body(t):
+        tables = Tables(t, [Table("u", 1)], servers, 1)
+        if tables.serves:
+            assert list(tables.serve()) == []
+        else:
+            with tables:
+                tables.push("u", [1], np.ones((1, 1)), 0, 1, 0)
+                tables.end_step([0])
+        return ring.all_reduce(tables.t, np.ones(5)).tolist()
+
+    assert simulate(servers + 1, body) == [[servers + 1.0] * 5] * (servers + 1)
