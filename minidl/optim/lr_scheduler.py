@@ -126,6 +126,14 @@ class LRScheduler:
         return state
 
     def load_state_dict(self, state):
+        name, n_parts, n = type(self).__name__, len(self._parts()), len(self.get_last_lr())
+        if not {"steps", "base_lrs", "lr"} <= state.keys():
+            raise ValueError(f"load_state_dict: wanted what {name}.state_dict() of minidl gives, "
+                             f"got the keys {sorted(state)}")
+        if (len(state["steps"]), len(state["lr"])) != (n_parts, n):
+            raise ValueError(f"load_state_dict: this {name} has {n_parts - 1} schedules inside and "
+                             f"{n} parameter groups, the state has {len(state['steps']) - 1} and "
+                             f"{len(state['lr'])}")
         for part, step, base in zip(self._parts(), state["steps"], state["base_lrs"], strict=True):
             part.last_epoch, part.base_lrs = step, list(base)
         for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):

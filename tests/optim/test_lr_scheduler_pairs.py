@@ -158,3 +158,14 @@ def test_one_cycle_has_a_max_lr_for_each_group_and_no_phase_without_a_step():
         ours.OneCycleLR(mine, [0.1], total_steps=10)
     with pytest.raises(ValueError, match="pct_start 0.1 of 10 steps leaves a phase of no step"):
         ours.OneCycleLR(mine, 1.0, total_steps=10, pct_start=0.1)
+
+
+def test_a_state_of_another_schedule_is_refused():
+    mine, other = optimizers("SGD")
+    step = ours.StepLR(mine, 3)
+    chain = ours.ChainedScheduler([step, ours.ExponentialLR(mine, 0.9)])
+    with pytest.raises(ValueError, match="ChainedScheduler has 2 schedules inside and 2 parameter "
+                                         "groups, the state has 0 and 2"):
+        chain.load_state_dict(step.state_dict())
+    with pytest.raises(ValueError, match="wanted what StepLR.state_dict.. of minidl gives"):
+        step.load_state_dict(theirs.StepLR(other, 3).state_dict())
