@@ -11,10 +11,16 @@ Names join with dots ("fc.weight"), in the order of definition: every rank walks
 the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from minidl import backend
-from minidl.tensor import Tensor
+from minidl.backward import clear_gradient
+from minidl.mode import note_training
+from minidl.tensor import Handle, Tensor
+
+Loaded = namedtuple("Loaded", "missing_keys unexpected_keys")  # as load_state_dict found them
 
 
 class Parameter(Tensor):
@@ -22,14 +28,15 @@ class Parameter(Tensor):
 
     How ranks share it is declared by `declare` and read by clipping, loss scaling and wrappers:
 
-    sharded_by     what joins the ranks that hold the other shards: it has on_any_rank(flag) and
-                   sum_over_ranks(x) (parallel/shards.py, parallel/zero/zero.py). None: no others
-    copies         how many of these ranks hold this very shard
+    sharded_by     the groups of ranks that hold the other shards, a tuple, the latest division
+                   last; (): there are none. A group is a parallel/shards.py Shards or a ZeRO stage
+    copies         how many ranks of these groups together hold this very shard
     part           which part of a weight this rank holds (parallel/model/tensor.py). None: all
     own            True if other ranks hold other weights in its place (parallel/model/experts.py)
     compressed_by  the parallel.Compressed that sends its gradient in fewer bytes. None: nobody"""
 
-    sharded_by = compressed_by = part = None
+    sharded_by = ()
+    compressed_by = part = None
     copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
@@ -43,6 +50,13 @@ class Parameter(Tensor):
                                 f"compressed_by; got {name}")
             setattr(self, name, fact)
 
+    def __deepcopy__(self, memo):
+        """The same values without a gradient. The copy lies on the same ranks in the same way; what
+        sends this one's gradient does not know it."""
+        twin = super().__deepcopy__(memo)
+        twin.grad = twin.compressed_by = None
+        return twin
+
     def __repr__(self):
         return "Parameter: " + super().__repr__()
 
@@ -54,6 +68,17 @@ class Module:
         # straight into __dict__: our own __setattr__ needs them
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[])
+
+    @property
+    def training(self):
+        """Whether this module trains, as train() and eval() set it."""
+        flag = self.__dict__["training"]
+        note_training(self, flag)  # recompute asks who asked
+        return flag
+
+    @training.setter
+    def training(self, flag):
+        self.__dict__["training"] = flag
 
     def forward(self, *inputs):
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -120,7 +145,8 @@ class Module:
         self._register(self._parameters, name, param)
 
     def register_forward_pre_hook(self, hook):
-        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns remove()."""
+        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle, to
+        remove() it."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook):
@@ -229,9 +255,10 @@ class Module:
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
+        """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
-            p.grad = None
+            clear_gradient(p, set_to_none)
 
     def to(self, *targets, dtype=None, device=None):
         """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:
@@ -277,7 +304,7 @@ class Module:
 
     def load_state_dict(self, state_dict, strict=True):
         """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
-        tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
+        tensors included) into the parameters and buffers. Returns (missing_keys, unexpected_keys);
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
         loaded."""
         if not hasattr(state_dict, "keys"):
@@ -305,7 +332,7 @@ class Module:
         for target, source in pairs:
             backend.overwrite(target.data, source)
             target.version += 1
-        return missing, unexpected
+        return Loaded(missing, unexpected)
 
     def _state_slots(self):
         """{full name: (module, table, key)} of everything that state_dict holds."""
@@ -332,4 +359,4 @@ class Module:
 
 def _add(hooks, hook):
     hooks.append(hook)
-    return lambda: hooks.remove(hook)
+    return Handle(lambda: hook in hooks and hooks.remove(hook))
