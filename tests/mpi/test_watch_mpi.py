@@ -186,15 +186,16 @@ def runs(tmp_path_factory):
     for case, (deadline_s, body, _) in CASES.items():
         scripts[case] = (3, textwrap.dedent(ENDING).format(deadline_s=deadline_s, body=body))
 
-    def start(name, mpi):
+    def start(name, mpi, folder):
         n, text = scripts[name]
-        path = tmp_path_factory.mktemp("run") / "script.py"
+        path = folder / "script.py"
         path.write_text(textwrap.dedent(text))
         return mpiexec(n, path, timeout=60, mpi=mpi), time.time(), path
 
     with ThreadPoolExecutor(3) as pool:
         pairs = [(name, mpi) for name in ("slow", "mismatches") for mpi in PYTHONS] + ENDINGS
-        yield {pair: pool.submit(start, *pair) for pair in pairs}
+        # folders are made here: pytest's first one is not safe in threads
+        yield {pair: pool.submit(start, *pair, tmp_path_factory.mktemp("run")) for pair in pairs}
 
 
 @under_both
