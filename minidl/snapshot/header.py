@@ -20,6 +20,10 @@ BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5
         "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16,
         "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
         "U64": 64}
+CODES = {"bool": "BOOL", "bfloat16": "BF16",  # of the dtypes that a snapshot holds
+         **{f"{kind}int{n}": f"{kind or 'i'}{n}".upper() for kind in ("", "u")
+            for n in (8, 16, 32, 64)},
+         **{f"float{n}": f"F{n}" for n in (16, 32, 64)}}
 MOST_BYTES = 100_000_000  # of a header, as in the library
 MOST = 2**64 - 1  # of a size: the library counts in 64 bits
 
