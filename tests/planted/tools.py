@@ -204,6 +204,21 @@ BUGS = [
         "tests/data/test_pipeline.py"
         "::test_random_maps_follow_the_seed_the_epoch_and_the_element"),
     Bug(
+        "a gzip bomb is unpacked as far as it goes",
+        "minidl/data/idx.py", "_array",
+        "n_dims > MOST_DIMENSIONS or wanted > most_bytes", "n_dims > MOST_DIMENSIONS",
+        "tests/data/test_idx.py::test_a_gzip_bomb_takes_no_more_memory_than_allowed"),
+    Bug(
+        "a log reads as many bytes as a damaged index says",
+        "minidl/data/stream/folder.py", "FolderLog._read",
+        "| (ends > size)", "",
+        "tests/data/stream/test_folder.py::test_an_entry_of_two_gigabytes_is_not_read"),
+    Bug(
+        "an append that fails says that nothing is there",
+        "minidl/data/stream/folder.py", "FolderLog._unwritten",
+        "max(self._n(partition, base) - n, 0)", "0",
+        "tests/data/stream/test_folder.py::test_an_append_that_fails_says_how_much_is_there"),
+    Bug(
         "a checksum does not cover the entry",
         "minidl/data/stream/folder.py", "_checksums",
         "crc32, values, places", "crc32, values",
