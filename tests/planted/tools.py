@@ -144,7 +144,7 @@ BUGS = [
         "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left"),
     Bug(
         "a cache's records begin where the one before began",
-        "minidl/data/cache.py", "Folder.__setitem__",
+        "minidl/data/cache.py", "Folder._write",
         "self.end += len(record)", "pass",
         "tests/data/test_cache.py::test_ranks_and_later_runs_read_what_others_made"),
     Bug(
@@ -167,6 +167,11 @@ BUGS = [
         "minidl/data/flights.py", "flights",
         '"hour", at', '"dest", dest',
         "tests/data/test_flights.py::test_equal_values_have_one_number_and_others_their_own"),
+    Bug(
+        "a pickle that another user can write is read",
+        "minidl/data/cache.py", "Folder.begin",
+        "_is_ours(index) and _is_ours(data)", "True",
+        "tests/data/test_cache.py::test_what_another_user_can_write_is_not_read"),
     Bug(
         "the sizes of an IDX file are written in this machine's order",
         "minidl/data/idx.py", "write",
