@@ -87,6 +87,16 @@ BUGS = [
         'verdict == "passed"', 'verdict != "not graded"',
         "tests/course/test_report.py::test_points_are_those_of_the_course_all_or_none"),
     Bug(
+        "what a student's code began in a session of its own goes on",
+        "minidl/course/guard.py", "_end_the_rest",
+        "os.kill(pid, signal.SIGKILL)", "pass",
+        "tests/course/test_guard.py::test_no_process_of_an_answer_is_left"),
+    Bug(
+        "the table of a class is written at the end only",
+        "minidl/course/report.py", "grade_class",
+        "_write_table(Path(table), lines)", "pass",
+        "tests/course/test_report.py::test_what_is_graded_is_in_the_table_when_the_grader_ends"),
+    Bug(
         "a handout has the functions that tell the answer",
         "minidl/course/handout.py", "public",
         "inside = inside or start", "inside = False",
