@@ -183,3 +183,15 @@ def _accumulate(leaf, gradient):
         ledger.gradient(leaf)
     for hook in leaf._hooks or ():
         hook(leaf)
+
+
+def clear_gradient(leaf, set_to_none=True):
+    """Forgets a leaf's gradient: None, or if set_to_none is False the same array filled with zeros.
+    Calls `cleared(leaf)` of those hooks that count what a gradient holds (bucket.py, zero.py)."""
+    if set_to_none or leaf.grad is None:
+        leaf.grad = None
+    else:
+        leaf.grad[...] = 0
+    for hook in leaf._hooks or ():
+        if hasattr(hook, "cleared"):
+            hook.cleared(leaf)

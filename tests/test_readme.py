@@ -51,7 +51,7 @@ def test_every_document_can_be_reached_from_the_readme():
 def test_every_command_names_a_script_and_a_target_that_exist(path):
     text = path.read_text()
     scripts = re.findall(r"(?:minidl run -n \d|minidl kernel run|python) ([\w/]+\.py)", text)
-    own = {"script.py", "my_script.py", "my_test.py"}
+    own = {"script.py", "my_script.py", "my_test.py", *re.findall(r"Save this as\s`(\S+)`", text)}
     gone = [s for s in scripts if s not in own and not (ROOT / s).exists()]
     assert not gone, f"{path.relative_to(ROOT)} has commands that run {gone}, which do not exist"
     targets = re.findall(r"(?:^|`|&& )make ([\w-]+)", text, re.M)

@@ -27,6 +27,7 @@ from functools import partial
 from importlib import import_module
 
 from minidl import __version__
+from minidl.cli import clone
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ROOT, ExerciseError
 from minidl.course.language import Parser
@@ -44,6 +45,8 @@ def main(argv=None):
         print(tr(WINDOWS), file=sys.stderr)
         return 2
     language()  # raises where MINIDL_LANG names none
+    if argv is None:
+        clone.follow(sys.argv[1:])
     args = parser().parse_args(argv)
     try:
         status = args.command(args)

@@ -14,6 +14,7 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 import numpy as np
 
 from minidl import backend
+from minidl.backward import clear_gradient
 from minidl.tensor import Tensor
 
 
@@ -22,14 +23,15 @@ class Parameter(Tensor):
 
     How ranks share it is declared by `declare` and read by clipping, loss scaling and wrappers:
 
-    sharded_by     what joins the ranks that hold the other shards: it has on_any_rank(flag) and
-                   sum_over_ranks(x) (parallel/shards.py, parallel/zero/zero.py). None: no others
-    copies         how many of these ranks hold this very shard
+    sharded_by     the groups of ranks that hold the other shards, a tuple, the latest division
+                   last; (): there are none. A group is a parallel/shards.py Shards or a ZeRO stage
+    copies         how many ranks of these groups together hold this very shard
     part           which part of a weight this rank holds (parallel/model/tensor.py). None: all
     own            True if other ranks hold other weights in its place (parallel/model/experts.py)
     compressed_by  the parallel.Compressed that sends its gradient in fewer bytes. None: nobody"""
 
-    sharded_by = compressed_by = part = None
+    sharded_by = ()
+    compressed_by = part = None
     copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
@@ -229,9 +231,10 @@ class Module:
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
+        """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
-            p.grad = None
+            clear_gradient(p, set_to_none)
 
     def to(self, *targets, dtype=None, device=None):
         """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:

@@ -5,6 +5,7 @@
     rmsprop, adagrad, muon                    lr_scheduler   the learning rate as a formula
     layerwise   lars, lamb: large batches     ema            an average of the weights
     scaling     the rate for a larger batch   plateau        ... that falls when the loss does not
+    over_ranks  one norm, one decision to skip, of shards on several ranks
 """
 
 from minidl.optim import lr_scheduler

@@ -15,34 +15,27 @@ from minidl import backend
 from minidl.backend import accumulate_dtype
 from minidl.fused import dispatch, unscale_check
 from minidl.fused.grad_norm import square_sum_of, two_norm
+from minidl.optim import over_ranks
 from minidl.tensor import Tensor
 
 
 def grad_norm(parameters, norm_type=2.0):
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and bf16
-    gradients are squared and summed in fp32. Of shards (ZeRO's, tensor parallelism's) it is the
-    norm of all ranks' together, the 2-norm alone, and all ranks must call."""
+    gradients are squared and summed in fp32. If the list has shards (ZeRO's, tensor parallelism's,
+    divided experts), it is the norm of all ranks' gradients together. Then only the 2-norm is
+    possible, and all ranks must call (over_ranks.py)."""
     parameters = _list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
-    if (stage := _stage(parameters)) is not None:
+    if over_ranks.groups_of(parameters):
         if norm_type != 2:
             raise ValueError(f"of shards on several ranks wanted norm_type 2, got {norm_type}")
-        return math.sqrt(stage.sum_over_ranks(square_sum(parameters)))
+        return math.sqrt(over_ranks.square_sum(parameters))
     if norm_type == 2:
         return two_norm(grads)
     if norm_type == math.inf:
         return max((float(abs(g).max()) for g in grads if g.size), default=0.0)
     wide = (g.astype(accumulate_dtype(g.dtype), copy=False) for g in grads)
     return sum(float((abs(g) ** norm_type).sum()) for g in wide) ** (1 / norm_type)
-
-
-def square_sum(parameters, gradient=lambda p: p.grad, leaf_of=lambda p: p):
-    """The sum of squares of the gradients here; of one that k ranks have, a k-th of it."""
-    by_copies = {}
-    for p in parameters:
-        if (g := gradient(p)) is not None:
-            by_copies.setdefault(getattr(leaf_of(p), "copies", 1), []).append(g)
-    return sum(two_norm(grads) ** 2 / copies for copies, grads in by_copies.items())
 
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
@@ -52,7 +45,8 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     parameters = _list(parameters)
     grads = [p.grad for p in parameters if p.grad is not None]
     on_host = isinstance(grads[0], np.ndarray) if grads else True
-    if not on_host and norm_type == 2 and not error_if_nonfinite and _stage(parameters) is None:
+    is_here = not over_ranks.groups_of(parameters)  # no other rank has a part of it
+    if not on_host and norm_type == 2 and not error_if_nonfinite and is_here:
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
     if error_if_nonfinite and not math.isfinite(total):
@@ -92,12 +86,6 @@ def clip_grad_value_(parameters, clip_value):
     for p in _list(parameters):
         if p.grad is not None:
             p._xp.clip(p.grad, -clip_value, clip_value, out=p.grad)
-
-
-def _stage(parameters):
-    """What joins the ranks of which these are shards, or None."""
-    stages = (getattr(p, "sharded_by", None) for p in parameters)
-    return next((stage for stage in stages if stage is not None), None)
 
 
 def _list(parameters):

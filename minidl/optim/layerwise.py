@@ -14,7 +14,8 @@ Under ZeRO a rank has a part of a tensor, and the norm of a part is not the norm
     bucket   |w1 w1 w1 w1|w2 w2 w2|w3|      rank 0 sums the squares of its part of w1,
     ranks    |--- 0 ---|--- 1 ---|- 2 |     rank 1 of w1 and w2, ...; one all-reduce adds them:
 
-2 numbers of 8 bytes for each parameter of the group, zeros for those that a rank has nothing of.
+2 numbers of 8 bytes for each parameter of the group, zeros for those that a rank has nothing of. A
+list may have shards of several ZeRO stages and whole tensors: one all-reduce for each stage.
 
 Sources: You et al. 2017 (arXiv 1708.03888), 2019 (arXiv 1904.00962).
 Test: tests/optim/test_layerwise.py, tests/parallel/zero/test_whole_tensors.py
@@ -30,8 +31,9 @@ from minidl.fused.launch import on_device
 from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 from minidl.precision import bf16
 
-# Elements [begin, end) of parameter `index` of a list belong to tensor number `tensor`.
-Piece = namedtuple("Piece", "index begin end tensor")
+# Elements [begin, end) of parameter `index` of a list. They are a whole tensor, or what this rank
+# has of tensor number `tensor` of a ZeRO stage.
+Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
 def groups_by_ndim(params, **vectors):
@@ -44,21 +46,36 @@ def groups_by_ndim(params, **vectors):
 
 
 def pieces(params, leaf_of):
-    """(Pieces, number of tensors, stage): a parameter is a tensor, and in one piece; of a ZeRO
-    stage's shards, a piece is what a rank has of a parameter."""
-    stage = next((s for p in params if (s := getattr(leaf_of(p), "sharded_by", None)) is not None),
-                 None)
-    if any(getattr(leaf_of(p), "part", None) is not None for p in params):
-        raise TypeError("LARS and LAMB want the norms of whole tensors, and here a rank has slices "
-                        "of them. Use AdamW or SGD with tensor parallelism")
-    if not hasattr(stage, "parts"):  # none, or a pipeline, whose tensors are whole
-        return [Piece(i, 0, p.numel(), i) for i, p in enumerate(params) if p.numel()], \
-            len(params), None
+    """Returns (Pieces, {ZeRO stage: its number of tensors in this list}). A parameter is a tensor,
+    in one piece; a ZeRO stage's shard has a piece of each tensor that it is cut from."""
+    found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
-    parts = [part for part in stage.parts() if part[1] in index]  # as many on every rank
-    return [Piece(index[shard], offset, offset + end - first, tensor)
-            for tensor, (_, shard, _, offset, first, end) in enumerate(parts) if first < end], \
-        len(parts), stage
+    for leaf, i in index.items():
+        stage = stage_of(leaf)
+        if getattr(leaf, "part", None) is not None:
+            raise TypeError(SLICES)
+        if stage is None:
+            if leaf.numel():
+                found.append(Piece(i, 0, leaf.numel(), None, None))
+        elif stage not in n_tensors:
+            parts = [part for part in stage.parts() if part[1] in index]  # as many on every rank
+            if any(p.part is not None for _, _, p, _, _, _ in parts):
+                raise TypeError(SLICES)
+            n_tensors[stage] = len(parts)
+            found += [Piece(index[shard], offset, offset + end - first, stage, tensor)
+                      for tensor, (_, shard, _, offset, first, end) in enumerate(parts)
+                      if first < end]
+    return found, n_tensors
+
+
+SLICES = ("LARS and LAMB want the norms of whole tensors, and here a rank has slices of them. Use "
+          "AdamW or SGD with tensor parallelism")
+
+
+def stage_of(leaf):
+    """Returns the ZeRO stage that this leaf is a shard of, or None."""
+    return next((group for group in getattr(leaf, "sharded_by", ()) if hasattr(group, "parts")),
+                None)
 
 
 class Layerwise(Optimizer):
@@ -87,10 +104,9 @@ class Layerwise(Optimizer):
         fused = fusable(params, grads)
         if not fused and skip is not None and bool(skip):  # the host waits; a kernel need not
             return
-        found, n_tensors, stage = pieces(params, self.leaf_of)
+        found, n_tensors = pieces(params, self.leaf_of)
         if not found:  # this rank has nothing of these tensors; the others wait for its zeros
-            if stage is not None:
-                over_ranks(stage, found, n_tensors, np.zeros(0), np.zeros(0))
+            over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
         steps = self.count(params, states, skip)
@@ -98,11 +114,11 @@ class Layerwise(Optimizer):
             steps = steps[on_device(xp_of([steps]), np.array([p.index for p in found], np.int64))]
 
         def cut(arrays):
-            return [a if stage is None else a[p.begin:p.end]
-                    for p in found for a in (arrays[p.index],)]
+            return [arrays[p.index] if p.stage is None else arrays[p.index][p.begin:p.end]
+                    for p in found]
 
         def join(w2, d2):
-            return (w2, d2) if stage is None else over_ranks(stage, found, n_tensors, w2, d2)
+            return over_ranks(found, n_tensors, w2, d2)
 
         if fused:
             low = low_arrays(self.low, params, grads)
@@ -132,15 +148,21 @@ def unscaled(g, unscale):
     return g if unscale == 1.0 else g * g.dtype.type(unscale)
 
 
-def over_ranks(stage, found, n_tensors, w2, d2):
-    """The pieces' sums of squares, as sums over all ranks' pieces of the same tensor: one
-    all-reduce of 2 * n_tensors float64. On a GPU the host waits for them."""
+def over_ranks(found, n_tensors, w2, d2):
+    """Returns the pieces' sums of squares as sums over all ranks' pieces of the same tensor: for
+    each ZeRO stage one all-reduce of 2 * n_tensors float64. On a GPU the host waits for them."""
+    if not n_tensors:
+        return w2, d2
     xp = xp_of([w2])
-    mine, sums = to_device(xp.stack([w2, d2], 1), "cpu"), np.zeros((n_tensors, 2))
-    tensors = [p.tensor for p in found]
-    sums[tensors] = mine  # a rank has at most one piece of a tensor
-    stage.sum_in_place(sums)
-    return on_device(xp, np.ascontiguousarray(sums[tensors].T))
+    mine = to_device(xp.stack([w2, d2], 1), "cpu")
+    for stage, n in n_tensors.items():
+        here = [i for i, p in enumerate(found) if p.stage is stage]
+        tensors = [found[i].tensor for i in here]
+        sums = np.zeros((n, 2))
+        sums[tensors] = mine[here]  # a rank has at most one piece of a tensor
+        stage.sum_in_place(sums)
+        mine[here] = sums[tensors]
+    return on_device(xp, np.ascontiguousarray(mine.T))
 
 
 def square_sums(arrays):

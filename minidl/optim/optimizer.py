@@ -10,8 +10,10 @@ import numpy as np
 
 from minidl import backend
 from minidl.backend import is_bfloat16, overwrite, to_device
+from minidl.backward import clear_gradient
 from minidl.fused import dispatch
 from minidl.mode import enable_grad, no_grad
+from minidl.optim import over_ranks
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
@@ -66,10 +68,7 @@ class Optimizer:
         """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
             for t in {p, self.low.get(p, p)}:
-                if set_to_none:
-                    t.grad = None
-                elif t.grad is not None:
-                    t.grad[...] = 0
+                clear_gradient(t, set_to_none)
 
     def step(self, closure=None, *, unscale=1.0, skip=None):
         """Updates every parameter that has a gradient, in place.
@@ -147,9 +146,8 @@ class Optimizer:
 
     @property
     def sharded_by(self):
-        """What joins the ranks whose optimizers have the other shards (nn.Parameter), or None."""
-        stages = (getattr(self.leaf_of(p), "sharded_by", None) for p in self.parameters())
-        return next((stage for stage in stages if stage is not None), None)
+        """The groups of ranks whose optimizers have the other shards, a tuple (over_ranks.py)."""
+        return over_ranks.groups_of(map(self.leaf_of, self.parameters()))
 
     @property
     def compressed_by(self):

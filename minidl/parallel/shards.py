@@ -6,7 +6,8 @@
 
 Tensor parallelism cuts some weights and repeats the others; a pipeline gives each rank layers of
 its own, and may give two of them a tied weight. Each says of its parameters on how many ranks they
-are (`copies`); clipping (optim/clip.py) and GradScaler ask `sharded_by` for the sum over the ranks.
+are (`copies`). Clipping and GradScaler ask each group in `sharded_by` for the sum over its ranks
+(optim/over_ranks.py).
 
 Test: tests/parallel/model/test_parallelize.py, test_pipeline.py, test_hybrid.py
 """
@@ -17,23 +18,18 @@ from minidl.comm import ring
 
 
 class Shards:
-    """Joins the ranks of t for these parameters: each is on `p.copies` of them.
-
-    outer: what joined them before, over the ranks of another axis; it is asked, too"""
+    """Joins the ranks of t for these parameters: each is on `p.copies` of them. A parameter may be
+    divided over the ranks of another axis already; then it belongs to both groups."""
 
     def __init__(self, t, parameters):
-        parameters = list(parameters)
         self.t = t
-        self.outer = next((p.sharded_by for p in parameters if p.sharded_by is not None), None)
         for p in parameters:
-            p.declare(sharded_by=self)
+            p.declare(sharded_by=(*p.sharded_by, self))
 
     def on_any_rank(self, flag):
-        """Whether it is true on any rank: GradScaler skips a step on all of them."""
-        found = bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
-        return found if self.outer is None else self.outer.on_any_rank(found)
+        """Returns whether it is true on any rank: GradScaler skips a step on all of them."""
+        return bool(ring.all_reduce(self.t, np.array([bool(flag)]), np.logical_or)[0])
 
     def sum_over_ranks(self, x):
-        """The sum of all ranks' x, a float: of squared norms, for clipping."""
-        total = float(ring.all_reduce(self.t, np.array([float(x)]))[0])
-        return total if self.outer is None else self.outer.sum_over_ranks(total)
+        """Returns the sum of all ranks' x, a float: of squared norms, for clipping."""
+        return float(ring.all_reduce(self.t, np.array([float(x)]))[0])

@@ -27,7 +27,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch, grad_norm, unscale_check
-from minidl.optim import clip
+from minidl.optim import over_ranks
 from minidl.optim.optimizer import Optimizer
 from minidl.precision import loss_scale
 from minidl.tensor import Tensor
@@ -74,7 +74,6 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.stage = None  # what joins the ranks that have shards of the gradients
         self.on_host = raise_at_min  # the host must know at once what was found
         self.enabled = enabled
         self._stepped = []  # optimizers, since the last update
@@ -115,7 +114,7 @@ class GradScaler:
         with a master copy into the master's `grad`. Once between two updates."""
         if not self.enabled:
             return
-        self._follow_stage(optimizer)
+        self._check(optimizer)
         if optimizer in self._found:
             raise RuntimeError("unscale_() was called on this optimizer already since the last "
                                "update(): the gradients would be divided twice")
@@ -128,14 +127,14 @@ class GradScaler:
                 self._check_dtype(p.grad)
                 grads.append(p.grad)
         bad = _unscale(grads, loss_scale.factor(self._scale))
-        self._found[optimizer] = (bad, None) if there else (self._agreed(bad), 1.0)
+        self._found[optimizer] = (bad, None) if there else (_agreed(bad, optimizer), 1.0)
 
     def step(self, optimizer, max_norm=None):
         """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
         taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
         taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
         common norm to it, after unscaling."""
-        self._follow_stage(optimizer)
+        self._check(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
@@ -159,23 +158,23 @@ class GradScaler:
         optimizer.step(unscale=self._clip_factor(optimizer, inverse, max_norm))
         return True
 
-    def _follow_stage(self, optimizer):
-        """Of shards all ranks skip together, and clip by the norm of all, without being told."""
+    def _check(self, optimizer):
+        """Raises if this optimizer's gradients have no one scale. If other ranks have shards of
+        them, all ranks must agree, and so the host must know at once what was found."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of them "
                 "for later steps, when the scale may be another. Use bfloat16, which needs no "
                 "scale, or GradScaler(enabled=False)")
-        stage = optimizer.sharded_by
-        if stage is not None and self.stage is None:
-            self.stage, self.on_host = stage, True
+        if optimizer.sharded_by and not self.on_host:
+            self.on_host = True
             self._move_to(None)
 
     def _look(self, grads, optimizer):
         """(whether the gradients are bad, what unscales them)."""
         if self._move_for(optimizer):
             return _bad(grads), self._scale
-        return self._agreed(_bad(grads)), 1.0 / self.factor
+        return _agreed(_bad(grads), optimizer), 1.0 / self.factor
 
     def _step_there(self, optimizer, bad, scale, max_norm):
         """`step` on a GPU; scale: None where the gradients are unscaled already."""
@@ -243,10 +242,6 @@ class GradScaler:
         self.patience = state.get("patience", self.hysteresis)
         self.skipped = state.get("skipped", 0)
 
-    def _agreed(self, bad):
-        bad = bool(bad[0])
-        return bad if self.stage is None else bool(self.stage.on_any_rank(bad))
-
     def _clip_factor(self, optimizer, inverse, max_norm):
         """What unscales the gradients and clips their norm: one factor, no pass to write them."""
         if max_norm is None:
@@ -255,12 +250,11 @@ class GradScaler:
         if grads and not self.on_host and _takes_arrays(optimizer, grads):
             square_sum = grad_norm.square_sum_of(grads)
             return loss_scale.factor(None, square_sum, max_norm)
-        square_sum = grad_norm.two_norm(grads) ** 2
-        if optimizer.sharded_by is not None and hasattr(optimizer, "leaf_of"):  # copies count once
-            square_sum = clip.square_sum(optimizer.parameters(), optimizer.gradient,
-                                         optimizer.leaf_of)
-        if self.stage is not None:
-            square_sum = self.stage.sum_over_ranks(square_sum)
+        if optimizer.sharded_by:
+            square_sum = over_ranks.square_sum(optimizer.parameters(), optimizer.gradient,
+                                               optimizer.leaf_of)
+        else:
+            square_sum = grad_norm.two_norm(grads) ** 2
         return inverse * min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
 
     def _check_dtype(self, grad, low=()):
@@ -269,6 +263,11 @@ class GradScaler:
                 "loss scaling wants float32 gradients, or float16 ones with a float32 master "
                 "weight: unscaled in float16 they vanish again. Keep the model in float32 under "
                 "autocast (O1), or call optim.use_master_weights(optimizer) (O2)")
+
+
+def _agreed(bad, optimizer):
+    """Whether a gradient is bad here, or on any rank that has shards of them."""
+    return over_ranks.on_any_rank(optimizer.sharded_by, bool(bad[0]))
 
 
 def _takes_arrays(optimizer, grads):

@@ -69,7 +69,6 @@ def trained(t, folder):
     optim.use_master_weights(optimizer)
     scheduler = CosineAnnealingLR(optimizer, 1000)
     scaler = amp.GradScaler(growth_interval=100)
-    scaler.agree, scaler.all_sum = parallel.on_any_rank, parallel.sum_over_ranks
     behind, batches, count = Behind(t), windows(t), iter(range(1, 10**9))
 
     def step():

@@ -141,3 +141,16 @@ def test_a_ping_pong_takes_the_simulated_link():
     times = simulate(3, lambda t: doctor_links.ping_pong(t, 1000, 5), alpha=alpha, beta=beta)
     # half of a difference of the clock, some 1e-4 s after its start
     assert times[0] == pytest.approx(alpha + 1000 * beta, rel=1e-9)
+
+
+@pytest.mark.parametrize("variables, folder", [
+    ({}, "HOME/.cache/minidl"), ({"XDG_CACHE_HOME": "/x"}, "/x/minidl"),
+    ({"MINIDL_CACHE": "/m"}, "/m"), ({"MINIDL_CACHE": "/m", "XDG_CACHE_HOME": "/x"}, "/m")])
+def test_the_file_of_figures_is_in_the_cache_of_the_environment(variables, folder, monkeypatch):
+    for name in ("MINIDL_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/home/ada")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    wanted = Path(folder.replace("HOME", "/home/ada"), "figures", "4-ranks.json")
+    assert select.file_in("figures", "4 ranks") == wanted

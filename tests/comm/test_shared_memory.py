@@ -188,3 +188,23 @@ def test_a_background_task_may_use_it_beside_its_rank(t):
     handle = t.spawn(background)
     here = [all_reduce(mine, np.ones(length, "f4"))[0] for _ in range(3)]
     assert here == handle.wait() == [t.size] * 3
+
+
+def test_a_segment_is_a_chunk_for_each_rank_as_long_as_half_the_window_holds_it():
+    half, chunk = shared_memory.HALF_BYTES, shared_memory.CHUNK_BYTES
+    for n in (1, 2, 3, half // chunk):
+        assert shared_memory.segment_bytes(n) == n * chunk
+    assert shared_memory.segment_bytes(half // chunk + 1) == half
+
+
+@pytest.mark.parametrize("halves, more", [(1, -1), (1, 0), (1, 1), (3, 1009)])
+@ranks(2, 3)
+def test_an_array_longer_than_the_window_goes_through_it_in_turns(t, halves, more):
+    """HALF_BYTES is the most that fits: arrays around it and beyond, with the default chunks."""
+    length = halves * shared_memory.HALF_BYTES // 8 + more
+    x = np.arange(length) + float(t.rank)
+    got = shared_memory.all_reduce(t, x)
+    step = max(1, length // 1000)
+    want = t.size * np.arange(0, length, step) + t.size * (t.size - 1) / 2
+    assert (got[::step] == want).all() and got[-1] == t.size * (length - 1) + (
+        t.size * (t.size - 1) / 2)

@@ -263,3 +263,28 @@ def test_a_stream_is_resumed_by_its_own_place(n_ahead, workers):
     assert list(itertools.islice(resumed, 4)) == whole[3:]
     with pytest.raises(TypeError, match="is a stream"):
         Pipeline(log).shuffle()
+
+
+def test_without_say_the_first_rank_writes_what_auto_found(capsys):
+    for rank in range(2):
+        p = Pipeline(range(60)).map(lambda i: i).shard(rank, 2).prefetch(1, workers="auto")
+        assert len(list(p)) == 30
+        assert "workers" in p.found or "worker" in p.found
+        said = capsys.readouterr().err
+        assert (f"rank 0: data: {p.found}\n" in said) == (rank == 0) and (rank == 0 or not said)
+
+
+def test_what_auto_found_goes_to_say(capsys):
+    said = []
+    p = Pipeline(range(60)).map(lambda i: i).prefetch(1, workers="auto", say=said.append)
+    assert len(list(p)) == 60
+    assert said == [p.found] and not capsys.readouterr().err
+
+
+def test_groups_are_dealt_in_another_order_in_each_epoch():
+    """The groups are the same ones; their order is drawn from the epoch."""
+    p = Pipeline(range(40)).group(lambda epoch: [[i, i + 1] for i in range(0, 40, 2)], collate=list)
+    p = p.shard(0, 1, groups=5)
+    epochs = [[tuple(group) for group in p] for _ in range(3)]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert len({tuple(sorted(epoch)) for epoch in epochs}) == 1

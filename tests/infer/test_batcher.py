@@ -158,7 +158,7 @@ def test_a_result_without_a_row_for_each_request_is_an_error():
 def test_the_counters_obey_littles_law_on_a_clock_of_our_own():
     """The integral of how many are inside is kept at each arrival and answer, the latencies are
     those of the requests: two ways to the same number, exact in steps of whole seconds."""
-    now, gate = [0.0], Gate()
+    now, gate = [100.0], Gate()  # a clock may begin anywhere
 
     def work(x):
         y = gate(x)
@@ -170,7 +170,7 @@ def test_the_counters_obey_littles_law_on_a_clock_of_our_own():
         assert gate.entered.wait(30)
         for i in range(1, 4):
             now[0] += 1
-            b.submit(request(i))  # at 1, 2, 3 s
+            b.submit(request(i))  # 1, 2, 3 s later
         gate.open.set()  # at 3 s: the first ends at 6, two at 9, the last at 12 s
     r = b.report()
     assert (r.n_batches, r.n_requests, r.elapsed_s) == (3, 4, 12.0)

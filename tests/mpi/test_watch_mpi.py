@@ -245,3 +245,34 @@ def test_slow_networks_slow_ranks_and_early_ends_are_no_deadlocks(runs, mpi):
     run, _, _ = runs["slow", mpi].result()
     assert run.returncode == 0, run.stderr
     assert run.stdout.count("done") == 2 and "watch" not in run.stderr
+
+
+@pytest.mark.parametrize("mpi", PYTHONS)
+def test_shared_memory_goes_on_under_a_watch(tmp_path, mpi):
+    """All lengths, again and again: each window is watched by one object, however often it is used.
+    The watch's thread ends with the last Watch."""
+    path = tmp_path / "shared.py"
+    path.write_text(textwrap.dedent("""
+        import gc, threading, time
+        import numpy as np
+        from minidl.comm import shared_memory, world
+        from minidl.comm.observe.watch import Watch
+
+        inner = world()
+        t = Watch(inner)
+        for length in (5, 70_000, 5, 2_000_000, 70_000, 5):
+            x = np.arange(length) + float(t.rank)
+            got = shared_memory.all_reduce(t, x)
+            assert got[-1] == 2 * (length - 1) + 1 and got[0] == 1, (length, got)
+        assert t.shared(64) is t.shared(64)
+        here = threading.active_count()
+        del t
+        gc.collect()
+        until = time.monotonic() + 30
+        while threading.active_count() >= here and time.monotonic() < until:
+            time.sleep(0.05)
+        assert threading.active_count() < here, threading.enumerate()
+        print("end", flush=True)
+        """))
+    run = mpiexec(2, path, timeout=60, mpi=mpi, check=True)
+    assert run.stdout.count("end") == 2

@@ -370,10 +370,16 @@ BUGS = [
         "tests/optim/test_other_optimizers.py"),
     Bug(
         "a parameter on all ranks counts on each",
-        "minidl/optim/clip.py", "square_sum",
-        "2 / copies", "2",
+        "minidl/optim/over_ranks.py", "square_sum",
+        "2 / n", "2",
         "tests/parallel/model/test_parallelize.py"
         "::test_a_parameter_on_all_ranks_counts_once_in_the_norm"),
+    Bug(
+        "a whole weight among shards counts on every rank",
+        "minidl/optim/over_ranks.py", "n_equal",
+        " * others", "",
+        "tests/parallel/test_mixed_parameters.py"
+        "::test_the_norm_of_a_mixed_list_is_one_ranks_and_clipping_scales_all_of_it"),
     Bug(
         "the average takes decay of the new weights",
         "minidl/optim/ema.py", "EMA.update",
@@ -387,7 +393,7 @@ BUGS = [
     Bug(
         "a shard counts as one tensor",
         "minidl/optim/layerwise.py", "over_ranks",
-        "p.tensor", "p.index",
+        "found[i].tensor", "found[i].index",
         "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so"),
     Bug(
         "a resumed schedule applies at the next step only",
@@ -434,7 +440,7 @@ BUGS = [
     Bug(
         "ranks do not agree to skip a step",
         "minidl/precision/grad_scaler.py", "GradScaler._look",
-        "return self._agreed", "return bool",
+        "_agreed(_bad(grads), optimizer)", "bool(_bad(grads)[0])",
         "tests/precision/test_grad_scaler.py::test_ranks_skip_together"),
     Bug(
         "a Gaussian takes the logarithm of zero",

@@ -4,6 +4,11 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a command works with the clone of the folder, not with that of its file",
+        "minidl/cli/clone.py", "wanted",
+        "around(argument) or ", "",
+        "tests/cli/test_clone.py::test_a_script_runs_with_the_clone_that_it_lies_in"),
+    Bug(
         "a Chinese page shows the picture of any run",
         "docs/site.py", "picture_of",
         '{language}/{name}.png", f"out', '{name}.png", f"out/{language}',

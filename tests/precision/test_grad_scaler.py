@@ -18,7 +18,7 @@ class Gradients:
 
     low = {}
 
-    sharded_by = None
+    sharded_by = ()
 
     def __init__(self, *grads):
         self.params = [nn.Parameter(put(np.zeros(g.shape, g.dtype), minidl.Tensor(g).device))
@@ -234,11 +234,11 @@ def test_ranks_skip_together():
             return ring.all_reduce(t, np.array([bad]), np.logical_or)[0]
 
         taken = []
-        for stage in (SimpleNamespace(on_any_rank=any_rank), None):
+        for groups in ((SimpleNamespace(on_any_rank=any_rank),), ()):
             for looks in (False, True):
                 grad = np.array([np.nan if t.rank == 1 else 1.0], np.float32)
                 scaler, optimizer = GradScaler(), Gradients(grad)
-                optimizer.sharded_by = stage
+                optimizer.sharded_by = groups
                 if looks:
                     scaler.unscale_(optimizer)
                 taken.append(scaler.step(optimizer))
@@ -272,13 +272,25 @@ def test_a_saved_scaler_goes_on_as_the_first():
         second.load_state_dict({})
 
 
+class FourAlike:
+    """A group of four ranks whose numbers are all as here."""
+
+    t = SimpleNamespace(size=4)
+
+    def on_any_rank(self, flag):
+        return flag
+
+    def sum_over_ranks(self, x):
+        return 4 * x
+
+
 def test_max_norm_is_of_all_ranks_shares_together():
     """Here as if three more ranks had the same squares; the norm is twice as long."""
     steps = []
-    for stage in (None, SimpleNamespace(on_any_rank=bool, sum_over_ranks=lambda x: 4 * x)):
+    for groups in ((), (FourAlike(),)):
         p = nn.Parameter(np.zeros(4, np.float32))
         p.grad = np.full(4, 8.0, np.float32)  # unscaled 2, norm 4
-        p.sharded_by = stage
+        p.sharded_by = groups
         assert GradScaler(4.0).step(optim.SGD([p], lr=1.0), max_norm=1.0)
         steps.append(-p.data)
     # the 1e-6 beside the norm of 4 or 8, and roundings of float32

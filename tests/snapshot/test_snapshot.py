@@ -307,3 +307,23 @@ def test_new_ranks_draw_other_numbers(tmp_path):
 
     simulate(2, write)
     assert len(set(simulate(5, read))) == 5
+
+
+def test_a_snapshot_from_before_the_first_step_takes_the_momentum_away(tmp_path):
+    model = nn.Linear(3, 2)
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    snapshot.save(tmp_path, 0, model=model, optimizer=optimizer)
+    before = model.weight.data.copy()
+
+    def step():
+        optimizer.zero_grad()
+        model(np.ones((1, 3), np.float32)).sum().backward()
+        optimizer.step()
+        return model.weight.data.copy()
+
+    first = step()
+    step()
+    snapshot.load(tmp_path, model=model, optimizer=optimizer)
+    assert not optimizer.state
+    np.testing.assert_array_equal(model.weight.data, before)
+    np.testing.assert_array_equal(step(), first)

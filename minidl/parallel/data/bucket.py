@@ -126,6 +126,10 @@ class Bucket:
         view = self.views[p]
         p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
 
+    def gives(self, p):
+        """Whether p gets a gradient though no rank used it (compress.py); the same on all ranks."""
+        return False
+
     def bytes_sent(self, t, n_backwards):
         """Bytes that this rank sends in so many backwards, around a ring."""
         return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
@@ -165,7 +169,7 @@ class Reducer:
         self.overlap = overlap
         self.params = params
         # the header is NumPy's, wherever the gradients are
-        self.reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
+        self.all_reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
         self.side = SideStream()
         self.held = deque()  # (event, arrays that a GPU reads until then)
         self.make_buckets = make_buckets
@@ -218,6 +222,12 @@ class Reducer:
         self.unsent.clear()
         self.n_unsent = 0
 
+    def cleared(self, p):
+        """zero_grad has been called: p's gradient holds nothing of the passes that did not send."""
+        self.unsent.discard(p)
+        if not self.unsent:
+            self.forget()
+
     def check_expected(self, used, n_samples):
         """Raise an error if the backward to come would not send what the other ranks wait for, or
         would send it with a wrong weight."""
@@ -238,15 +248,16 @@ class Reducer:
                 "samples, or call backward on each. If the first was not for training, run it "
                 "under no_grad()")
 
-    def absent(self):
-        """Take part in the others' backward, with no samples: what is sent has weight 0."""
+    def absent(self, n_samples=0):
+        """Take part in the others' backward without one here. What is sent is what passes without
+        sending have left; their samples and n_samples are its weight."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
         self.n_missing = 0
-        self.n_samples = self.n_unsent
-        self.header = header.announce(self.n_unsent, self.params, self.unsent)
-        self.jobs.append(self.submit(self.reduce_header, self.header))
+        self.n_samples = self.n_unsent + n_samples
+        self.header = header.announce(self.n_samples, self.params, self.unsent)
+        self.share_header()
         for bucket in self.buckets:
             self.launch(bucket)
         self.finish()
@@ -262,7 +273,7 @@ class Reducer:
         if self.armed:
             if not self.arrived:
                 self.n_launched = 0
-                self.jobs.append(self.submit(self.reduce_header, self.header))
+                self.share_header()
             bucket.take(p)
             self.arrived.append(p)
         else:
@@ -278,6 +289,11 @@ class Reducer:
             self.n_missing -= 1
             if not self.n_missing:
                 self.finish()
+
+    def share_header(self):
+        """The first message of a backward that sends."""
+        job = self.submit(header.share, self.header, self.all_reduce_header)
+        self.jobs.append(job)
 
     def launch_full(self):
         """Send the buckets that are full, in order: one that is not holds back those behind it."""
@@ -334,12 +350,11 @@ class Reducer:
             job.wait()
         self.jobs.clear()
         self.held.clear()  # the compute stream has waited for all that read it
-        n_users = header.n_users(self.header)
-        for p, n in zip(self.params, n_users):
-            if n:
+        for p, is_used in zip(self.params, header.used_by_some(self.header), strict=True):
+            if is_used or self.bucket_of[p].gives(p):
                 self.bucket_of[p].give(p)
-        if not self.rebuilt and (n_users == self.t.size).all():  # the same answer on all ranks
-            self.rebuild()
+        if not self.rebuilt and header.used_by_all(self.header, self.t.size):
+            self.rebuild()  # all ranks have the same answer, and come along
         self.arrived.clear()
         self.forget()
         self.on_end()

@@ -89,12 +89,13 @@ class CompressedBucket(Bucket):
     """A bucket, and what its method keeps of it from step to step.
 
     own      {kind: array like `flat`}, this rank's
+    given    {parameter: the array that it got as its gradient}, of the last step
     common   {kind: {parameter: array}}, the same on all ranks
     step     how many times it has been sent"""
 
     def __init__(self, params, method, all_reduce):
         super().__init__(params, all_reduce)
-        self.method, self.step = method, 0
+        self.method, self.step, self.given = method, 0, {}
         xp = params[0]._xp
         self.own = {kind: xp.zeros_like(self.flat) for kind in method.kinds}
         self.common = {}
@@ -112,6 +113,14 @@ class CompressedBucket(Bucket):
                 "keep for ever. Lower the learning rate, clip, or look for the loss that is nan")
         self.method.reduce(t, self)
         self.step += 1
+
+    def gives(self, p):
+        """A parameter that no rank used may still get what ranks owed it."""
+        return bool(self.views[p].any())
+
+    def give(self, p):
+        super().give(p)
+        self.given[p] = p.grad
 
     def bytes_sent(self, t, n_backwards):
         return sum(self.method.bytes_sent(t, self, self.step + i) for i in range(n_backwards))
@@ -150,7 +159,7 @@ class Compressed(DataParallel):
     def forward(self, *inputs, **options):
         for bucket in self.reducer.buckets:
             for p in bucket.params:
-                if p.grad is not None and p.grad is bucket.views[p] and p.grad.any():
+                if p.grad is not None and p.grad is bucket.given.get(p) and p.grad.any():
                     raise RuntimeError(
                         f"rank {self.t.rank}: {self.name_of(p)} still has the gradient that was "
                         "averaged before, and a second backward would compress the sum of both. "

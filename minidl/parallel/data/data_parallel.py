@@ -28,7 +28,7 @@ from minidl.comm import ring, tree
 from minidl.comm.transport import device
 from minidl.mode import is_grad_enabled
 from minidl.nn.module import Module
-from minidl.parallel.data import flat, header
+from minidl.parallel.data import flat, header, samples
 from minidl.parallel.data.bucket import Bucket, Reducer, cut, default_all_reduce, weighted_mean
 from minidl.tensor import Tensor
 
@@ -84,15 +84,17 @@ class DataParallel(Module):
     overlap:       send from the background thread while backward runs on; False: at its end.
     broadcast_buffers: rank 0's (batch norm's statistics), before each training forward.
     make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
+    without:       parameters of the model that another wrapper averages.
 
     A parameter that no rank used keeps its gradient as it was (None stays None); one that only
     some ranks used is averaged with zeros from the others; one that is `own` (nn.Parameter) is left
-    alone. Nothing is to be declared in advance. Gradients are weighted by samples: the length of
-    the first input's first dimension, or `n_samples=` in the call (a count of tokens, say)."""
+    alone. Nothing is to be declared in advance. Gradients are weighted by samples: the first
+    dimension of the first input (samples.py), or `n_samples=` in the call (a count of tokens,
+    say)."""
 
     def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
                  first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
-                 make_buckets=None):
+                 make_buckets=None, without=()):
         super().__init__()
         self.wants_plain(model, t)
         if all_reduce is not None and not callable(all_reduce):
@@ -101,7 +103,7 @@ class DataParallel(Module):
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
-        common = [p for p in model.parameters() if not p.own]
+        common = [p for p in model.parameters() if not p.own and p not in without]
         params = [p for p in common if p.requires_grad]
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:
@@ -139,13 +141,22 @@ class DataParallel(Module):
                     "before wrapping it")
         outputs = self.module(*inputs, **options)
         if is_grad_enabled():
-            if n_samples is None and not inputs:
-                raise TypeError(f"rank {self.t.rank}: gradients are weighted by the length of the "
-                                "first positional input; got none. Pass n_samples=")
             if n_samples is None:
-                n_samples = len(inputs[0])
+                n_samples = self._count(inputs)
             self.reducer.expect(leaf_uses(tensors_of(outputs)), n_samples, sends=self.syncing)
         return outputs
+
+    def _count(self, inputs):
+        """The samples of a forward, if the call does not say them."""
+        who = f"rank {self.t.rank}"
+        if not inputs:
+            raise TypeError(f"{who}: gradients are weighted by the samples of the first positional "
+                            "input; got none. Pass n_samples=")
+        if self.t.size > 1 and (layer := samples.tokens_first(self.module)):
+            raise TypeError(f"{who}: {layer} has batch_first=False, so the first dimension of its "
+                            "input is no number of samples, by which gradients are weighted. Pass "
+                            "n_samples=, or make the layer with batch_first=True")
+        return samples.count(who, inputs[0])
 
     @property
     def n_samples(self):

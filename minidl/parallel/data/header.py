@@ -24,14 +24,24 @@ def announce(n_samples, params, used):
     return np.array([n_samples, *(p in used for p in params)], DTYPE)
 
 
+def share(t, header, all_reduce=ring.all_reduce):
+    """This rank's header becomes that of all ranks, in place."""
+    all_reduce(t, header)
+
+
 def n_samples(header):
-    """Returns the samples of all ranks. header: one that all_reduce has summed."""
+    """Returns the samples of all ranks. header: one that is shared."""
     return int(header[0])
 
 
-def n_users(header):
-    """Returns for each parameter how many ranks used it, an int64 array."""
-    return header[1:]
+def used_by_some(header):
+    """Returns for each parameter whether any rank used it, an array of bool."""
+    return header[1:] > 0
+
+
+def used_by_all(header, n_ranks):
+    """Returns whether all ranks used all parameters."""
+    return bool((header[1:] == n_ranks).all())
 
 
 def n_bytes(n_params):

@@ -139,7 +139,7 @@ def check_plain(t, model, optimizer, what):
         raise TypeError(f"rank {t.rank}: {what} wants the plain model; got a "
                         f"{type(model).__name__}, whose ranks have one set of weights between "
                         "them at every step")
-    if wants_optimizer(f"rank {t.rank}: {what}", optimizer).sharded_by is not None:
+    if wants_optimizer(f"rank {t.rank}: {what}", optimizer).sharded_by:
         raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; the optimizer "
                         "has parts of them: a ZeRO stage's shards, or those of a divided model")
 

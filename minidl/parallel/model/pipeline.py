@@ -15,7 +15,8 @@ size, and one header of 256 bytes.
 
 The loss is the mean over the micro-batches. Gradients, and their order in every sum, are those of
 one rank that does the micro-batches one after the other; that of a weight which two ranks share (a
-GPT's embedding and output layer) is summed over both at the end. Clipping and GradScaler are told
+GPT's embedding and output layer) is summed over both at the end. Several steps before `zero_grad`
+add up, as backwards do. Clipping and GradScaler are told
 by `Parameter.sharded_by` that other ranks have gradients, too.
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
@@ -26,10 +27,12 @@ from functools import partial
 import numpy as np
 
 from minidl import backend
-from minidl.backward import leaf_uses, walk
+from minidl.backward import clear_gradient, leaf_uses, walk
 from minidl.comm import tree
 from minidl.memory.recompute import recompute
 from minidl.mode import is_grad_enabled
+from minidl.nn.module import Parameter
+from minidl.parallel.data import samples
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, tensors_of
 from minidl.parallel.model import schedule as schedules
@@ -103,24 +106,45 @@ class Pipeline:
 
         self.stages = {s: stages[s] for s, rank in enumerate(self.ranks) if rank == t.rank}
         self.tied = self._find_tied(stages)
+        self.shared_here = self._find_shared_here()
         self.names = self._names(stages)
         self.joined = Shards(t, self.parameters())
         self.replicas = self._replicas(dp, zero)
+        self.nothing = None  # under ZeRO a rank without shards has this, an empty one
+        if zero and not self.replicas:
+            self.nothing = Parameter(self.xp().zeros(0, np.float32))
+            self.nothing.declare(sharded_by=(self.joined,))
 
     def _replicas(self, dp, zero):
         """{stage: its DataParallel, Zero1 or Zero2 over dp} of this rank's stages that learn."""
         t = self.t
-        if zero not in (0, 1, 2) or zero and (dp is None or self.tied):
+        shared = [*self.tied, *self.shared_here]
+        if zero not in (0, 1, 2) or zero and (dp is None or shared):
             raise ValueError(f"rank {t.rank}: a pipeline goes with stages 0, 1 and 2 of ZeRO over "
-                             "dp=, where no weight is shared by two ranks (it would be summed "
+                             "dp=, where no weight is shared by two stages (it would be summed "
                              f"after it was scattered); got stage {zero}, dp {dp}, "
-                             f"{len(self.tied)} shared weights. Stage 3 gathers weights by layer, "
+                             f"{len(shared)} shared weights. Stage 3 gathers weights by layer, "
                              "a pipeline's rank needs its own all the time")
-        if dp is None:
-            return {}
-        wrap = (DataParallel, Zero1, Zero2)[zero]
-        return {s: wrap(stage, dp) for s, stage in self.stages.items()
-                if any(p.requires_grad for p in stage.parameters())}
+        replicas = {}
+        for s, stage in self.stages.items() if dp is not None else ():
+            elsewhere = {p for p, last in self.shared_here.items() if last != s}
+            if not any(p.requires_grad and p not in elsewhere for p in stage.parameters()):
+                continue
+            if zero:
+                replicas[s] = (Zero1, Zero2)[zero - 1](stage, dp)
+            else:
+                replicas[s] = DataParallel(stage, dp, without=elsewhere)
+        return replicas
+
+    def _find_shared_here(self):
+        """{parameter that several stages of this rank have: the stage whose backward is last}. Its
+        gradient is complete only then, so that stage averages it over dp."""
+        last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
+        stages_of = {}
+        for s in sorted(self.stages, key=last_backward.get):
+            for p in self.stages[s].parameters():
+                stages_of.setdefault(p, []).append(s)
+        return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
         """[(parameter, the transport of the ranks that have it)]; every rank lists them alike."""
@@ -151,8 +175,15 @@ class Pipeline:
         every = [p for stage in self.stages.values() for p in stage.parameters()]
         return list(dict.fromkeys(every))
 
+    def xp(self):
+        """The library of this rank's weights."""
+        return backend.xp_of([p._data for p in self.parameters()[:1]])
+
     def shards(self):
-        """What the optimizer is given under ZeRO, of all stages of this rank."""
+        """What the optimizer is given under ZeRO, of all stages of this rank. If none of them
+        learns, an empty shard: the other ranks wait for this one when they clip."""
+        if self.nothing is not None:
+            return [self.nothing]
         return [shard for replica in self.replicas.values() for shard in replica.shards()]
 
     def gather(self):
@@ -160,12 +191,12 @@ class Pipeline:
         for replica in self.replicas.values():
             replica.gather()
 
-    def zero_grad(self):
-        for p in self.parameters():
-            p.grad = None
-        if self.zero:
-            for shard in self.shards():
-                shard.grad = None
+    def zero_grad(self, set_to_none=True):
+        """As a module's, the shards' gradients included."""
+        for replica in self.replicas.values():
+            replica.zero_grad(set_to_none)
+        for p in self.parameters() if not self.zero else ():
+            clear_gradient(p, set_to_none)
 
     def state_dict(self):
         """{name in the whole model: array} of this rank's stages."""
@@ -196,22 +227,35 @@ class Pipeline:
             other, so every rank may pass both.
         scaler: a GradScaler, whose scale the gradients get."""
         step = _Step(self, inputs, targets, scaler)
+        earlier = self._set_aside() if step.trains else {}
         self.lanes = []
         for do in self.dos:
             if step.trains or do.kind == "F":
                 step.run(do)
         step.end()
         if step.trains:
-            self._sum_tied()
+            self._sum_tied(earlier)
         return step.total
 
-    def _sum_tied(self):
-        """Sum the gradient of each shared weight over the ranks that have it."""
+    def _set_aside(self):
+        """Returns {shared weight: a copy of its gradient of earlier steps, or None}. That one has
+        been summed over the ranks already, so this step starts without it."""
+        earlier = {}
+        for p, _ in self.tied:
+            earlier[p] = None if p.grad is None else p.grad.copy()
+            p.grad = None
+        return earlier
+
+    def _sum_tied(self, earlier):
+        """Sum this step's gradient of each shared weight over the ranks that have it, and add it to
+        that of earlier steps."""
         for p, group in self.tied:
             if p.requires_grad:
                 p.grad = _gradient(p)
                 all_reduce = default_all_reduce([p])
                 all_reduce(group, p.grad)
+                if earlier[p] is not None:
+                    p.grad = earlier[p] + p.grad
 
     def everywhere(self, loss):
         """`step`'s loss as a float on every rank; a broadcast, which all must call."""
@@ -241,7 +285,9 @@ class _Step:
         self.later = {}  # the same -> (what does its W, leaves that wait for it, leaves used)
         self.here = {}  # Do -> arrays that the next stage, on this rank too, will take
         self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of what it passes on
-        self.n_samples = 0 if self.inputs is None else sum(map(len, self.inputs))
+        self.n_samples = 0
+        if self.inputs is not None:
+            self.n_samples = sum(samples.count(f"rank {self.t.rank}", x) for x in self.inputs)
         self.sending = {}  # (kind, stage) -> requests of its last message
         self.total = None
         for replica in pipe.replicas.values():
@@ -347,7 +393,7 @@ class _Step:
         leaves, roots = self.held.pop(do[1:])
         if do.stage == len(pipe.ranks) - 1:  # backward starts here, from the loss
             gradients = [None] * len(roots)
-        used = ()
+        used = {}
         if pipe.last["B", do.stage] == do:
             used = leaf_uses(roots)
 
@@ -357,6 +403,7 @@ class _Step:
         else:
             self.expect(do, used)
             walk(roots, gradients)
+            self.send_without_backward(do, used)
         self.going = [_gradient(x) for x in leaves if x.requires_grad]
 
     def W(self, do, _):
@@ -367,14 +414,28 @@ class _Step:
             for p in sends.params:
                 if p in used and p not in waiting:
                     sends(p)
+        self.send_without_backward(do, used)
 
     def expect(self, do, used):
         """Tell data parallelism, if any, of the stage's last backward in this step: it is the one
         that sends. Returns its Reducer then."""
+        reducer = self.reducer_of_last(do)
+        if reducer is None or used.keys().isdisjoint(reducer.params):
+            return None
+        reducer.expect(used, self.n_samples)
+        return reducer
+
+    def send_without_backward(self, do, used):
+        """If the stage's last backward reaches no parameter, send what the others have left."""
+        reducer = self.reducer_of_last(do)
+        if reducer is not None and used.keys().isdisjoint(reducer.params):
+            reducer.absent(self.n_samples)
+
+    def reducer_of_last(self, do):
+        """The Reducer of the stage whose last backward of this step `do` is; else None."""
         replica = self.pipe.replicas.get(do.stage)
         if replica is None or self.pipe.last[do[:2]] != do:
             return None
-        replica.reducer.expect(used, self.n_samples)
         return replica.reducer
 
     # -- what goes from stage to stage
@@ -396,7 +457,7 @@ class _Step:
             else:  # a gradient of what was passed on, where one is wanted
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
-            xp = self.xp()
+            xp = self.pipe.xp()
             arrays = [xp.empty(shape, dtype) for shape, dtype, _ in form]
             _wait([self.t.irecv(x, src, _tag(needed)) for x in arrays])
         return arrays
@@ -432,11 +493,6 @@ class _Step:
                 header = _header(self.t, do, counts, self.form[do.stage])
                 arrays = [header, *arrays]
             self.sending[way] = [self.t.isend(x, dst, _tag(do)) for x in arrays]
-
-    def xp(self):
-        """The library of this rank's weights."""
-        arrays = [p._data for p in self.pipe.parameters()[:1]]
-        return backend.xp_of(arrays)
 
 
 def _tag(do):
@@ -498,6 +554,9 @@ def _micro_batches(t, batch, m, name):
             raise ValueError(f"rank {t.rank}: the schedule is for {m} micro-batches, got "
                              f"{len(batch)} of {name}")
         return batch
+    if not hasattr(batch, "shape"):
+        raise TypeError(f"rank {t.rank}: wanted {name} as one array or Tensor, or as a list of {m} "
+                        f"micro-batches; got {type(batch).__name__}")
     n = len(batch)
     if n % m or not n:
         raise ValueError(f"rank {t.rank}: wanted {name} that {m} micro-batches divide equally, got "

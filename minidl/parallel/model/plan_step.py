@@ -47,6 +47,8 @@ def fixed(task, replicas, tp, ep, v, cut, ways):
         if of_block:  # ZeRO leaves experts alone
             own = predict(stage.blocks * of_block, precision=task.precision)
             held = {kind: held[kind] + own[kind] for kind in held}
+        if waits_for_the_last(task.zero, len(cut)):
+            held["gradients"] = predict(n, precision=task.precision)["gradients"]
         del held["total"]
         states[stage] = held
     elements, tensors = max(weights.values())
@@ -66,6 +68,12 @@ def fixed(task, replicas, tp, ep, v, cut, ways):
                              for n_bytes, way, n in sums]
 
 
+def waits_for_the_last(zero, pp):
+    """Whether whole gradients wait for the last micro-batch of a step, though ZeRO scatters them:
+    a pipeline's (pipeline.py) do."""
+    return zero == 2 and pp > 1
+
+
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
     """({axis: bytes}, seconds of dp, of the tied weight). gradients, header, tied, own: (bytes,
     seconds of an all-reduce)."""
@@ -74,14 +82,16 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     # 12: the loss's three sums, in float32
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
-    # in half all-reduces: stage 2 scatters the gradients of each micro-batch and gathers the
-    # weights once, stage 3 scatters once and gathers twice for each
-    halves = {0: 2, 1: 2, 2: m + 1, 3: 3 * m}[task.zero]
+    # how many backwards of a step send; then in half all-reduces: stages 1 and 2 scatter the
+    # gradients of each such backward and gather the weights once, stage 3 scatters once and
+    # gathers twice for each
+    n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
+    halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
     # both ways over each boundary; of two ranks each lacks a direction
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
             "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
-            "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * header[0])
+            "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * n_sends * header[0])
             + _mean(replicas[1]) * 2 * sum(n_bytes for n_bytes, _ in own), "tied": tied[0]}
     if cp > 1:
         c = costs.block(shape, tp, width).attention // (4 * shape.context)
@@ -93,7 +103,8 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
         k = shape.top_k
         sent["ep"] = blocks * (_mean(ep) * (4 + 2 * again) * k * kept
                                + (1 + again) * (ep - 1) * 8 * k * shape.experts)
-    return sent, halves / 2 * gradients[1] + header[1] + sum(s for _, s in own), tied[1]
+    seconds = halves / 2 * gradients[1] + n_sends * header[1] + sum(s for _, s in own)
+    return sent, seconds, tied[1]
 
 
 def _mean(n):

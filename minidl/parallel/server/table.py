@@ -90,8 +90,7 @@ class Table:
 
     def push(self, ids, grads, now):
         """Update the rows of these ids, each once, by gradients (n, dim) at event time now, ms."""
-        self.now = max(self.now, now)
-        self._forget()
+        self.tick(now)
         slots, at, new = [], [], []
         for i, id in enumerate(ids.tolist()):
             slot = self.slots.get(id)
@@ -111,6 +110,12 @@ class Table:
         for array, rows in zip(self.arrays.values(), touched, strict=True):
             array[slots] = rows
         self.seen[slots] = self.now
+
+    def tick(self, now):
+        """Event time is now, in ms: forget what no push has had for ttl_s. A server is told of the
+        pushes that have no id of its own, too, so that all servers have one clock."""
+        self.now = max(self.now, now)
+        self._forget()
 
     def initial(self, ids):
         if not self.rule.scale:

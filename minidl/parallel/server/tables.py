@@ -24,6 +24,9 @@ seen, so that a worker may push again what it does not know to have arrived.
 One cut: messages of a rank arrive in order, so when all workers' cuts have come, all pushes before
 them have, and no other; then all ranks save together.
 
+Event time is one clock: every push goes to all servers, those without an id of it included, so rows
+are forgotten at the same step whatever the number of servers.
+
 Bytes of n ids of one server: pull 32 + 8 n, and 32 + 4 dim n back; push 32 + 8 (n + 1) + 4 dim n;
 end_step 32 a server, and for each table and partition that had nothing 40; leaving 32, and 32 back.
 Labels: table.ids, .pull, .push, .header.
@@ -92,6 +95,7 @@ class Tables:
             raise ValueError(f"rank {self.t.rank}: a push of {len(ids)} ids has some twice: add "
                              "their gradients up first (np.unique, np.add.at)")
         self._said.add((table, partition))
+        position = position if len(ids) else 0
         grads, key = np.ascontiguousarray(grads, np.float32), table * self.partitions + partition
         if not self.n_servers:
             self._pushed(key, position, now, ids, grads)
@@ -168,7 +172,7 @@ class Tables:
     def _pushed(self, key, position, now, ids, grads):
         """Apply it, or keep it until the others of its step are there; drop what came before."""
         table, partition = divmod(key, self.partitions)
-        if len(ids):
+        if position:  # 0: the partition gave nothing. Else all servers hear of it, even without ids
             if position <= self.seen[table, partition]:
                 self.dropped += 1
                 return
@@ -178,8 +182,11 @@ class Tables:
         while len(self.inbox) == (1 if self.rule is ASYNC else self.seen.size):
             self.inbox, oldest = {}, self.inbox
             for key, ((now, ids, grads), *later) in sorted(oldest.items(), key=lambda one: one[0]):
+                table = self.tables[self.names[key // self.partitions]]
                 if len(ids):
-                    self.tables[self.names[key // self.partitions]].push(ids, grads, now)
+                    table.push(ids, grads, now)
+                else:
+                    table.tick(now)
                 if later:
                     self.inbox[key] = later
             self.round += bool(self.serves)

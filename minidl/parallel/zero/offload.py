@@ -34,7 +34,7 @@ import numpy as np
 from minidl import backend
 from minidl.cuda.host_memory import computed, pinned, to_device, to_host
 from minidl.fused.launch import contiguous
-from minidl.optim import use_master_weights
+from minidl.optim import over_ranks, use_master_weights
 from minidl.optim.optimizer import called, wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, is_local
@@ -79,7 +79,7 @@ class Offload:
         if wants_optimizer("Offload", optimizer).state or optimizer.low:
             raise ValueError("Offload wants an optimizer before its first step, without master "
                              "weights: it makes them, on the host")
-        if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by is not None:
+        if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:
             raise ValueError(
                 f"Offload updates bucket by bucket, and {type(optimizer).__name__} wants the norms "
                 "of whole tensors, which lie in several ranks' buckets; got a ZeRO stage's shards. "
@@ -253,8 +253,7 @@ class Offload:
 
     @property
     def sharded_by(self):
-        stages = (getattr(p, "sharded_by", None) for p in self.bucket_of)
-        return next((stage for stage in stages if stage is not None), None)
+        return over_ranks.groups_of(self.bucket_of)
 
     @property
     def param_groups(self):

@@ -33,6 +33,7 @@ from contextlib import contextmanager
 
 from minidl import memory
 from minidl.backend import buffer_of
+from minidl.backward import clear_gradient
 from minidl.comm import average, chunks, ring, ring_blocks
 from minidl.comm.labels import about
 from minidl.comm.transport import device
@@ -72,6 +73,8 @@ class ShardedBucket:
             p.data = view
 
         self.shard = Parameter(self.block(self.weights), params[0].requires_grad)
+        if self.shard.requires_grad:
+            self.shard.on_grad_ready(Clears(params))
         self.gathered = self.shard.version
         self.n_missing = 0
         self.earlier = None  # the shard's gradient of the backwards before this one
@@ -120,8 +123,11 @@ class ShardedBucket:
             hook(self.shard)
         return released
 
+    def gives(self, p):
+        return False
+
     def give(self, p):
-        """Nothing: the shard has had its gradient since `reduce`."""
+        """Does nothing: reduce() has already set the shard's gradient."""
 
     def gather(self, t):
         """Every rank's new block becomes part of `weights` here."""
@@ -142,6 +148,20 @@ class ShardedBucket:
         n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
         return ring_blocks.bytes_sent(self.bounds, self.dtype.itemsize, t.rank,
                                       n_scatters=n_backwards, n_gathers=n_gathers)
+
+
+class Clears:
+    """A hook of a shard: its zero_grad also forgets the whole gradients that wait under no_sync."""
+
+    def __init__(self, params):
+        self.params = params
+
+    def __call__(self, shard):
+        pass
+
+    def cleared(self, shard):
+        for p in self.params:
+            clear_gradient(p)
 
 
 def ways(x):
@@ -171,7 +191,7 @@ class Zero1(DataParallel):
                             f"{' and '.join(devices)}. model.to({devices[-1]!r}) first")
         t, way = device.connect(t, next(model.parameters()).data)
 
-        alike = {p: (number[p], p.copies) for p in number}
+        alike = {p: (number[p], p.copies, p.sharded_by) for p in number}
 
         def make_buckets(order):  # they are full in the order of their last parameters
             place = {p: i for i, p in enumerate(order)}
@@ -190,10 +210,9 @@ class Zero1(DataParallel):
         self.buckets = self.reducer.buckets
         self.reducer.on_end = self.ended
 
-        # of a model that is divided itself (parallel/model/): who joins its parts
-        self.outer = next((p.sharded_by for p in number if p.sharded_by is not None), None)
-        for bucket in self.buckets:
-            bucket.shard.declare(sharded_by=self, copies=bucket.params[0].copies)
+        for bucket in self.buckets:  # the model may be divided itself (parallel/model/)
+            first = bucket.params[0]
+            bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
     def shards(self, group=None):
         """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
@@ -239,9 +258,10 @@ class Zero1(DataParallel):
         """`with model.gathered() as module:` every parameter has its array, at every stage."""
         yield self.module
 
-    def zero_grad(self):
+    def zero_grad(self, set_to_none=True):
+        """As a module's, the shards' gradients included."""
         for p in [*self.parameters(), *self.shards()]:
-            p.grad = None
+            clear_gradient(p, set_to_none or type(p.grad) is Scattered)
 
     def load_state_dict(self, state, strict=True):
         """As a module's; a master weight of a shard follows it."""
@@ -255,26 +275,28 @@ class Zero1(DataParallel):
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
-        """The sums of all ranks' x, a host array: squared norms of whole tensors (layerwise.py)."""
-        if self.outer is not None:
-            raise TypeError(f"rank {self.t.rank}: LARS and LAMB under ZeRO want the norms of whole "
-                            "tensors, and here the model itself is divided. Use AdamW or SGD")
+        """x becomes the sum of all ranks' x, a host array: squared norms of tensors
+        (layerwise.py)."""
         with about("squared norms of the tensors"):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self):
-        """The 2-norm of the whole averaged gradient, a float. A tied weight counts once."""
-        shards = [s for s in self.shards() if s.grad is not None]
-        if not shards:
+        """The 2-norm of the model's whole gradient, a float, divided experts included. A tied
+        weight counts once."""
+        if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        return clip.grad_norm(shards)  # on a GPU: here the host waits
+        return clip.grad_norm([*self.shards(), *self.own()])  # on a GPU: here the host waits
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
         norm = self.grad_norm()
-        clip.scale_to(self.shards(), norm, max_norm)
+        clip.scale_to([*self.shards(), *self.own()], norm, max_norm)
         return norm
+
+    def own(self):
+        """The parameters that stay as they are, because other ranks have other ones (experts)."""
+        return [p for p in self.module.parameters() if p.own]
 
     def parts(self):
         """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements

@@ -352,3 +352,13 @@ def test_files_of_segments_behind_a_reader_do_not_stay_open(tmp_path):
     writer.close()
     del held
     assert not is_open()
+
+
+@pytest.mark.parametrize("sync, n", [(True, 2), (False, 0)])
+def test_an_append_is_on_disk_before_it_returns_if_that_is_asked(tmp_path, monkeypatch, sync, n):
+    """Data, then index: an fsync each."""
+    log, calls = FolderLog(tmp_path, 1, sync=sync), []
+    log.append(0, [b"first"], [0])  # makes the files
+    monkeypatch.setattr(os, "fsync", calls.append)
+    log.append(0, [b"second"], [0])
+    assert len(calls) == n

@@ -1,5 +1,7 @@
 """minidl/data/stream/prequential.py beside the definitions, on any number of ranks."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,10 @@ def test_nothing_to_compare_is_nan():
     one.add([0.3], [1])
     found = one.report()
     assert np.isnan(found["auc"]) and np.isclose(found["calibration"], 0.3)
+
+
+def test_a_sure_mistake_costs_the_logarithm_of_the_least_probability():
+    """As in scikit-learn's log_loss for float32: a probability is at least 1e-7 here."""
+    counts = Prequential()
+    counts.add(np.array([1.0, 0.0]), np.array([0, 1]))
+    np.testing.assert_allclose(counts.report()["log_loss"], 7 * math.log(10), rtol=1e-9)

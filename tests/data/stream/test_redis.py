@@ -150,3 +150,18 @@ def test_a_server_that_was_restarted_without_its_file_is_named(tmp_path):
             each.close()  # what an error's traceback holds is not closed in order
     finally:
         server.kill()
+
+
+def test_an_append_and_a_read_are_transactions(url):
+    """Counted by the server: without MULTI another writer's records could come in between."""
+    log = stream.open(url, partitions=1)
+
+    def n_transactions():
+        return log.writes.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"]
+
+    log.append(0, [b"first"], [0])
+    before = n_transactions()
+    log.append(0, [b"a", b"b"], [1, 2])
+    assert n_transactions() == before + 1
+    assert log.read(0, 1, 2).values == [b"a", b"b"]
+    assert n_transactions() == before + 2

@@ -9,7 +9,7 @@ import minidl
 from minidl import nn
 from minidl.comm import ring, simulate
 from minidl.function import Function
-from minidl.parallel import DataParallel, Offload, average_gradients
+from minidl.parallel import DataParallel, Offload, Zero2, average_gradients
 
 SHAPES = {"f4": [(3, 5), (7,), (1,)], "f2": [(4, 4), (2,)]}
 
@@ -132,3 +132,23 @@ def test_offload_wants_all_parameters_in_one_memory(strict_cupy):
     params[1].data = cupy.asarray(params[1].data)
     with pytest.raises(TypeError, match="Offload got arrays on two devices, cpu and cuda"):
         Offload(minidl.optim.SGD(params, lr=0.1))
+
+
+def test_arrays_that_a_gpu_was_reading_are_let_go_of_after_the_step(strict_cupy):
+    def body(t):
+        minidl.manual_seed(0)
+        model = Zero2(nn.Linear(3, 2).cuda(), t)
+        held = []
+        model.reducer.on_end = lambda: held.append(len(model.reducer.held))
+        reduce, most = model.reducer.reduce, []
+
+        def counted(*args):
+            reduce(*args)
+            most.append(len(model.reducer.held))
+
+        model.reducer.reduce = counted
+        model(minidl.tensor(np.ones((2, 3), "f4")).cuda()).sum().backward()
+        model.close()
+        return max(most), held
+
+    assert simulate(2, body) == [(1, [0])] * 2

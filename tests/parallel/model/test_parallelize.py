@@ -12,7 +12,7 @@ from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
-from minidl.optim import clip_grad_norm_
+from minidl.optim import clip_grad_norm_, over_ranks
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.model.parallelize import Column, Row, gpt_plan, parallelize, whole_state_dict
 from minidl.parallel.model.tensor import whole
@@ -124,7 +124,9 @@ def test_zero_over_the_data_parallel_axis_is_one_rank(t, stage):
     with model.gathered():
         for name, want in whole_state_dict(divided).items():
             np.testing.assert_allclose(want, alone.state_dict()[name], rtol=1e-10, atol=1e-13)
-    assert model.on_any_rank(t.rank == 3) and not model.on_any_rank(False)
+    groups = over_ranks.groups_of(model.shards())
+    assert over_ranks.on_any_rank(groups, t.rank == 3)
+    assert not over_ranks.on_any_rank(groups, False)
     model.close()
 
 

@@ -1,6 +1,8 @@
 """The planner's closed forms: equal to the ledgers, to the simulator's clock, to schedules that are
 gone through part by part."""
 
+from collections import defaultdict
+from contextlib import nullcontext
 from itertools import product
 
 import numpy as np
@@ -17,11 +19,15 @@ from minidl.memory.saved_bytes import saved_bytes
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 from minidl.parallel.data import header
+from minidl.parallel.model import pipeline
 from minidl.parallel.model import plan_costs as costs
+from minidl.parallel.model.cut import cut
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
+from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.plan_costs import Shape
 from minidl.parallel.model.plan_network import Network, all_reduce_s
 from minidl.parallel.model.planner import Task, candidates
+from minidl.parallel.model.schedule import one_f_one_b
 from minidl.parallel.model.vocabulary import cross_entropy
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3
@@ -29,6 +35,7 @@ from minidl.precision import amp
 from tests.parallel.model import events
 
 SHAPE = Shape(layers=2, width=16, heads=4, context=8, vocab=12)
+DEEP = SHAPE._replace(layers=6)
 ALIKE = Links.uniform(1e-5, 1e-8)
 
 
@@ -40,8 +47,8 @@ class Recomputed(nn.GPT):
         return self.head(self.norm(recompute_sequential(self.blocks, x, len(self.blocks))))
 
 
-def gpt(shape=SHAPE, make=nn.GPT):
-    return make(shape.vocab, shape.context, shape.layers, shape.heads, shape.width,
+def gpt(shape=SHAPE, make=nn.GPT, tied=True):
+    return make(shape.vocab, shape.context, shape.layers, shape.heads, shape.width, tied=tied,
                 generator=random.Generator(0))
 
 
@@ -51,7 +58,10 @@ def batch(rows, shape=SHAPE):
 
 
 def loss_of(model, ids, target):
-    logits = model(ids)
+    return loss_of_logits(model(ids), target)
+
+
+def loss_of_logits(logits, target):
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), target.reshape(-1))
 
 
@@ -192,12 +202,71 @@ def test_bytes_of_zero_are_the_ledgers(stage, make, precision):
     assert 0.97 * wanted < sent < wanted if stage == 3 else sent == wanted, (sent, wanted)
 
 
+@pytest.mark.parametrize("zero, pp, m", list(product([0, 1, 2], [1, 2, 3], [1, 3])))
+def test_bytes_and_gradients_of_pipelines_and_micro_batches_are_the_ledgers(
+        zero, pp, m, whole_gradients):
+    """The loop that a plan is of: a pipeline's, or without one m backwards, which only stage 2
+    sends each."""
+    task = Task(2 * pp, ALIKE, 1e12, DEEP, 2 * m, zero=zero)
+    plans = sum(candidates(task, 2, pp, 1, Network(task.links, task.ranks)), [])
+    plan = next(p for p in plans if p.m == m and p.v == 1 and p.micro == 1
+                and (pp == 1 or p.schedule == "1f1b"))
+
+    def body(t):
+        g = Grid(t, dp=2, pp=pp)
+        ledger = Ledger(g.dp)
+        model, held = gpt(DEEP, tied=pp == 1 or not zero), 0
+        ids, target = batch(m, DEEP)
+        if pp > 1:
+            stages = cut(model, list(plan.cut))
+            run = Pipeline(g.pp, stages, loss_of_logits, one_f_one_b(pp, m), dp=ledger, zero=zero)
+        else:
+            run = (DataParallel, Zero1, Zero2)[zero](model, ledger)
+        for _ in range(2):  # after the first one rank 0 tells in which order gradients came
+            ledger.reset()
+            run.zero_grad()
+            if pp > 1:
+                run.step(ids, target)
+                held = max(whole_gradients[run])
+            else:
+                for i in range(m):
+                    sends = zero == 2 or i == m - 1
+                    with nullcontext() if sends else run.no_sync():
+                        loss_of(run, ids[i:i + 1], target[i:i + 1]).backward()
+            if zero:
+                run.gather()
+        run.close()
+        return g.pp.rank, ledger.count().bytes_sent, held
+
+    sent, held = np.zeros(pp), np.zeros(pp)
+    for stage, n_bytes, n_held in simulate(2 * pp, body):
+        sent[stage] += n_bytes / 2
+        held[stage] = max(held[stage], n_held)
+    assert sent.max() == pytest.approx(plan.sent["dp"], rel=1e-12)
+    if pp > 1 and m > 1:
+        assert held.max() == plan.held["gradients"]
+
+
+@pytest.fixture
+def whole_gradients(monkeypatch):
+    """{pipeline: [bytes of whole gradients on its rank, after each backward]}."""
+    found, backward = defaultdict(list), pipeline._Step.B
+
+    def spied(step, do, gradients):
+        backward(step, do, gradients)
+        found[step.pipe].append(sum(p.grad.nbytes for p in step.pipe.parameters()
+                                    if isinstance(p.grad, np.ndarray)))
+
+    monkeypatch.setattr(pipeline._Step, "B", spied)
+    return found
+
+
 # -- seconds
 
 
 def test_pure_data_parallelism_takes_the_simulators_time():
     """Compute, the header's ring, then that of the gradients in one bucket, of which 4 ranks divide
-    the elements: exact. Of the header each step takes the time of the longest chunk."""
+    the elements: exact. The header's ring is measured alone: 4 ranks do not divide it."""
     plan = plan_of(dp=4, flops=1e9)
 
     def body(t):
@@ -211,9 +280,14 @@ def test_pure_data_parallelism_takes_the_simulators_time():
         model.close()
         return t.time() - start
 
-    one = header.announce(0, range(len(list(gpt().parameters()))), set())
-    chunk = -(-one.size // 4) * one.itemsize
-    longer = 2 * 3 * (chunk - one.nbytes / 4) * ALIKE.intra.beta
+    n_params = len(list(gpt().parameters()))
+
+    def of_header(t):
+        header.share(t, header.announce(0, range(n_params), set()))
+        return t.time()
+
+    planned = all_reduce_s(Network(ALIKE, 4).way(1, 4), 4, header.n_bytes(n_params))
+    longer = max(simulate(4, of_header, links=ALIKE)) - planned
     assert max(simulate(4, body, links=ALIKE)) == pytest.approx(plan.time_s + longer, rel=1e-9)
 
 

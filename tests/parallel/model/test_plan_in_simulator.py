@@ -83,7 +83,7 @@ def step(t, plan, work):
     for request in requests:
         request.wait()
     tensors = (9 if work.shape[5] else 12) * blocks + 2 * (s == 0) + (3 - (p == 1)) * last
-    ring.all_reduce(dense, header.announce(0, range(tensors), set()))
+    header.share(dense, header.announce(0, range(tensors), set()))
     ring.all_reduce(dense, np.zeros(int(work.weights(p, plan.tp, plan.cut, s)), np.float32))
     sent = {axis: ledger.count(group=getattr(g, axis).ranks).bytes_sent if getattr(plan, axis) > 1
             else 0 for axis in ("tp", "cp", "ep", "pp")}

@@ -136,3 +136,11 @@ def test_what_is_saved_goes_on_to_the_same_bits(rows):
     assert set(whole.slots) == set(cut.slots) and len(whole) > 20
     assert whole.waiting == cut.waiting
     np.testing.assert_array_equal(whole.pull(np.arange(311)), cut.pull(np.arange(311)))
+
+
+def test_the_hash_is_splitmix64():
+    """The first numbers of the generator with seed 0, from the paper's reference program."""
+    golden = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    step = 0x9E3779B97F4A7C15
+    states = np.array([i * step % 2**64 for i in range(3)], np.uint64)
+    assert mixed(states).tolist() == golden

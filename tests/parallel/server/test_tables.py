@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from minidl import nn, snapshot
-from minidl.comm import objects, simulate
+from minidl.comm import objects, ring, simulate
 from minidl.comm.framing import HEADER_BYTES
 from minidl.comm.observe.ledger import Ledger
 from minidl.parallel.server.rules import ASYNC, SYNC, bounded
-from minidl.parallel.server.table import Table, ftrl, mixed
+from minidl.parallel.server.table import Table, adagrad, ftrl, mixed
 from minidl.parallel.server.tables import Tables
 from tests.conftest import ranks
 
@@ -130,6 +130,47 @@ def test_pushes_of_a_step_are_applied_in_the_order_of_the_partitions():
         assert simulate(1, body, order) == [wanted]
 
 
+def test_rows_are_forgotten_at_the_same_step_on_any_number_of_servers():
+    """Id 1 is pushed at 0 and forgotten after 2 s; later pushes are of ids of other servers."""
+    pushes = [(1, 0), (2, 1000), (2, 5000), (3, 9000), (4, 9100)]
+
+    def body(t, servers):
+        tables = Tables(t, [Table("u", 1, adagrad(0.1, scale=0.0), ttl_s=2.0)], servers, 1)
+        if tables.serves:
+            return list(tables.serve())
+        weights = []
+        with tables:
+            for step, (id, now) in enumerate(pushes):
+                weights.append(float(tables.pull("u", [1])[0, 0]))
+                tables.push("u", [id], np.ones((1, 1)), 0, step + 1, now)
+                tables.end_step([0])
+            return [*weights, float(tables.pull("u", [1])[0, 0])]
+
+    for servers in (0, 1, 2, 3, 5):
+        weights = simulate(servers + 1, body, servers)[-1]
+        np.testing.assert_allclose(weights, [0, -0.1, -0.1, 0, 0, 0], atol=1e-7)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 5])
+def test_servers_without_an_id_of_a_replayed_push_drop_it_too(servers):
+    """Else they would take it for the push of the next step."""
+    def body(t, again):
+        tables = Tables(t, [Table("u", 1, adagrad(0.1, scale=0.0))], servers, 2)
+        if tables.serves:
+            return list(tables.serve())
+        with tables:
+            for step in range(6):
+                for partition in range(2):
+                    g = 1 + tables.pull("u", [7]) + partition
+                    for _ in range(2 if again else 1):
+                        tables.push("u", [7 + partition], g, partition, step + 1, 0)
+                tables.end_step([0, 1])
+            return tables.pull("u", [7, 8]).tolist()
+
+    once, twice = (simulate(servers + 1, body, again)[-1] for again in (False, True))
+    assert once == twice
+
+
 @pytest.mark.parametrize("size, servers", [(1, 0), (3, 1), (4, 2)])
 def test_a_replayed_push_changes_no_bit(alone, size, servers):
     """With ASYNC, too: each is dropped by what it says of its partition."""
@@ -233,3 +274,19 @@ def test_wrong_use_is_refused():
 
     with pytest.raises(RuntimeError, match="worker 1 left its tables by an|planted"):
         simulate(2, failing)
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_after_a_worker_has_left_nothing_waits_unread(servers):
+    """Each server's answer to the worker's leaving has been taken: the group is free again."""
+    def body(t):
+        tables = Tables(t, [Table("u", 1)], servers, 1)
+        if tables.serves:
+            assert list(tables.serve()) == []
+        else:
+            with tables:
+                tables.push("u", [1], np.ones((1, 1)), 0, 1, 0)
+                tables.end_step([0])
+        return ring.all_reduce(tables.t, np.ones(5)).tolist()
+
+    assert simulate(servers + 1, body) == [[servers + 1.0] * 5] * (servers + 1)

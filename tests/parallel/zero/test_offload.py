@@ -294,3 +294,27 @@ def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(half, d
     off.finish()
     assert_same(bits(model), bits(there))
     off.close()
+
+
+def test_parameters_wait_for_the_gradients_that_are_still_on_their_way():
+    """A link of 50 ms: clipping comes long before the gradients are down."""
+    model, there = network(False), network(False)
+    plain = OPTIMIZERS["AdamW"](model.parameters())
+    off = Offload(OPTIMIZERS["AdamW"](there.parameters()), Threads((0.05, 0.0)), bucket_bytes=100)
+    for m, o in ((model, plain), (there, off)):
+        backward(m, 0)
+        norm = optim.clip_grad_norm_(o.parameters(), 0.1)
+        assert norm > 0.1
+        o.step()
+    off.finish()
+    for a, b in zip(bits(there), bits(model), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    off.close()
+
+
+def test_threads_compute_takes_its_seconds():
+    lanes = Threads()
+    start = time.perf_counter()
+    lanes.compute(0.05, "model")
+    assert time.perf_counter() - start >= 0.05
+    lanes.close()

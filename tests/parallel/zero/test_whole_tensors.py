@@ -105,7 +105,7 @@ def test_norms_of_shards_are_something_else(t, name):
     model = parallel(1, make(), t)
     backward(model, *share(t, data([0, 0], dtype=np.float64)))
     for shard in model.shards():
-        shard.declare(sharded_by=None)
+        shard.declare(sharded_by=())
     optimizer = OPTIMIZERS[name](model.shards())
     optimizer.step()
     model.gather()

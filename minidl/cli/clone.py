@@ -1,0 +1,54 @@
+"""Which clone of minidl a command works with, if there are two: the one that its file lies in.
+
+    ~/old      pip install -e .           the `minidl` command belongs to this one
+    ~/new      minidl run -n 2 tutorials/07_ring.py         runs with ~/new/minidl and ~/new/kernels
+
+One rule for all commands: the clone around the first argument that is a Python or CUDA file, else
+the clone around the folder in which the command is typed, else the installed package. Otherwise a
+student edits the kernels of one clone and runs those of another. If the rule names another clone
+than the one that is running, the command starts itself again there, and says so in one line.
+
+Test: tests/cli/test_clone.py   Used by: main.py
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from minidl.text import tr
+
+HERE = Path(__file__).resolve().parents[2]  # the folder in which the running package lies
+STARTED = "MINIDL_CLONE"  # the clone for which the command was started again
+
+
+def around(path):
+    """Returns the clone that the file or folder `path` lies in, or None."""
+    path = Path(path).resolve()
+    for folder in (path, *path.parents):
+        if (folder / "minidl" / "__init__.py").is_file() and (folder / "kernels").is_dir():
+            return folder
+    return None
+
+
+def wanted(arguments):
+    """Returns the clone for a command with these arguments, or None: the installed package."""
+    for argument in arguments:
+        if argument.endswith((".py", ".cu")) and os.path.isfile(argument):
+            return around(argument) or around(Path.cwd())
+    return around(Path.cwd())
+
+
+def follow(arguments):
+    """Starts the command again with the clone that it is about. Returns if that one is running."""
+    clone = wanted(arguments)
+    if clone is None or clone == HERE:
+        return
+    if os.environ.get(STARTED) == str(clone):  # the path did not help
+        print(tr(f"minidl: wanted the package in {clone}, but Python imports the one in {HERE}. "
+                 f"Run `pip install -e {clone}`"), file=sys.stderr)
+        return
+    print(tr(f"minidl: using the clone in {clone}, not the one in {HERE} that is installed"),
+          file=sys.stderr)
+    path = os.pathsep.join(filter(None, [str(clone), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, STARTED: str(clone)}
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "minidl", *arguments], environment)

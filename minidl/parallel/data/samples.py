@@ -1,0 +1,45 @@
+"""How many samples a batch has: the weight of a rank's gradient in the mean over ranks.
+
+    x                        a Tensor or an array: its first dimension
+    {"ids": x, "mask": m}    a dict or tuple: the first dimension that all arrays in it share
+    [image, image, image]    anything else, or arrays that differ: an error that asks for n_samples=
+
+A layer with batch_first=False takes (tokens, samples, ...): then the first dimension is no number
+of samples, and the call has to say it, too. A guess would give wrong weights and no error.
+
+Test: tests/parallel/data/test_samples.py   Used by: data_parallel.py, parallel/model/pipeline.py
+"""
+
+from collections.abc import Mapping
+
+
+def count(who, batch):
+    """Returns the number of samples of a batch. who: begins the message of the error."""
+    lengths = {len(x) for x in arrays(who, batch) if len(x.shape)}
+    if len(lengths) != 1:
+        got = f"arrays of {' and '.join(map(str, sorted(lengths)))}" if lengths else "no arrays"
+        raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a batch "
+                        f"whose arrays agree in their first dimension, got {got}. Pass n_samples=")
+    return lengths.pop()
+
+
+def arrays(who, batch):
+    """Yields every array and Tensor of a batch."""
+    if hasattr(batch, "shape") and hasattr(batch, "dtype"):
+        yield batch
+    elif isinstance(batch, (Mapping, tuple)):
+        for part in batch.values() if isinstance(batch, Mapping) else batch:
+            if part is not None:
+                yield from arrays(who, part)
+    else:
+        raise TypeError(f"{who}: gradients are weighted by the number of samples; wanted a Tensor, "
+                        f"an array, or a dict or tuple of them, got {type(batch).__name__}. Pass "
+                        "n_samples=")
+
+
+def tokens_first(module):
+    """Returns the name of a layer that takes (tokens, samples, ...), or None."""
+    for name, layer in module.named_modules():
+        if getattr(layer, "batch_first", True) is False:
+            return name or type(layer).__name__
+    return None
