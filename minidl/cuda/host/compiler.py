@@ -283,6 +283,7 @@ def write_whole(path, text):
             f.write(text)
             f.flush()
             os.fsync(f.fileno())
+        os.chmod(temporary, 0o644)  # others may read a cache that is shared
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):

@@ -53,6 +53,7 @@ def test_a_kernel_is_compiled_once(tmp_path, own_cache, monkeypatch):
     run_twice(file)
     assert len(list(own_cache.glob("*.so"))) == 2  # it and the runtime
     assert len(list(own_cache.iterdir())) == 4  # with their checksums, and no temporary file
+    assert all(f.stat().st_mode & 0o444 == 0o444 for f in own_cache.iterdir()), "may be shared"
     run._library.cache_clear()
     monkeypatch.setattr(compiler, "run", None)  # a compilation would now fail
     run_twice(file)
