@@ -75,7 +75,7 @@ class Folder:
         name, begin, length, crc = self.where[number]
         try:
             record = os.pread(self._file(f"{name}.data", os.O_RDONLY), length, begin)
-            if zlib.crc32(record) == crc:
+            if _checksum(number, record) == crc:
                 return pickle.loads(record)
         except Exception:  # its file is gone; a class that it needs is another by now
             pass
@@ -99,7 +99,7 @@ class Folder:
                 return
             if self.name is None or not self.name.startswith(_process()):  # also after a fork
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
-            entry = np.array([number, self.end, len(record), zlib.crc32(record)], "<i8")
+            entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):
                 with open(self._file(f"{self.name}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
                           "ab", closefd=False) as f:
@@ -114,6 +114,11 @@ class Folder:
             if self.files.setdefault(key, fd) != fd:  # another thread was first
                 os.close(fd)
         return self.files[key]
+
+
+def _checksum(number, record):
+    """CRC-32 of a record, begun with its number: so that it is never taken for another element."""
+    return zlib.crc32(record, number % (1 << 32))
 
 
 def _is_ours(path):

@@ -69,6 +69,16 @@ def test_a_damaged_element_is_made_again_and_kept(tmp_path):
     assert made == [0]
 
 
+def test_an_entry_of_another_number_is_not_taken_for_it(tmp_path):
+    list(pipeline(tmp_path, []))
+    (index,) = tmp_path.glob("*.index")
+    entries = np.fromfile(index, "<i8").reshape(-1, 4)
+    entries[:, 0] = entries[::-1, 0]
+    entries.tofile(index)
+    made = []
+    assert values(pipeline(tmp_path, made)) == WANTED and len(made) == 12
+
+
 @pytest.mark.parametrize("kind", ["data", "index"])
 def test_damaged_files_are_read_right_or_made_again(tmp_path, kind):
     list(pipeline(tmp_path, []))

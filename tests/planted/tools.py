@@ -183,6 +183,11 @@ BUGS = [
         '"hour", at', '"dest", dest',
         "tests/data/test_flights.py::test_equal_values_have_one_number_and_others_their_own"),
     Bug(
+        "an element in a cache is taken for another one",
+        "minidl/data/cache.py", "_checksum",
+        "record, number % (1 << 32)", "record",
+        "tests/data/test_cache.py::test_an_entry_of_another_number_is_not_taken_for_it"),
+    Bug(
         "a pickle that another user can write is read",
         "minidl/data/cache.py", "Folder.begin",
         "_is_ours(index) and _is_ours(data)", "True",
