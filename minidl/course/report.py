@@ -154,9 +154,12 @@ def _remember(found, root, work):
 
 
 def _seen(work):
+    """{exercise: what the last check said of it}; a damaged file is as none."""
     try:
-        return json.loads(exercise.read(work / SEEN))
-    except (OSError, ValueError):
+        found = json.loads(exercise.read(work / SEEN))
+        return {name: about for name, about in found.items()
+                if about.keys() >= {"code", "verdict", "points"}}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 

@@ -137,6 +137,9 @@ def test_progress_knows_blank_passed_failed_and_edited(place, capsys):
     _submit(place, HALF.replace("x + x", "2 * x"))
     assert states() == (["edited since the last check (passed)", "FAILED"],
                         "0 of 14 points, by your own checks")
+    for text in ("", "[]", '{"07a": 3}', '{"07a": {}}', "[" * 100000, "\\xff"):
+        (place.parent / "work" / report.SEEN).write_text(text)
+        assert states()[0] == ["not checked", "not checked"], "a damaged file is as none"
 
 
 def test_a_class_is_a_line_for_each_folder(place, capsys):
