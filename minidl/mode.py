@@ -55,15 +55,58 @@ def set_grad_enabled(mode):
     return running(grad=bool(mode))
 
 
-def no_grad():
-    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`."""
-    return running(grad=False)
+def no_grad(orig_func=None):
+    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`, or
+    without the brackets."""
+    block = running(grad=False)
+    return block if orig_func is None else block(orig_func)
 
 
-def enable_grad():
-    return running(grad=True)
+def enable_grad(orig_func=None):
+    block = running(grad=True)
+    return block if orig_func is None else block(orig_func)
 
 
 def use_fused(flag):
     """Use the fused kernels inside the block (True, the default everywhere) or do not."""
     return running(kernels=bool(flag))
+
+
+# Whether a module trains is its own, and no field of the Mode. A block notes who asked.
+_asked = ContextVar("minidl.mode.asked", default=None)
+
+
+@contextmanager
+def watched_training():
+    """`with watched_training() as asked:` fills `asked` with {module: its `training` when it was
+    first asked}, for every module that is asked in the block: what a repetition must set."""
+    asked = {}
+    token = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(token)
+        outer = _asked.get()
+        if outer is not None:  # a block around this one sees it, too
+            for module, flag in asked.items():
+                outer.setdefault(module, flag)
+
+
+def note_training(module, flag):
+    """Called by a module that is asked for `training`."""
+    asked = _asked.get()
+    if asked is not None:
+        asked.setdefault(module, flag)
+
+
+@contextmanager
+def training_as(flags):
+    """In the block each module of {module: flag} has this `training`; afterwards its own."""
+    before = [(module, module.training) for module in flags]
+    for module, flag in flags.items():
+        module.training = flag
+    try:
+        yield
+    finally:
+        for module, flag in before:
+            module.training = flag

@@ -40,6 +40,11 @@ class Generator:
     def set_state(self, state):
         self.seed, self.stream, self.counter = (int(v) for v in state)
 
+    def manual_seed(self, seed):
+        """Begins again with this seed, in the same stream. Returns the generator."""
+        self.__init__(seed, self.stream)
+        return self
+
     def take(self, n):
         """(seed, stream, counter) for a call that uses n draws; moves the counter past them, by
         ceil(n / 8)."""

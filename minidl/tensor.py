@@ -11,6 +11,8 @@ among them (x.sum(dim=1), x + y, x += 1, x.item()), are in minidl/ops.
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
+import copy
+
 import numpy as np
 
 from minidl import backend
@@ -100,7 +102,7 @@ class Tensor:
 
     def on_grad_ready(self, hook):
         """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete; returns a function that removes the hook."""
+        complete; returns a Handle, whose remove() ends that."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
         self._hooks = [*(self._hooks or ()), hook]
@@ -108,7 +110,7 @@ class Tensor:
         def remove():
             self._hooks = [h for h in self._hooks or () if h is not hook]
 
-        return remove
+        return Handle(remove)
 
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
 
@@ -121,8 +123,35 @@ class Tensor:
         """The same array outside the graph."""
         return Tensor._from(self._data)
 
+    def __deepcopy__(self, memo):
+        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+        if self.grad_fn is not None:
+            raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
+                               "the graph of the original; copy x.detach()")
+        twin = copy.copy(self)
+        twin._data, twin.grad = copy.deepcopy((self._data, self.grad), memo)
+        return twin
+
+    def __getstate__(self):
+        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+        slots = {"_data": self._data, "_requires_grad": self._requires_grad, "grad": None,
+                 "grad_fn": None, "slot": 0, "version": 0, "_hooks": None}
+        return getattr(self, "__dict__", None), slots
+
     _xp = property(lambda self: backend.xp_of([self._data]))
     __hash__ = object.__hash__  # by identity, although == compares elements
+
+
+class Handle:
+    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+
+    def __init__(self, remove):
+        self.removing = remove
+
+    def remove(self):
+        self.removing()
+
+    __call__ = remove
 
 
 def wrapped(x):

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 ANYTHING = None
-ENGINE = "function tensor backward saved mode random backend"
+ENGINE = "function tensor backward saved mode random nest backend"
 # What each file at the top of minidl/ and each folder may import, from the ground up. A file of a
 # folder that stands lower than its neighbours, or higher, has a line of its own.
 MAY_IMPORT = {
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "timeline": "",
     "text": "",  # of messages: languages, columns
     "mode": "",
+    "nest": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
     "tensor": "backward mode backend",  # not function: an op makes a tensor, not it an op

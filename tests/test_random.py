@@ -187,3 +187,12 @@ def test_repr_tells_the_state():
     g.bits(9)
     assert repr(g) == "Generator(seed=3, stream=4) at counter 2"
     assert random.default_generator() is random.default_generator()
+
+
+def test_a_generator_begins_again_with_another_seed():
+    generator = minidl.Generator(3, stream=7)
+    generator.uniform(5)
+    assert generator.manual_seed(9) is generator
+    assert np.array_equal(generator.bits(4), minidl.Generator(9, stream=7).bits(4))
+    with pytest.raises(ValueError, match="seed must be"):
+        generator.manual_seed(-1)

@@ -9,9 +9,10 @@ backward costs two forwards.
 
 A segment is one node of the graph. Its edges go to its inputs and to every parameter that it uses,
 once for each use. So the outer walk gets the gradients one by one, in the same order as without
-recompute: sums are the same to the bit, and hooks are called as always. The second run has the
-random numbers, autocast and other settings of the first, and leaves batch norm's running statistics
-alone. A collective inside a segment runs twice, on all ranks alike.
+recompute: sums are the same to the bit, and hooks are called as always. The second run has every
+setting of the first: the random numbers, train or eval of each module that was asked, autocast,
+kernels. It leaves batch norm's running statistics alone. A collective inside a segment runs twice,
+on all ranks alike.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
@@ -20,36 +21,44 @@ Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
 import heapq
 import itertools
 from collections import Counter
+from numbers import Number
 
 from minidl import backend, random
 from minidl.backward import edge_to, nodes, walk
 from minidl.function import Function, op_name
-from minidl.mode import current, running
+from minidl.mode import current, running, training_as, watched_training
+from minidl.nest import each, leaves
 from minidl.saved import Pack
 from minidl.tensor import Tensor
 
 
 def recompute(fn, *inputs, keep=None, **options):
     """fn(*inputs, **options), which keeps only its inputs for backward and runs again then.
-    fn:      any function of Tensors that does the same when called again, usually a Module. Its
-             parameters are found; other tensors that want gradients must be inputs.
-    inputs:  Tensors; anything else is passed on as it is.
+    fn:      any function that does the same when called again, usually a Module. Its parameters
+             are found; other tensors that want gradients must be inputs.
+    inputs, options:  Tensors, also in tuples, lists and dicts; anything else is passed on.
     keep:    keep(op_name) -> bool: ops whose results are kept and not computed again, such as
              `{"linear", "matmul"}.__contains__` to spare the matrix products.
-    Returns what fn returned: a Tensor or a tuple of Tensors."""
+    Returns what fn returned: Tensors, numbers and None, also in tuples, lists and dicts."""
     if not current().grad:
         return fn(*inputs, **options)
-    segment = _Segment(lambda *xs: fn(*xs, **options), keep)
-    given = [Tensor(x._data, x.requires_grad) if isinstance(x, Tensor) else x for x in inputs]
+    tensors = _tensors((inputs, options))
+    given = [Tensor(x._data, x.requires_grad) for x in tensors]
+    segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    if not uses:
-        return outputs
-    place = {x: i for i, x in enumerate(given) if isinstance(x, Tensor)}
-    segment.edges = [place.get(leaf, leaf) for leaf in uses]
-    edges = [inputs[edge] if isinstance(edge, int) else edge for edge in segment.edges]
-    arrays = tuple(y._data for y in outputs) if isinstance(outputs, tuple) else outputs._data
-    constants = [x for x in inputs if isinstance(x, Tensor) and not x.requires_grad]
-    return Recompute.apply(*edges, *constants, segment=segment, inputs=inputs, outputs=arrays)
+    instead = dict(zip(given, tensors))  # what fn only passes on
+    if uses:
+        place = {x: i for i, x in enumerate(given)}
+        segment.edges = [place.get(leaf, leaf) for leaf in uses]
+        edges = [tensors[edge] if isinstance(edge, int) else edge for edge in segment.edges]
+        used = {edge for edge in segment.edges if isinstance(edge, int)}
+        others = [x.detach() if x.requires_grad else x
+                  for i, x in enumerate(tensors) if i not in used]
+        results = _differentiable(outputs)
+        made = Recompute.apply(*edges, *others, segment=segment, inputs=tensors,
+                               outputs=tuple(y._data for y in results))
+        instead.update(zip(results, made, strict=True))
+    return each(lambda y: instead.get(y, y) if isinstance(y, Tensor) else y, outputs)
 
 
 def recompute_sequential(layers, x, segments, keep=None):
@@ -82,33 +91,28 @@ class Recompute(Function):
     def forward(self, *used, segment, inputs, outputs):
         self.segment = segment
         self.n_edges = len(segment.edges)
-        # what to run it with again: (True, whether it wants a gradient) for an array in `saved`
-        self.inputs = [(True, x.requires_grad) if isinstance(x, Tensor) else (False, x)
-                       for x in inputs]
-        arrays = [x._data for x in inputs if isinstance(x, Tensor)]
+        self.wants = [x.requires_grad for x in inputs]
         parameters = [edge._data for edge in segment.edges if isinstance(edge, Tensor)]
         self.n_kept = len(segment.kept)
-        self.save(*segment.kept, *arrays, *parameters)
+        self.save(*segment.kept, *[x._data for x in inputs], *parameters)
         segment.kept = ()  # held by `saved` alone, which backward frees
         return outputs
 
     def backward(self, *gys):
-        arrays = iter(self.saved[self.n_kept:])
-        given = [Tensor(next(arrays), x) if is_tensor else x for is_tensor, x in self.inputs]
-        outputs = self.segment.run_again(given, self.saved[:self.n_kept])
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        kept, arrays = self.saved[:self.n_kept], self.saved[self.n_kept:]
+        given = [Tensor(x, wants) for x, wants in zip(arrays, self.wants, strict=False)]
+        outputs = self.segment.run_again(given, kept)
         if [(y.shape, y.dtype) for y in outputs] != self.output_meta:
             raise RuntimeError(
                 f"recompute: the segment returned {self.output_meta} the first time and "
                 f"{[(y.shape, y.dtype) for y in outputs]} when it ran again; it must do the same")
-        place = {x: i for i, x in enumerate(given) if isinstance(x, Tensor)}
+        place = {x: i for i, x in enumerate(given)}
         gradients = {}  # input's number or parameter -> its gradients, in order of arrival
 
         def deposit(leaf, g):
             gradients.setdefault(place.get(leaf, leaf), []).append(g)
 
-        roots = [(y, gy) for y, gy in zip(outputs, gys, strict=True) if y.requires_grad]
-        walk([y for y, _ in roots], [gy for _, gy in roots], deposit=deposit, each=True)
+        walk(outputs, gys, deposit=deposit, each=True)
         first, now = Counter(self.segment.edges), {k: len(g) for k, g in gradients.items()}
         if first != now:
             raise RuntimeError(
@@ -148,23 +152,50 @@ def _counted(uses):
         + (" once" if n == 1 else f" {n} times") for edge, n in uses.items()) or "no parameter"
 
 
+class _Input(int):
+    """The number of an input."""
+
+
+def _tensors(nest):
+    """Returns the tensors of a nest, each once."""
+    return list(dict.fromkeys(x for x in leaves(nest) if isinstance(x, Tensor)))
+
+
+def _differentiable(outputs):
+    return [y for y in _tensors(outputs) if y.requires_grad]
+
+
 class _Segment:
     """A function, the settings of its first run, and what it is to keep.
 
+    call    (inputs, options), with the number of an input in place of each Tensor
     edges   where its gradients go: the number of an input, or a parameter, once for each use
     kept    arrays of the first run that need not be computed again"""
 
-    def __init__(self, fn, keep):
+    def __init__(self, fn, call, tensors, keep):
+        number = {x: _Input(i) for i, x in enumerate(tensors)}
         self.fn, self.keep = fn, keep
+        self.call = each(lambda x: number[x] if isinstance(x, Tensor) else x, call)
         self.mode = current()  # autocast, kernels, ...
+        self.generator = random.default_generator()
         self.made = set()  # nodes of the first run
         self.kept, self.recipes = [], []
 
+    def _run(self, inputs):
+        args, options = each(lambda x: inputs[x] if isinstance(x, _Input) else x, self.call)
+        return self.fn(*args, **options)
+
     def run(self, inputs):
         """The first run: (outputs, the leaves in the order in which backward comes to them)."""
-        with random.watched() as self.generators, running(around=self._first):
-            outputs = self.fn(*inputs)
-        roots = outputs if isinstance(outputs, tuple) else (outputs,)
+        with (random.watched() as self.generators, watched_training() as self.training,
+              running(around=self._first)):
+            outputs = self._run(inputs)
+        for y in leaves(outputs):
+            if not (y is None or hasattr(y, "dtype") or isinstance(y, (Number, str))):
+                raise TypeError(
+                    f"recompute: the segment returned a {type(y).__name__}, in which no tensor "
+                    "would be found; wanted tensors, numbers or None, also in tuples, lists, dicts")
+        roots = _differentiable(outputs)
         for node in nodes(roots):
             if node not in self.made:
                 raise ValueError(
@@ -174,8 +205,8 @@ class _Segment:
         return outputs, arrivals(roots)
 
     def run_again(self, inputs, kept):
-        """The outputs once more, with the graph of the segment, under the first run's settings;
-        afterwards the generators have the states from before."""
+        """The outputs that want gradients once more, with the graph of the segment, under the first
+        run's settings; afterwards generators and modules are as they were before."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():
             generator.set_state(state)
@@ -185,8 +216,9 @@ class _Segment:
             return self._again(node, forward, arrays, options, recipes, kept)
 
         try:
-            with running(self.mode, replaying=True, around=again, ledger=current().ledger):
-                return self.fn(*inputs)
+            with (running(self.mode, replaying=True, around=again, ledger=current().ledger),
+                  training_as(self.training), random.using(self.generator)):
+                return _differentiable(self._run(inputs))
         finally:
             for generator, state in now.items():
                 generator.set_state(state)

@@ -11,11 +11,16 @@ Names join with dots ("fc.weight"), in the order of definition: every rank walks
 the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from minidl import backend
 from minidl.backward import clear_gradient
-from minidl.tensor import Tensor
+from minidl.mode import note_training
+from minidl.tensor import Handle, Tensor
+
+Loaded = namedtuple("Loaded", "missing_keys unexpected_keys")  # as load_state_dict found them
 
 
 class Parameter(Tensor):
@@ -45,6 +50,13 @@ class Parameter(Tensor):
                                 f"compressed_by; got {name}")
             setattr(self, name, fact)
 
+    def __deepcopy__(self, memo):
+        """The same values without a gradient. The copy lies on the same ranks in the same way; what
+        sends this one's gradient does not know it."""
+        twin = super().__deepcopy__(memo)
+        twin.grad = twin.compressed_by = None
+        return twin
+
     def __repr__(self):
         return "Parameter: " + super().__repr__()
 
@@ -56,6 +68,17 @@ class Module:
         # straight into __dict__: our own __setattr__ needs them
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[])
+
+    @property
+    def training(self):
+        """Whether this module trains, as train() and eval() set it."""
+        flag = self.__dict__["training"]
+        note_training(self, flag)  # recompute asks who asked
+        return flag
+
+    @training.setter
+    def training(self, flag):
+        self.__dict__["training"] = flag
 
     def forward(self, *inputs):
         raise NotImplementedError(f"{type(self).__name__} has no forward")
@@ -122,7 +145,8 @@ class Module:
         self._register(self._parameters, name, param)
 
     def register_forward_pre_hook(self, hook):
-        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns remove()."""
+        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle, to
+        remove() it."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook):
@@ -280,7 +304,7 @@ class Module:
 
     def load_state_dict(self, state_dict, strict=True):
         """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
-        tensors included) into the parameters and buffers. Returns (missing, unexpected) names;
+        tensors included) into the parameters and buffers. Returns (missing_keys, unexpected_keys);
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
         loaded."""
         if not hasattr(state_dict, "keys"):
@@ -308,7 +332,7 @@ class Module:
         for target, source in pairs:
             backend.overwrite(target.data, source)
             target.version += 1
-        return missing, unexpected
+        return Loaded(missing, unexpected)
 
     def _state_slots(self):
         """{full name: (module, table, key)} of everything that state_dict holds."""
@@ -335,4 +359,4 @@ class Module:
 
 def _add(hooks, hook):
     hooks.append(hook)
-    return lambda: hooks.remove(hook)
+    return Handle(lambda: hook in hooks and hooks.remove(hook))

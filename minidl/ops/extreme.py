@@ -24,7 +24,8 @@ MinResult = namedtuple("MinResult", "values indices")
 
 
 class Amax(Reduction):
-    """The largest element over `dim`; equal ones share its gradient evenly."""
+    """The largest element over `dim`; equal ones share its gradient evenly. A nan is the largest
+    and the smallest."""
     smallest = False
 
     def forward(self, x, dim=None, keepdim=False):
@@ -35,7 +36,7 @@ class Amax(Reduction):
 
     def backward(self, gy):
         x, y = self.saved
-        best = x == y
+        best = (x == y) | (x != x)  # a nan is not equal to itself
         axes = tuple(i for i, (n, m) in enumerate(zip(self.shape, self.kept)) if n != m)
         n_best = best.sum(axis=axes, keepdims=True)
         return select(self.spread(gy.reshape(self.kept) / self.xp.maximum(n_best, 1)), best)

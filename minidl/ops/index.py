@@ -4,7 +4,10 @@
 
 A repeated index *adds*. `gx[index] = gy`, or `+=`, would keep only one of the repeats: NumPy reads
 once and writes once. Slices and bool masks never repeat: there `gx[index] = gy` is enough.
-Test: tests/ops/test_index.py
+
+The order of the result's dimensions is PyTorch's. NumPy's is another one where numbers or None are
+among the arrays, so an index is used in two steps: see `steps`.
+Test: tests/ops/test_index.py, test_index_order.py
 """
 
 import math
@@ -18,50 +21,145 @@ from minidl.ops.dims import normalize_dims
 from minidl.tensor import Tensor
 
 
-def index_of_arrays(index):
-    """An index as the array library takes it: tensors become arrays, also inside a tuple."""
+def parts_of(x, index, op="getitem"):
+    """Returns the index, as a user writes it, as a tuple of int, slice, None, Ellipsis and arrays:
+    of integers, or of bool, which are masks. ValueError and IndexError where PyTorch has them, and
+    where it is about to change the meaning: bytes, and a list of lists without a tuple."""
     if isinstance(index, tuple):
-        return tuple(i._data if isinstance(i, Tensor) else i for i in index)
-    return index._data if isinstance(index, Tensor) else index
+        return tuple([_part(x, i, op) for i in index])
+    if isinstance(index, list) and any(
+            i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
+            for i in index):
+        raise IndexError(f"{op}: a list of lists, slices or tensors is no clear index of shape "
+                         f"{x.shape}: write x[a, b] for one index for each dimension, "
+                         "x[minidl.tensor(list)] for one array of indices")
+    return (_part(x, index, op),)
 
 
-def within(x, index, op="x[index]"):
-    """`index` for x, of a GPU, with its integer arrays checked there (cuda/index_check.py), and
-    lists here: CuPy wraps what is out of range around in silence. A negative index counts from the
-    end."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if not any(_has_dtype(i) or isinstance(i, list) for i in parts):
-        return index  # slices and numbers: CuPy looks at them itself
-    places, dim = [], 0
+def _part(x, i, op):
+    """Returns one part of an index: what NumPy takes, a bool and a 0-d mask as a 0-d array."""
+    if type(i) is int or i is None or i is Ellipsis:
+        return i
+    if isinstance(i, slice):
+        if i.step is not None and not i.step > 0:
+            raise ValueError(f"{op}: wants a step of 1 or more, got {i.step}; minidl.flip(x, "
+                             "[dim]) turns the order around")
+        return i
+    array = i._data if isinstance(i, Tensor) else _array(i)
+    dtype = getattr(array, "dtype", None)
+    if dtype is None and hasattr(i, "__index__"):
+        return i.__index__()
+    if dtype is None or isinstance(i, np.bool_):
+        raise IndexError(f"{op}: an index of shape {x.shape} is a number, a slice, None, ..., or "
+                         "integers or bools in a list, an array or a tensor; got "
+                         f"{type(i).__name__}")
+    kind, size = dtype.kind, dtype.itemsize
+    if kind == "u" and size == 1:
+        raise IndexError(f"{op}: an index of uint8 into shape {x.shape} could be a mask or "
+                         "places; .bool() makes a mask, .long() places")
+    if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
+            ("i", 8), ("i", 4)):
+        raise IndexError(f"{op}: an index of shape {x.shape} is a tensor of int64, int32 or bool, "
+                         f"or an array of integers or bools; got {dtype}")
+    return int(array) if not array.ndim and kind != "b" else array
+
+
+def _array(i):
+    """Returns the array of a part of an index that is no Tensor; i itself if it is none. A copy:
+    backward reads it, and the user may have changed it by then."""
+    if isinstance(i, (list, tuple, range)):
+        i = np.asarray(_numbers(i))
+    array = np.array(i) if isinstance(i, (bool, np.ndarray)) else backend.plain_array(i)
+    if isinstance(array, np.ndarray) and array.size == 0 and array.dtype.kind == "f":
+        return array.astype(np.int64)  # [] is a list of integers
+    return array
+
+
+def _numbers(nested):
+    """Returns a nested list of numbers; the tensors in it become lists."""
+    if isinstance(nested, (list, tuple, range)):
+        return [_numbers(inner) for inner in nested]
+    return nested.tolist() if hasattr(nested, "tolist") else nested
+
+
+def steps(x, parts, op="x[index]"):
+    """Returns one or two indices to be used one after the other: x[index] = x[first][second].
+
+        x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
+                                   second (:, [2, 1], :)     arrays, and nothing but slices
+
+    NumPy takes a number beside an array for an array, too, and an Ellipsis for a dimension between
+    two arrays, and puts their dimension in front. PyTorch looks at numbers, slices and None first.
+    In the second step both agree: the dimensions of arrays that are neighbours stay in their place,
+    others come in front.
+    """
+    arrays = [i for i in parts if hasattr(i, "dtype")]
+    if not arrays:
+        if Ellipsis not in parts:
+            parts = (*parts, ...)  # a view of no dimensions, not a number
+        return (parts,)
+    n_left = x.ndim - sum(map(_n_dims, parts))
+    if n_left < 0:
+        raise IndexError(f"{op}: too many indices for shape {x.shape}")
+    if sum(i is Ellipsis for i in parts) > 1:
+        raise IndexError(f"{op}: more than one Ellipsis")
+    first, second, dim, is_view = [], [], 0, False  # dim: of x
     for i in parts:
-        if isinstance(i, list):
-            host = np.asarray(i)
-            if host.dtype.kind in "iu" and host.size and dim < x.ndim:
-                n = x.shape[dim]
-                if not -n <= host.min() <= host.max() < n:
-                    raise IndexError(f"{op}: indices from {host.min()} to {host.max()}, but "
-                                     f"dimension {dim} of shape {x.shape} has {-n} to {n - 1}")
-        elif _has_dtype(i) and i.dtype.kind in "iu" and dim < x.ndim:
-            i = checked(op, i, x.shape[dim], low=-x.shape[dim])
         if i is Ellipsis:
-            dim = x.ndim - sum(map(_n_dims, parts[len(places) + 1:]))
+            first += [slice(None)] * n_left
+            second += [slice(None)] * n_left
+            dim += n_left
+        elif not hasattr(i, "dtype"):
+            first.append(i)
+            second += [] if isinstance(i, int) else [slice(None)]
+            dim += i is not None
+            is_view = is_view or i != slice(None)
         else:
-            dim += _n_dims(i)
-        places.append(i)
-    return tuple(places) if isinstance(index, tuple) else places[0]
+            n = _n_dims(i)
+            if i.ndim == 0:  # True or False: a new dimension of one element or of none
+                first.append(None)
+                i = i.reshape(1)
+                is_view = True
+            first += [slice(None)] * n
+            places = _placed(x, i, dim, n, op)
+            is_one_of_several = len(arrays) > 1 and places.dtype == bool
+            second += places.nonzero() if is_one_of_several else [places]
+            dim += n
+    return (tuple(first), tuple(second)) if is_view else (tuple(second),)
 
 
-def _has_dtype(part):
-    return getattr(part, "dtype", None) is not None
+def _placed(x, i, dim, n, op):
+    """Returns an array of an index into the n dimensions from `dim` on, checked, where x lies. The
+    range of integers is checked by NumPy for itself, for a GPU here."""
+    if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
+        raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
+    if isinstance(x, np.ndarray):
+        if not isinstance(i, np.ndarray):
+            raise IndexError(f"{op}: an index on a GPU for a tensor on the CPU; pass index.cpu()")
+        return i
+    if i.dtype != bool and isinstance(i, np.ndarray):
+        size = x.shape[dim]
+        if i.size and not -size <= i.min() <= i.max() < size:
+            raise IndexError(f"{op}: indices from {i.min()} to {i.max()}, but dimension {dim} of "
+                             f"shape {x.shape} has {-size} to {size - 1}")
+    if isinstance(i, np.ndarray):
+        return backend.to_device(i, backend.device_of(x))
+    return i if i.dtype == bool else checked(op, i, x.shape[dim], low=-x.shape[dim])
 
 
 def _n_dims(part):
-    """How many dimensions of x a part of an index is about."""
-    if part is None or part is Ellipsis or isinstance(part, bool):
+    """Returns how many dimensions of x a part of an index is about."""
+    if part is None or part is Ellipsis:
         return 0
-    if isinstance(part, list):
-        part = np.asarray(part)
-    return part.ndim if _has_dtype(part) and part.dtype == bool else 1
+    return part.ndim if hasattr(part, "dtype") and part.dtype == bool else 1
+
+
+def put(x, steps, value):
+    """x[index] = value, an array or a number."""
+    *first, last = steps
+    for step in first:
+        x = x[step]
+    x[last] = value
 
 
 def scatter_add(xp, shape, index, g):
@@ -75,28 +173,43 @@ def scatter_add(xp, shape, index, g):
     return gx.reshape(shape)
 
 
-def _may_repeat(index):
-    """Whether an element can be picked twice: only integer arrays and lists do that."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(i, list) or getattr(i, "ndim", 0) and i.dtype.kind in "iu" for i in parts)
-
-
 class Getitem(Function):
     """x[index]: slices and integers give a view, integer and bool arrays a copy."""
     arithmetic = False
 
     def forward(self, x, index):
-        if self.xp is not np:
-            index = within(x, index)
-        self.index, self.shape = index, x.shape
-        return x[index]
+        self.steps, self.shapes = steps(x, index), []
+        for step in self.steps:
+            self.shapes.append(x.shape)
+            x = x[step]
+        return x
 
     def backward(self, gy):
-        if _may_repeat(self.index):
-            return scatter_add(self.xp, self.shape, self.index, gy)
-        gx = self.xp.zeros(self.shape, gy.dtype)
-        gx[self.index] = gy
-        return gx
+        for step, shape in zip(reversed(self.steps), reversed(self.shapes), strict=True):
+            gx = self.xp.zeros(shape, gy.dtype)
+            if any(hasattr(i, "dtype") and i.dtype != bool for i in step):  # may repeat
+                gx = scatter_add(self.xp, shape, step, gy)
+            else:
+                gx[step] = gy
+            gy = gx
+        return gy
+
+
+class Setitem(Function):
+    """x[index] = value, in x's memory. What was there before has no gradient any more."""
+    arithmetic = False
+
+    def forward(self, x, value, index):
+        self.steps = steps(x, index, "x[index] = y")
+        put(x, self.steps, value)
+        return x
+
+    def backward(self, gy):
+        gx, g_value = gy.copy(), gy
+        put(gx, self.steps, 0)
+        for step in self.steps:
+            g_value = g_value[step]
+        return gx, g_value
 
 
 class Gather(Function):
@@ -162,8 +275,9 @@ class Triangle(Function):
 
 
 def getitem(input, index):
-    """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks."""
-    return Getitem.apply(input, index=index_of_arrays(index))
+    """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks. The order
+    of the result's dimensions is PyTorch's, which is not always NumPy's: see `steps`."""
+    return Getitem.apply(input, index=parts_of(input, index))
 
 
 def gather(input, dim, index):

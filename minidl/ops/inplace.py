@@ -3,15 +3,17 @@
     x.copy_(y)   x.fill_(1)   x += y   x[2:] = y          x.version goes up by one
 
 Where a graph is recorded, x += y makes a new tensor like x = x + y; elsewhere it is in place.
+x[2:] = y is always in place, and recorded.
 Test: tests/test_tensor.py
 """
 
 import numpy as np
 
+from minidl import backend
 from minidl.backend import overwrite
 from minidl.mode import is_grad_enabled
 from minidl.ops import elementwise
-from minidl.ops.index import index_of_arrays, within
+from minidl.ops.index import Setitem, parts_of, put, steps
 from minidl.tensor import Tensor
 
 
@@ -60,14 +62,37 @@ def _in_place(op, ufunc):
 
 
 def setitem(self, index, value):
+    """self[index] = value, in place. Where a graph is recorded, self becomes the result of the
+    assignment: a gradient of what was written goes to `value`, of all else to what self was."""
+    op = "x[index] = y"
+    parts = parts_of(self, index, op)
+    array = backend.plain_array(value)
+    shape = getattr(array, "shape", ())
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # they may be left out
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
-        raise RuntimeError("assignment to elements is not recorded in the graph; use "
-                           "minidl.where or masked_fill, or write under minidl.no_grad()")
-    index = index_of_arrays(index)
-    if not isinstance(self._data, np.ndarray):
-        index = within(self._data, index, "x[index] = y")
-    self._data[index] = value._data if isinstance(value, Tensor) else value
+        if isinstance(value, Tensor):
+            array = value.to(self.dtype).reshape(shape[n_ones:])
+        _assign(self, parts, array)
+    else:
+        if n_ones:
+            array = array.reshape(shape[n_ones:])
+        if shape:
+            array = backend.to_device(array, backend.device_of(self._data))
+        put(self._data, steps(self._data, parts, op), array)
     self.version += 1
+
+
+def _assign(x, parts, value):
+    """x[index] = value as a node of the graph; x is its result."""
+    if x.is_leaf and x.requires_grad:
+        raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
+                           "`with minidl.no_grad():`, or write into x.clone()")
+    if x._data.base is not None:
+        raise RuntimeError("assignment to elements of a view: its memory is another array's (of a "
+                           "slice, a reshape, a transpose), for which it would not be recorded; "
+                           "write into that one, or into x.clone()")
+    y = Setitem.apply(x, value, index=parts)
+    x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
 
 
 OPERATORS = {

@@ -7,6 +7,7 @@ Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063); the 1e-6 is PyTorch's.
 Test: tests/optim/test_clip.py
 """
 
+import inspect
 import math
 
 import numpy as np
@@ -89,4 +90,10 @@ def clip_grad_value_(parameters, clip_value):
 
 
 def _list(parameters):
+    """Returns a list of them. ValueError of a generator that has been read before: it would give no
+    gradient, and nothing would be clipped."""
+    if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
+            parameters) == inspect.GEN_CLOSED:
+        raise ValueError("this generator of parameters is used up; pass a list: "
+                         "list(model.parameters())")
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)

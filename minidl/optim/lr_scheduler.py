@@ -1,64 +1,109 @@
-"""Learning-rate schedules: lr = initial lr * factor(step), a function of the step count alone.
+"""Learning-rate schedules: what a group's lr becomes at each step.
 
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
     optimizer.step(); scheduler.step()
 
-Names and defaults are PyTorch's. A resumed run needs only the step count. The one schedule that
-looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in mid-run
-keeps its lr until the next step and then follows the schedule as the others do: see `_join`.
-Test: tests/optim/test_lr_scheduler.py
+    lr at step k = factor(k) / factor(k - 1) * lr at step k - 1       most schedules
+    lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
+
+Most schedules multiply the lr that is there, as PyTorch's do. So two of them on one optimizer
+multiply their factors, and one of them goes on from where another stops. Names, defaults and the
+sequence of numbers are PyTorch's, alone and in SequentialLR and ChainedScheduler. The one schedule
+that looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in
+mid-run keeps its lr until the next step and then follows the schedule as the others do.
+Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 """
 
 import bisect
 import math
 
-from minidl.optim.optimizer import wants_optimizer
-from minidl.optim.plateau import ReduceLROnPlateau  # noqa: F401, found here by PyTorch's users
+from minidl.optim.optimizer import SCHEDULED, wants_optimizer
+from minidl.optim.plateau import ReduceLROnPlateau
 
 
 class LRScheduler:
-    """Sets every group's lr to `value(initial_lr, steps so far)`, at once and after each step()."""
+    """Sets every group's lr, at once and after each step(). A subclass writes
+
+        value(initial_lr, step)      -> lr at a step, counted from 0
+
+    and, where the lr depends on the lr before, also `first` and `after`."""
 
     may_join = True  # whether PyTorch's schedule of this name takes groups that come later
+    cycle_momentum = False
+    schedulers = ()  # those that it is made of
 
     def __init__(self, optimizer):
         self.optimizer = wants_optimizer(type(self).__name__, optimizer)
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        self._apply()
+        # each schedule has its own: the next one may change the groups' initial lr
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.start()
 
     def value(self, initial_lr, step):
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
+    def first(self, group, base):
+        """The lr of a group at step 0, when the schedule is made."""
+        return self.value(base, 0)
+
+    def enter(self, group, base):
+        """The lr of a group at step 0, when another schedule has run before."""
+        return self.value(base, 0)
+
+    def after(self, group, base, step):
+        """The lr of a group at this step, from its lr at the step before."""
+        return self.value(base, step)
+
+    def start(self):
+        """Be at step 0, where no schedule has run before."""
+        self.last_epoch = 0
+        self._apply(self.first)
+
+    def take_over(self):
+        """Be at step 0, after another schedule."""
+        self.last_epoch = 0
+        self._apply(self.enter)
+
     def step(self):
         self._start_new_groups()
         self.last_epoch += 1
-        self._apply()
+        self._apply(lambda group, base: self.after(group, base, self.last_epoch))
 
-    def _apply(self):
-        for group in self.optimizer.param_groups:
-            if "initial_lr" in group:
-                group["lr"] = self.value(group["initial_lr"], self.last_epoch)
+    def _apply(self, rule):
+        for group, base in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = rule(group, base)
 
     def _start_new_groups(self):
         """Give each group that was added since then the initial lr from which the schedule has led
-        to the lr it came with. `value` is a straight line in the initial lr: a factor, and eta_min.
-        Where the factor is 0 and stays so, as after PolynomialLR's end, the group keeps its lr."""
-        for i, group in enumerate(self.optimizer.param_groups):
+        to the lr it came with, or the lr to which the schedule has led from its initial lr.
+        `value` is a straight line in the initial lr: a factor, and eta_min. Where the factor is 0
+        and stays so, as after PolynomialLR's end, the group keeps its lr."""
+        bases = self.base_lrs[:]
+        for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
-                continue
-            at_0, factor = self.value(0.0, self.last_epoch), self._factor(self.last_epoch)
-            if not self.may_join or factor == 0 != self._factor(self.last_epoch + 1):
-                raise ValueError(
-                    f"{type(self).__name__}: parameter group {i} was added after step "
-                    f"{self.last_epoch} of the schedule, which cannot tell from the group's lr, "
-                    f"{group['lr']}, how to go on. Add it with its initial_lr, the lr at step 0: "
-                    'add_param_group({"params": ..., "initial_lr": ...}), or make the schedule '
-                    "after adding it")
-            if factor:
-                group["initial_lr"] = (group["lr"] - at_0) / factor
+                group["lr"] = self.value(group["initial_lr"], self.last_epoch)
+            else:
+                factor = self._factor(self.last_epoch) if self.may_join else 0
+                if not self.may_join or factor == 0 != self._factor(self.last_epoch + 1):
+                    raise ValueError(
+                        f"{type(self).__name__}: parameter group {i} was added after step "
+                        f"{self.last_epoch} of the schedule, which cannot tell from the group's "
+                        f"lr, {group['lr']}, how to go on. Add it with its initial_lr, the lr at "
+                        'step 0: add_param_group({"params": ..., "initial_lr": ...}), or make the '
+                        "schedule after adding it")
+                if factor:
+                    group["initial_lr"] = (
+                        group["lr"] - self.value(0.0, self.last_epoch)) / factor
+            bases.append(group.get("initial_lr", group["lr"]))
+        if len(bases) > len(self.base_lrs):
+            self._join(bases)
+
+    def _join(self, bases):
+        """The initial lr of all groups, new ones behind those that were there."""
+        self.base_lrs += bases[len(self.base_lrs):]
 
     def _factor(self, step):
         return self.value(1.0, step) - self.value(0.0, step)
@@ -66,12 +111,67 @@ class LRScheduler:
     def get_last_lr(self):
         return [group["lr"] for group in self.optimizer.param_groups]
 
+    def _parts(self):
+        """This schedule and all that it is made of."""
+        return [self, *(part for scheduler in self.schedulers for part in scheduler._parts())]
+
     def state_dict(self):
-        return {"last_epoch": self.last_epoch}
+        """What is needed to go on, the groups' numbers too: an optimizer that has lost them gets
+        them from here."""
+        parts = self._parts()
+        state = {"last_epoch": self.last_epoch, "steps": [part.last_epoch for part in parts],
+                 "base_lrs": [part.base_lrs[:] for part in parts], "lr": self.get_last_lr()}
+        if any(part.cycle_momentum for part in parts):
+            state["momentum"] = [momentum_of(group) for group in self.optimizer.param_groups]
+        return state
 
     def load_state_dict(self, state):
-        self.last_epoch = state["last_epoch"]
-        self._apply()
+        name, n_parts, n = type(self).__name__, len(self._parts()), len(self.get_last_lr())
+        if not {"steps", "base_lrs", "lr"} <= state.keys():
+            raise ValueError(f"load_state_dict: wanted what {name}.state_dict() of minidl gives, "
+                             f"got the keys {sorted(state)}")
+        if (len(state["steps"]), len(state["lr"])) != (n_parts, n):
+            raise ValueError(f"load_state_dict: this {name} has {n_parts - 1} schedules inside and "
+                             f"{n} parameter groups, the state has {len(state['steps']) - 1} and "
+                             f"{len(state['lr'])}")
+        for part, step, base in zip(self._parts(), state["steps"], state["base_lrs"], strict=True):
+            part.last_epoch, part.base_lrs = step, list(base)
+        for group, lr in zip(self.optimizer.param_groups, state["lr"], strict=True):
+            group["lr"] = lr
+        for group, momentum in zip(self.optimizer.param_groups, state.get("momentum", ())):
+            set_momentum(group, momentum)
+
+
+def momentum_of(group):
+    """The momentum of a group, or Adam's first beta; None if the optimizer has neither."""
+    return group["betas"][0] if "betas" in group else group.get("momentum")
+
+
+def set_momentum(group, momentum):
+    if "betas" in group:
+        group["betas"] = (momentum, *group["betas"][1:])
+    elif "momentum" in group:
+        group["momentum"] = momentum
+
+
+class _Factor(LRScheduler):
+    """lr = initial * factor(step), if nothing else changes it; else what there is, times the
+    factor's growth."""
+
+    def factor(self, step):
+        raise NotImplementedError(f"{type(self).__name__} has no factor")
+
+    def value(self, initial_lr, step):
+        return initial_lr * self.factor(step)
+
+    def first(self, group, base):
+        return group["lr"] * self.factor(0)
+
+    def after(self, group, base, step):
+        before, now = self.factor(step - 1), self.factor(step)
+        if before == now:
+            return group["lr"]
+        return group["lr"] * (now / before) if before else base * now
 
 
 class LambdaLR(LRScheduler):
@@ -87,18 +187,18 @@ class LambdaLR(LRScheduler):
         return initial_lr * self.lr_lambda(step)
 
 
-class StepLR(LRScheduler):
+class StepLR(_Factor):
     """lr = initial * gamma^(step // step_size)."""
 
     def __init__(self, optimizer, step_size, gamma=0.1):
         self.step_size, self.gamma = at_least_one("step_size", step_size), gamma
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
-        return initial_lr * self.gamma ** (step // self.step_size)
+    def factor(self, step):
+        return self.gamma ** (step // self.step_size)
 
 
-class LinearLR(LRScheduler):
+class LinearLR(_Factor):
     """Warm-up: the factor goes from start_factor to end_factor in total_iters steps, then stays."""
 
     def __init__(self, optimizer, start_factor=1 / 3, end_factor=1.0, total_iters=5):
@@ -106,9 +206,9 @@ class LinearLR(LRScheduler):
         self.total_iters = at_least_one("total_iters", total_iters)
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
+    def factor(self, step):
         way = min(step / self.total_iters, 1.0)
-        return initial_lr * (self.start_factor + (self.end_factor - self.start_factor) * way)
+        return self.start_factor + (self.end_factor - self.start_factor) * way
 
 
 class CosineAnnealingLR(LRScheduler):
@@ -123,49 +223,59 @@ class CosineAnnealingLR(LRScheduler):
         way = (1 + math.cos(math.pi * step / self.T_max)) / 2
         return self.eta_min + (initial_lr - self.eta_min) * way
 
+    def first(self, group, base):
+        return group["lr"]
 
-class MultiStepLR(LRScheduler):
+    def after(self, group, base, step):
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from eta_min
+            return group["lr"] + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
+        growth = (1 + math.cos(math.pi * step / self.T_max)) / (
+            1 + math.cos(math.pi * (step - 1) / self.T_max))
+        return growth * (group["lr"] - self.eta_min) + self.eta_min
+
+
+class MultiStepLR(_Factor):
     """lr = initial * gamma^(how many milestones are reached)."""
 
     def __init__(self, optimizer, milestones, gamma=0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
-        return initial_lr * self.gamma ** sum(m <= step for m in self.milestones)
+    def factor(self, step):
+        return self.gamma ** sum(m <= step for m in self.milestones)
 
 
-class ConstantLR(LRScheduler):
+class ConstantLR(_Factor):
     """lr = initial * factor for total_iters steps, then initial."""
 
     def __init__(self, optimizer, factor=1 / 3, total_iters=5):
-        self.factor, self.total_iters = factor, total_iters
+        self.reduced, self.total_iters = factor, total_iters
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
-        return initial_lr * (self.factor if step < self.total_iters else 1.0)
+    def factor(self, step):
+        return self.reduced if step < self.total_iters else 1.0
 
 
-class ExponentialLR(LRScheduler):
+class ExponentialLR(_Factor):
     """lr = initial * gamma^step."""
 
     def __init__(self, optimizer, gamma):
         self.gamma = gamma
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
-        return initial_lr * self.gamma**step
+    def factor(self, step):
+        return self.gamma**step
 
 
-class PolynomialLR(LRScheduler):
+class PolynomialLR(_Factor):
     """lr = initial * (1 - step / total_iters)^power, and 0 from there on."""
 
     def __init__(self, optimizer, total_iters=5, power=1.0):
         self.total_iters, self.power = at_least_one("total_iters", total_iters), power
         super().__init__(optimizer)
 
-    def value(self, initial_lr, step):
-        return initial_lr * (1 - min(step / self.total_iters, 1.0)) ** self.power
+    def factor(self, step):
+        return (1 - min(step / self.total_iters, 1.0)) ** self.power
 
 
 class MultiplicativeLR(LRScheduler):
@@ -179,6 +289,15 @@ class MultiplicativeLR(LRScheduler):
 
     def value(self, initial_lr, step):
         return initial_lr * math.prod(self.lr_lambda(i) for i in range(1, step + 1))
+
+    def first(self, group, base):
+        return group["lr"]
+
+    def enter(self, group, base):
+        return group["lr"] * self.lr_lambda(0)
+
+    def after(self, group, base, step):
+        return group["lr"] * self.lr_lambda(step)
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -208,29 +327,49 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         """One further, or to `epoch`, which may lie between two whole ones."""
         self._start_new_groups()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._apply()
+        self._apply(lambda group, base: self.value(base, self.last_epoch))
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule of two numbers: `at(step)` gives the lr and the momentum (Adam's first beta),
-    which is set if cycle_momentum."""
+    """A schedule of two numbers, the lr and the momentum (Adam's first beta), which is set if
+    cycle_momentum. What PyTorch keeps in the groups is there: two such schedules on one optimizer
+    share it."""
 
     may_join = False
 
-    def value(self, initial_lr, step):
-        return self.at(step)[0]
+    def _keep(self, **numbers):
+        """Write into each group the numbers of this name; the momentum starts at its maximum."""
+        for i, group in enumerate(self.optimizer.param_groups):
+            group.update({name: values[i] for name, values in numbers.items()})
+            if self.cycle_momentum:
+                if momentum_of(group) is None:
+                    raise ValueError(f"{type(self).__name__}: the optimizer has neither momentum "
+                                     "nor betas; pass cycle_momentum=False")
+                set_momentum(group, group["max_momentum"])
 
-    def _apply(self):
-        super()._apply()
-        momentum = self.at(self.last_epoch)[1]
+    def momentum(self, group, step):
+        raise NotImplementedError(f"{type(self).__name__} has no momentum")
+
+    def _join(self, bases):
+        super()._join(bases)
+        first, *others = self.optimizer.param_groups
+        for group in others:
+            group.update({name: first[name] for name in SCHEDULED
+                          if name in first and name not in group})
+
+    def _apply(self, rule):
+        super()._apply(rule)
         for group in self.optimizer.param_groups if self.cycle_momentum else ():
-            if "betas" in group:
-                group["betas"] = (momentum, *group["betas"][1:])
-            elif "momentum" in group:
-                group["momentum"] = momentum
-            else:
-                raise ValueError(f"{type(self).__name__}: the optimizer has neither momentum nor "
-                                 "betas; pass cycle_momentum=False")
+            set_momentum(group, self.momentum(group, self.last_epoch))
+
+
+def for_each_group(name, value, optimizer):
+    """Returns a list with a number for each parameter group."""
+    n = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * n
+    if len(values) != n:
+        raise ValueError(f"{name}: wanted a number, or one for each of {n} groups; got {value}")
+    return values
 
 
 class OneCycleLR(_WithMomentum):
@@ -248,28 +387,53 @@ class OneCycleLR(_WithMomentum):
             raise ValueError(f"anneal_strategy is one of {[*ANNEAL]}, got {anneal_strategy!r}")
         n = self.total_steps = at_least_one("total_steps", total_steps or epochs * steps_per_epoch)
         up = pct_start * n - 1
-        top, bottom = max_lr, max_lr / div_factor
-        low, high = base_momentum, max_momentum
-        end = bottom / final_div_factor
         # (last step, lr at its start and end, momentum at its start and end) of each phase
-        self.phases = [(up, bottom, top, high, low), (n - 1, top, end, low, high)]
+        self.phases = [
+            (up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
+            (n - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
         if three_phase:
-            self.phases[1:] = [(2 * up, top, bottom, low, high), (n - 1, bottom, end, high, high)]
+            self.phases[1:] = [
+                (2 * up, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+                (n - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum")]
+        ends = [0.0, *(phase[0] for phase in self.phases)]
+        if any(a == b for a, b in zip(ends, ends[1:])):
+            raise ValueError(f"OneCycleLR: pct_start {pct_start} of {n} steps leaves a phase of no "
+                             "step; take another pct_start, or more steps")
+        self.optimizer = wants_optimizer("OneCycleLR", optimizer)
         self.anneal, self.cycle_momentum = ANNEAL[anneal_strategy], cycle_momentum
-        for group in optimizer.param_groups:
-            group["initial_lr"] = bottom
+        top = for_each_group("max_lr", max_lr, optimizer)
+        bottom = [lr / div_factor for lr in top]
+        momenta = {name: for_each_group(name, value, optimizer) for name, value in (
+            ("max_momentum", max_momentum), ("base_momentum", base_momentum))}
+        self._keep(initial_lr=bottom, max_lr=top, min_lr=[lr / final_div_factor for lr in bottom],
+                   **momenta if cycle_momentum else {})
         super().__init__(optimizer)
 
-    def at(self, step):
-        """(lr, momentum) of this step."""
+    def _now(self, group, step, which):
+        """The lr (which = 0) or the momentum (1) of a group at this step."""
         if step > self.total_steps:
             raise ValueError(f"OneCycleLR: step {step} of a cycle of {self.total_steps} steps")
         start = 0.0
-        for last, lr0, lr1, m0, m1 in self.phases:
+        for last, *names in self.phases:
             if step <= last or last == self.phases[-1][0]:
-                part = (step - start) / (last - start)
-                return self.anneal(lr0, lr1, part), self.anneal(m0, m1, part)
+                a, b = (group[name] for name in names[2 * which:2 * which + 2])
+                return self.anneal(a, b, (step - start) / (last - start))
             start = last
+
+    def value(self, initial_lr, step):
+        return self._now({**self.optimizer.param_groups[0], "initial_lr": initial_lr}, step, 0)
+
+    def first(self, group, base):
+        return self._now(group, 0, 0)
+
+    def enter(self, group, base):
+        return self._now(group, 0, 0)
+
+    def after(self, group, base, step):
+        return self._now(group, step, 0)
+
+    def momentum(self, group, step):
+        return self._now(group, step, 1)
 
 
 ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * part)),
@@ -299,43 +463,116 @@ class CyclicLR(_WithMomentum):
         self.of_cycle = of == "cycle"
         self.up = at_least_one("step_size_up", step_size_up)
         self.length = self.up + at_least_one("step_size_down", step_size_down or step_size_up)
-        self.lrs, self.momenta = (base_lr, max_lr), (base_momentum, max_momentum)
+        self.max_lr, self.momenta = max_lr, (base_momentum, max_momentum)
+        self.optimizer = wants_optimizer("CyclicLR", optimizer)
         self.cycle_momentum = cycle_momentum
-        for group in optimizer.param_groups:
-            group["initial_lr"] = base_lr
+        n = len(optimizer.param_groups)
+        self._keep(lr=[base_lr] * n, **{"base_momentum": [base_momentum] * n, "max_momentum":
+                                        [max_momentum] * n} if cycle_momentum else {})
         super().__init__(optimizer)
+        self.base_lrs = [base_lr] * n  # step 0 was at the group's initial lr, as in PyTorch
 
-    def at(self, step):
-        """(lr, momentum) of this step."""
+    def rise(self, step):
+        """The part of the way from base to max at this step."""
         cycles, place = divmod(step, self.length)
         rise = place / self.up if place <= self.up else (self.length - place) / (
             self.length - self.up)
-        rise *= self.height(cycles + 1 if self.of_cycle else step)
-        (base, top), (low, high) = self.lrs, self.momenta
-        return base + (top - base) * rise, high - (high - low) * rise
+        return rise * self.height(cycles + 1 if self.of_cycle else step)
+
+    def value(self, initial_lr, step):
+        return initial_lr + (self.max_lr - initial_lr) * self.rise(step)
+
+    def momentum(self, group, step):
+        low, high = self.momenta
+        return high - (high - low) * self.rise(step)
 
 
-class SequentialLR(LRScheduler):
-    """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0."""
+class _Composed(LRScheduler):
+    """A schedule made of others of the same optimizer."""
+
+    def __init__(self, optimizer, schedulers):
+        name = type(self).__name__
+        self.optimizer, self.schedulers = wants_optimizer(name, optimizer), list(schedulers)
+        for i, scheduler in enumerate(self.schedulers):
+            if isinstance(scheduler, ReduceLROnPlateau):
+                raise ValueError(f"{name}: schedule {i} is a ReduceLROnPlateau, whose step wants a "
+                                 "loss; call its step(loss) yourself")
+            if scheduler.optimizer is not optimizer:
+                raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, is of "
+                                 "another optimizer")
+        self.last_epoch = 0
+        self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        self.may_join = all(scheduler.may_join for scheduler in self.schedulers)
+
+    def _join(self, bases):
+        for scheduler in self.schedulers:
+            scheduler._join(bases)
+        super()._join(bases)
+
+
+class SequentialLR(_Composed):
+    """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0. Each
+    begins at its own step 0, from the initial lr, except MultiplicativeLR."""
 
     def __init__(self, optimizer, schedulers, milestones):
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(f"SequentialLR wants one milestone fewer than schedulers, got "
                              f"{len(milestones)} for {len(schedulers)}")
-        self.schedulers, self.milestones = schedulers, milestones
-        super().__init__(optimizer)
+        super().__init__(optimizer, schedulers)
+        self.milestones = milestones
+        self.start()
+
+    def _at(self, step):
+        """The schedule of this step."""
+        return self.schedulers[bisect.bisect_right(self.milestones, step)]
+
+    def start(self):
+        self.last_epoch = 0
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"]  # what the schedules did when they were made is gone
+        self._at(0).start()
+
+    def take_over(self):
+        self.last_epoch = 0
+        self._at(0).take_over()
+
+    def step(self):
+        self._start_new_groups()
+        self.last_epoch += 1
+        now = self._at(self.last_epoch)
+        if self.last_epoch in self.milestones:
+            now.take_over()
+        else:
+            now.step()
 
     def value(self, initial_lr, step):
         i = bisect.bisect_right(self.milestones, step)
         return self.schedulers[i].value(initial_lr, step - (self.milestones[i - 1] if i else 0))
 
 
-class ChainedScheduler(LRScheduler):
+class ChainedScheduler(_Composed):
     """Several schedules at once: each takes what the one before it gives, so factors multiply."""
 
     def __init__(self, schedulers, optimizer=None):
-        self.schedulers = schedulers
-        super().__init__(optimizer or schedulers[0].optimizer)
+        super().__init__(optimizer or schedulers[0].optimizer, schedulers)
+
+    def start(self):
+        self.last_epoch = 0
+        for scheduler in self.schedulers:
+            scheduler.start()
+
+    def take_over(self):
+        self.last_epoch = 0
+        first, *others = self.schedulers
+        first.take_over()
+        for scheduler in others:
+            scheduler.start()
+
+    def step(self):
+        self._start_new_groups()
+        self.last_epoch += 1
+        for scheduler in self.schedulers:
+            scheduler.step()
 
     def value(self, initial_lr, step):
         for scheduler in self.schedulers:

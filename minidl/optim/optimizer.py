@@ -21,6 +21,8 @@ from minidl.tensor import Tensor
 # that mean nothing where they are off.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
+# What schedules keep in a group, as PyTorch's do.
+SCHEDULED = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
 
 
 def wants_optimizer(who, got):
@@ -48,9 +50,12 @@ class Optimizer:
     def add_param_group(self, param_group):
         group = {**self.defaults, **param_group}
         params = group["params"]
+        if isinstance(params, (set, frozenset)):
+            raise TypeError("an optimizer numbers its parameters, and a set has no order; pass a "
+                            "list")
         group["params"] = [params] if isinstance(params, Tensor) else list(params)
         known = set(self.parameters())
-        unknown = set(group) - {"params", "initial_lr"} - set(self.defaults)
+        unknown = set(group) - {"params", "name", *SCHEDULED} - set(self.defaults)
         if unknown:
             raise ValueError(f"{type(self).__name__} has no option {sorted(unknown)}; "
                              f"it has {sorted(self.defaults)}")
@@ -214,13 +219,13 @@ class Optimizer:
         self.write_low(masters)
         self.refresh()
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            known = (*self.defaults, "initial_lr")
+            known = (*self.defaults, *SCHEDULED)
             group.update({k: v for k, v in saved.items() if k in known})
 
     def _check_options(self, group):
         """Raise if a group's options show that another kind of optimizer has made the state."""
         strange = sorted(k for k, value in group.items() if k not in
-                         {"params", "initial_lr", *self.defaults, *PYTORCH_FORMS}
+                         {"params", "name", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
                          and not (value is False and k in PYTORCH_OPTIONS))
         if strange:
             raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "

@@ -30,6 +30,7 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function, op_name
 from minidl.mode import current, running
+from minidl.nest import each
 from minidl.nn.norm import BatchNorm
 from minidl.optim.master import use_master_weights
 from minidl.precision.bf16 import WIDE
@@ -42,6 +43,9 @@ def autocast(enabled=True, dtype=np.float16, white=(), black=()):
     """Inside the block (or the function it decorates) ops run in the precision of their class;
     with enabled=False in that of their inputs. white, black: names of ops that change their class
     for this block; an op in both is an error."""
+    if isinstance(enabled, str):
+        raise TypeError(f"autocast takes no device, the arrays have one; got {enabled!r}. Call "
+                        "autocast(), or autocast(dtype=...)")
     outer = current().autocast
     policy = Autocast(dtype, white, black) if enabled else None
     if policy is not None and outer is not None:
@@ -163,17 +167,6 @@ def _halve(model, dtype, but):
         if t not in kept and backend.is_floating(t.dtype):
             t.data = t.data.astype(dtype)
             t.grad = None
-
-
-def each(fn, value):
-    """fn of every tensor, array and number in nested tuples, lists and dicts, in the same nest."""
-    if isinstance(value, dict):
-        return type(value)({key: each(fn, inner) for key, inner in value.items()})
-    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
-        return type(value)(*(each(fn, inner) for inner in value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(each(fn, inner) for inner in value)
-    return fn(value)
 
 
 def _to(x, dtype):

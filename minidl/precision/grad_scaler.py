@@ -62,6 +62,9 @@ class GradScaler:
     def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
                  raise_at_min=False, enabled=True):
+        if isinstance(init_scale, str):
+            raise TypeError(f"GradScaler takes no device, it is where the gradients are; got "
+                            f"{init_scale!r}. Call GradScaler()")
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")

@@ -1,5 +1,8 @@
 """Modules keep names, order, state and modes as PyTorch does."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -175,3 +178,65 @@ def test_what_ranks_share_of_a_parameter_is_declared_by_name():
     assert (p.copies, p.own, p.sharded_by) == (2, True, ())
     with pytest.raises(TypeError, match="wanted sharded_by, copies, part, own .*; got shard"):
         p.declare(shard=1)
+
+
+def test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks():
+    tied = nn.Linear(2, 2)
+    model = nn.Sequential(tied, nn.BatchNorm1d(2), tied)
+    fired = []
+    model[0].weight.on_grad_ready(fired.append)
+    ranks = object()
+    model[0].weight.declare(sharded_by=(ranks,), copies=2, compressed_by=ranks)
+    model(minidl.ones(3, 2)).sum().backward()
+    assert len(fired) == 1
+    twin = copy.deepcopy(model)
+    assert all(p.grad is None for p in twin.parameters())
+    assert all(p.grad is not None for p in model.parameters())
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert np.array_equal(p.data, q.data) and not np.shares_memory(p.data, q.data), name
+    weight = twin[0].weight
+    assert weight is twin[2].weight and type(weight) is nn.Parameter
+    assert (weight.sharded_by, weight.copies, weight.compressed_by) == ((ranks,), 2, None)
+    twin(minidl.ones(3, 2)).sum().backward()
+    assert len(fired) == 1 and weight.grad is not None
+
+
+def test_copies_of_tensors_are_those_of_torch():
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+
+    def copies(lib):
+        leaf = lib.tensor([1.0, 2.0], requires_grad=True)
+        weight = lib.nn.Parameter(lib.tensor([3.0]))
+        (leaf.sum() * weight.sum()).backward()
+        found = []
+        for make in copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x)):
+            for x in leaf, weight:
+                twin = make(x)
+                found.append((np.asarray(twin.detach()).tolist(), twin.requires_grad, twin.is_leaf,
+                              None if twin.grad is None else np.asarray(twin.grad).tolist(),
+                              type(twin) is type(x)))
+        with pytest.raises(RuntimeError, match="deepcopy"):
+            copy.deepcopy(leaf * 2)
+        return found
+
+    assert copies(minidl) == copies(torch)
+
+
+def test_a_hook_is_removed_by_its_handle_and_twice_is_once():
+    layer, seen = nn.Linear(2, 2), []
+    handles = [layer.register_forward_hook(lambda *a: seen.append("after")),
+               layer.register_forward_pre_hook(lambda *a: seen.append("before")),
+               layer.weight.on_grad_ready(lambda leaf: seen.append("grad"))]
+    layer(minidl.ones(1, 2)).sum().backward()
+    for handle in handles:
+        handle.remove()
+        handle()
+    layer(minidl.ones(1, 2)).sum().backward()
+    assert seen == ["before", "after", "grad"]
+
+
+def test_load_state_dict_names_what_it_found():
+    layer = nn.Linear(2, 2)
+    found = layer.load_state_dict({"weight": np.ones((2, 2)), "more": np.ones(1)}, strict=False)
+    assert found.missing_keys == ["bias"] and found.unexpected_keys == ["more"]
+    assert found == (["bias"], ["more"])

@@ -1,6 +1,7 @@
 """The largest and the smallest: ties, indices, nan."""
 
 import numpy as np
+import pytest
 
 import minidl
 
@@ -36,3 +37,13 @@ def test_nan_wins():
     x = minidl.tensor([1.0, np.nan, 3.0])
     assert np.isnan(x.max().item()) and np.isnan(x.min(0).values.item())
     assert x.argmax().item() == 1
+
+
+@pytest.mark.parametrize("op", ["max", "min", "amax", "amin"])
+@pytest.mark.parametrize("x, wanted", [([1, np.nan, 3], [0, 1, 0]),
+                                       ([np.nan, 2, np.nan, 2], [0.5, 0, 0.5, 0])])
+def test_the_gradient_goes_to_a_nan_as_the_result_is_one(op, x, wanted):
+    leaf = minidl.tensor(x, dtype=np.float32, requires_grad=True)
+    y = getattr(leaf, op)()
+    y.backward()
+    assert np.isnan(y.item()) and leaf.grad.tolist() == wanted

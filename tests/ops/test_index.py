@@ -20,9 +20,9 @@ def test_repeats_in_pairs_of_index_arrays_add_up():
 
 
 INDICES = [
-    0, -1, slice(None), slice(1, None, 2), slice(None, None, -1), None, ..., (0, 1), (..., 1),
+    0, -1, slice(None), slice(1, None, 2), None, ..., (0, 1), (..., 1), (0, 1, 2),
     (slice(None), None, 2), [0, 2], [0, 0, -1], np.array([[0, 1], [2, 2]]), (slice(None), [1, 1]),
-    ([0, 1], slice(1), [2, 2]), (0, slice(None), [1, 1]), np.array(1), np.int64(2),
+    ([0, 1], slice(1), [2, 2]), np.array(1), np.int64(2), True, False,
     np.array([True, False, True]), (slice(None), np.array([True] * 3 + [False])),
     np.zeros((3, 4), bool), [], (slice(0, 0),),
 ]
@@ -31,9 +31,9 @@ INDICES = [
 @pytest.mark.parametrize("index", INDICES, ids=repr)
 def test_gradient_is_the_sum_over_places_an_element_went_to(index):
     x = minidl.Tensor(np.arange(60.0).reshape(3, 4, 5), requires_grad=True)
-    if isinstance(index, list) and not index:
-        index = np.array([], np.int64)
     y = x[index]
+    if isinstance(index, list) and not index:
+        index = np.array([], np.int64)  # NumPy's [] is of floats
     assert np.array_equal(y._data, x._data[index])
     gy = np.random.default_rng(0).standard_normal(y.shape)
     y.backward(gy)
@@ -42,6 +42,112 @@ def test_gradient_is_the_sum_over_places_an_element_went_to(index):
     for place, g in zip(np.ravel(places), np.ravel(gy)):  # one at a time: nothing to get wrong
         wanted[place] += g
     np.testing.assert_allclose(x.grad, wanted.reshape(3, 4, 5), rtol=1e-12, atol=1e-14)
+
+
+ORDERS = {  # of x of shape (3, 4, 5): the shape, and where its element [i, j, ...] is from
+    "number, array": ((0, slice(None), [1, 3]), lambda x: np.stack([x[0, :, 1], x[0, :, 3]], 1)),
+    "array, number": (([1, 0], slice(None), 2), lambda x: np.stack([x[1, :, 2], x[0, :, 2]])),
+    "number, ..., array": ((0, ..., [1, 3]), lambda x: np.stack([x[0, :, 1], x[0, :, 3]], 1)),
+    "number, None, array": ((0, None, [1, 3]), lambda x: np.stack([x[0, 1], x[0, 3]])[None]),
+    "array, None, array": (([0, 1], None, [1, 3]),
+                           lambda x: np.stack([x[0, 1], x[1, 3]])[:, None]),
+    "array, empty ..., array": (([0, 1], ..., [1, 3], 4), lambda x: np.stack([x[0, 1, 4],
+                                                                              x[1, 3, 4]])),
+    "arrays apart": (([0, 1], slice(None), [1, 3]), lambda x: np.stack([x[0, :, 1], x[1, :, 3]])),
+    "None, arrays, empty ...": ((None, [0, 1], ..., [1, 3]),
+                                lambda x: np.stack([x[0, :, 1], x[1, :, 3]])[:, None]),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_numbers_and_none_come_before_arrays(name):
+    index, picked = ORDERS[name]
+    x = np.arange(60.0, dtype="f4").reshape(3, 4, 5)
+    wanted = picked(x)
+    y = minidl.tensor(x)[index]
+    assert y.shape == wanted.shape and np.array_equal(y.numpy(), wanted)
+    z = minidl.zeros(3, 4, 5)
+    z[index] = minidl.tensor(wanted)
+    assert np.array_equal(z[index].numpy(), wanted) and z.numpy().sum() == wanted.sum()
+
+
+def test_an_element_is_a_view_and_can_be_written():
+    x = minidl.zeros(2, 3)
+    x[1, 2].fill_(7)
+    x.view(-1)[0].copy_(5)
+    assert x.tolist() == [[5, 0, 0], [0, 0, 7]]
+
+
+def test_what_has_two_meanings_is_refused():
+    x = minidl.zeros(2, 3)
+    for index, error, words in (
+            ([[0, 1], [1, 2]], IndexError, "list of lists"),
+            ([minidl.tensor(0), minidl.tensor(1)], IndexError, "list of lists"),
+            ([slice(None), 0], IndexError, "list of lists"),
+            (minidl.tensor([1, 0], dtype=np.uint8), IndexError, "could be a mask or places"),
+            (np.array([1, 0], np.uint8), IndexError, "could be a mask or places"),
+            (minidl.tensor([1, 0], dtype=np.int16), IndexError, "got int16"),
+            (slice(None, None, -1), ValueError, "step of 1 or more, got -1; minidl.flip"),
+            (np.bool_(True), IndexError, "got bool"), ("a", IndexError, "got str"),
+            ((..., ...), IndexError, "single ellipsis"),
+            ((..., [0], ...), IndexError, "more than one Ellipsis"),
+            ((0, [True, False]), IndexError, r"mask of shape \(2,\) at dimension 1"),
+            ((0, 0, [0]), IndexError, "too many"),
+            ([0, 2], IndexError, "index 2 is out of bounds")):
+        with pytest.raises(error, match=words):
+            x[index]
+        with pytest.raises(error, match=words):
+            x[index] = 1.0
+    assert not x.numpy().any()
+
+
+@pytest.mark.parametrize("rows", [[0, 0], np.array([0, 0])], ids=["list", "array"])
+def test_an_index_that_changes_after_reading_does_not_change_the_gradient(rows):
+    x = minidl.zeros(3, requires_grad=True)
+    y = x[rows]
+    rows[:] = [1, 2]
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 0, 0]
+
+
+def test_assignment_to_elements_is_recorded():
+    x, f = minidl.ones(3, requires_grad=True), minidl.tensor(5.0, requires_grad=True)
+    y = minidl.zeros(3)
+    y[0] = x[0] * 2
+    y[1:] = x[1:] * f
+    (y * y).sum().backward()
+    assert y.tolist() == [2, 5, 5] and x.grad.tolist() == [8, 50, 50] and f.grad == 20
+    x.grad = f.grad = None
+    z = x * 3
+    z[[2, 0]] = f  # what x had there is gone
+    z.sum().backward()
+    assert x.grad.tolist() == [0, 3, 0] and f.grad == 2
+
+
+def test_an_assigned_value_of_another_dtype_or_with_ones_in_front():
+    x = minidl.ones(1, 1, 2, dtype=np.float64, requires_grad=True)
+    y = minidl.zeros(3, 2)
+    y[1:] = x
+    with minidl.amp.autocast():
+        y[0] = x[0, 0].half()
+    assert y.dtype == np.float32 and y.tolist() == [[1, 1]] * 3
+    y.sum().backward()
+    assert x.grad.dtype == np.float64 and x.grad.tolist() == [[[3, 3]]]
+
+
+def test_assignments_that_the_graph_cannot_hold_are_refused():
+    x, v = minidl.ones(3, requires_grad=True), minidl.ones(1, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf that requires a gradient"):
+        x[0] = 1.0
+    base = x * 1.0
+    for view in base[1:], base.detach().reshape(3, 1):
+        with pytest.raises(RuntimeError, match="elements of a view"):
+            view[0] = v
+    saved = base * base
+    base[0] = v
+    with pytest.raises(RuntimeError, match="changed in place"):
+        saved.sum().backward()
+    assert x.tolist() == [1, 1, 1]
 
 
 def test_tensors_as_indices_in_any_place():

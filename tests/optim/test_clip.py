@@ -64,3 +64,13 @@ def test_value_clipping_clamps_each_element(device):
 def test_a_negative_bound_is_an_error():
     with pytest.raises(ValueError, match="clip_value is -0.3, want 0 or more"):
         optim.clip_grad_value_(parameters(), -0.3)
+
+
+def test_a_generator_that_was_read_before_is_refused():
+    p = nn.Parameter(np.ones(2, np.float32))
+    p.grad = np.full(2, 5.0, np.float32)
+    parameters = (q for q in [p])
+    assert optim.clip_grad_norm_(parameters, 1.0) == pytest.approx(50**0.5)
+    with pytest.raises(ValueError, match="used up; pass a list"):
+        optim.clip_grad_norm_(parameters, 1.0)
+    assert optim.clip_grad_norm_([], 1.0) == 0.0

@@ -39,7 +39,7 @@ def test_every_learning_rate_equals_pytorchs(name):
         t.step()
 
 
-def test_a_schedule_resumes_from_its_step_count_alone():
+def test_a_schedule_resumes_from_its_state_alone():
     opt = sgd()
     s = SCHEDULES["sequential"](ours, opt)
     for _ in range(9):

@@ -225,3 +225,14 @@ def test_zero_grad_forgets_or_fills():
     assert p.grad is g and (g == 0).all()
     opt.zero_grad()
     assert p.grad is None
+
+
+def test_a_group_may_have_a_name_and_a_set_has_no_order():
+    a, b = (nn.Parameter(np.ones(1, np.float32)) for _ in range(2))
+    optimizer = optim.SGD([{"params": [a], "name": "all"}], lr=0.1)
+    assert optimizer.param_groups[0]["name"] == "all"
+    twin = optim.SGD([{"params": [b], "name": "all"}], lr=0.2)
+    twin.load_state_dict(optimizer.state_dict())
+    assert twin.param_groups[0]["lr"] == 0.1
+    with pytest.raises(TypeError, match="a set has no order"):
+        optim.SGD([{"params": {a, b}}], lr=0.1)

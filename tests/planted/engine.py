@@ -303,6 +303,46 @@ BUGS = [
         "tests/ops/test_extreme.py"
         "::test_max_and_amax_share_among_equals_and_max_along_a_dim_does_not"),
     Bug(
+        "a number beside an array of an index is one of the arrays, as in NumPy",
+        "minidl/ops/index.py", "steps",
+        "if not arrays:", "if True:",
+        "tests/ops/test_index.py::test_numbers_and_none_come_before_arrays"),
+    Bug(
+        "an element that was overwritten still gets a gradient",
+        "minidl/ops/index.py", "Setitem.backward",
+        "put(gx, self.steps, 0)", "pass",
+        "tests/ops/test_index.py::test_assignment_to_elements_is_recorded"),
+    Bug(
+        "in a file of ONNX the dimensions of arrays that are apart stay in their place",
+        "minidl/infer/onnx/writers.py", "_gathered",
+        "if dims != list(range(at, at + len(dims))):", "if False:",
+        "tests/infer/onnx/test_export_index.py"),
+    Bug(
+        "recompute runs again as the modules train by then",
+        "minidl/memory/recompute.py", "_Segment.run_again",
+        "training_as(self.training)", "training_as({})",
+        "tests/memory/test_recompute_settings.py"),
+    Bug(
+        "recompute draws again from the default generator of that time",
+        "minidl/memory/recompute.py", "_Segment.run_again",
+        "random.using(self.generator)", "random.using(random.default_generator())",
+        "tests/memory/test_recompute_settings.py"),
+    Bug(
+        "a deep copy of a weight has its gradient",
+        "minidl/nn/module.py", "Parameter.__deepcopy__",
+        "twin.grad = twin.compressed_by = None", "pass",
+        "tests/nn/test_module.py::test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks"),
+    Bug(
+        "max of a nan gives nobody a gradient",
+        "minidl/ops/extreme.py", "Amax.backward",
+        "(x == y) | (x != x)", "x == y",
+        "tests/ops/test_extreme.py::test_the_gradient_goes_to_a_nan_as_the_result_is_one"),
+    Bug(
+        "clipping reads a generator that has been read before",
+        "minidl/optim/clip.py", "_list",
+        "inspect.GEN_CLOSED", "inspect.GEN_RUNNING",
+        "tests/optim/test_clip.py::test_a_generator_that_was_read_before_is_refused"),
+    Bug(
         "index_select takes a negative index from the end",
         "minidl/ops/index.py", "IndexSelect.forward",
         "0 <= int", "-n <= int",
@@ -398,8 +438,23 @@ BUGS = [
     Bug(
         "a resumed schedule applies at the next step only",
         "minidl/optim/lr_scheduler.py", "LRScheduler.load_state_dict",
-        "self._apply()", "pass",
-        "tests/optim/test_lr_scheduler.py::test_a_schedule_resumes_from_its_step_count_alone"),
+        'group["lr"] = lr', "pass",
+        "tests/optim/test_lr_scheduler.py::test_a_schedule_resumes_from_its_state_alone"),
+    Bug(
+        "a schedule that takes over goes on from the lr that it finds",
+        "minidl/optim/lr_scheduler.py", "LRScheduler.enter",
+        "self.value(base, 0)", 'group["lr"]',
+        "tests/optim/test_lr_scheduler_pairs.py"),
+    Bug(
+        "in a sequence the momentum stays",
+        "minidl/optim/lr_scheduler.py", "_WithMomentum._apply",
+        "set_momentum(group, self.momentum(group, self.last_epoch))", "pass",
+        "tests/optim/test_lr_scheduler_pairs.py"),
+    Bug(
+        "a schedule takes the groups' initial lr of the schedule made last",
+        "minidl/optim/lr_scheduler.py", "LRScheduler._apply",
+        "rule(group, base)", 'rule(group, group["initial_lr"])',
+        "tests/optim/test_lr_scheduler_pairs.py"),
     Bug(
         "half precision weights have no master",
         "minidl/optim/master.py", "use_master_weights",

@@ -389,3 +389,11 @@ def test_a_model_may_take_nests_and_keywords_and_return_a_dict(level, kind):
     assert out["parts"][1][1] == 3
     out["parts"][0].backward()
     assert model.layer.weight.grad is not None
+
+
+def test_a_device_as_in_pytorch_is_an_error_that_says_so():
+    with pytest.raises(TypeError, match="takes no device, the arrays have one; got 'cuda'"):
+        with amp.autocast("cuda"):
+            pass
+    with pytest.raises(TypeError, match="takes no device, it is where the gradients are"):
+        amp.GradScaler("cuda")

@@ -9,6 +9,8 @@ import numpy as np
 
 from minidl.infer.onnx.operator import Known, Raw, Refused, ints, m, on_arrays, operators
 from minidl.nn import functional as F
+from minidl.ops.index import Getitem
+from minidl.tensor import Tensor
 
 # ---- from shapes ----
 
@@ -55,6 +57,8 @@ def Slice(x, starts: Known, ends: Known, axes: Known = None, steps: Known = None
             index[axis] = slice(min(start, n - 1), end if end >= 0 else None, step)
         else:
             index[axis] = slice(0, 0)
+    if isinstance(x, Tensor):
+        return Getitem.apply(x, index=tuple(index))  # x[...] wants steps above 0
     return x[tuple(index)]
 
 

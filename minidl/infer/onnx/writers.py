@@ -13,6 +13,7 @@ import numpy as np
 
 from minidl.infer.onnx.operator import Refused
 from minidl.ops.dims import normalize_dims
+from minidl.ops.index import steps
 from minidl.ops.pool import averaging
 
 SAME = {  # minidl's op is ONNX's operator
@@ -125,26 +126,54 @@ def pad(w, xs, o, node):
 
 
 def getitem(w, xs, o, node):
-    """Slices and numbers; at most one array of indices."""
-    index = o["index"] if isinstance(o["index"], tuple) else (o["index"],)
-    shape, x = node.inputs[0].shape, xs[0]
+    """Numbers, slices and None, then arrays: the steps of minidl's op (ops/index.py)."""
+    x, like = xs[0], np.broadcast_to(np.float32(0), node.inputs[0].shape)
+    for step in steps(like, o["index"]):
+        write = _gathered if any(hasattr(i, "dtype") for i in step) else _sliced
+        x = write(w, x, step, like.shape)
+        like = like[step]
+    return x
+
+
+def _sliced(w, x, index, shape):
+    """x[index] of numbers, slices, None and an Ellipsis."""
     n_given = sum(i is not None and i is not Ellipsis for i in index)
-    at = next((k for k, i in enumerate(index) if i is Ellipsis), len(index))
-    index = (*index[:at], *[slice(None)] * (len(shape) - n_given), *index[at + 1:])
-    arrays = [i for i in index if isinstance(i, (list, np.ndarray))]
-    if len(arrays) > 1 or arrays and np.asarray(arrays[0]).dtype == bool:
-        raise Refused("export_onnx: an index of several arrays, or of bool")
-    parts = list(enumerate(i for i in index if i is not None))
+    at = index.index(...) if ... in index else len(index)
+    rest = [slice(None)] * (len(shape) - n_given)
+    parts = list(enumerate(i for i in (*index[:at], *rest, *index[at + 1:]) if i is not None))
     cut = [(d, *i.indices(shape[d])) for d, i in parts
            if isinstance(i, slice) and i != slice(None)]
     if cut:
-        dims, starts, ends, steps = (np.array(v, np.int64) for v in zip(*cut))
-        ends = np.where((steps < 0) & (ends < 0), np.iinfo(np.int64).min, ends)
-        x = w.add("Slice", [x, starts, ends, dims, steps])
+        dims, starts, ends, step = (np.array(v, np.int64) for v in zip(*cut))
+        ends = np.where((step < 0) & (ends < 0), np.iinfo(np.int64).min, ends)
+        x = w.add("Slice", [x, starts, ends, dims, step])
     for d, i in reversed(parts):
         if not isinstance(i, slice):
             x = w.add("Gather", [x, np.asarray(i, np.int64)], axis=d)
-    return _shape(w, x, node)
+    made = np.broadcast_to(np.float32(0), shape)[index].shape
+    return w.add("Reshape", [x, np.array(made, np.int64)], allowzero=1)
+
+
+def _gathered(w, x, index, shape):
+    """x[index] of arrays and slice(None): one Gather, from the dimensions of the arrays as one."""
+    if any(getattr(i, "dtype", None) == bool for i in index):
+        (mask,) = (i for i in index if hasattr(i, "dtype"))
+        d = next(d for d, i in enumerate(index) if hasattr(i, "dtype"))
+        index = (*index[:d], *mask.nonzero(), *index[d + 1:])
+    index = (*index, *[slice(None)] * (len(shape) - len(index)))
+    dims = [d for d, i in enumerate(index) if hasattr(i, "dtype")]
+    places = np.zeros((), np.int64)
+    for d in dims:
+        places = places * shape[d] + index[d] % max(shape[d], 1)
+    at = dims[0]
+    if dims != list(range(at, at + len(dims))):
+        order = [*dims, *(d for d in range(len(shape)) if d not in dims)]
+        x = w.add("Transpose", [x], perm=order)
+        shape, at = [shape[d] for d in order], 0
+    if len(dims) > 1:
+        merged = [*shape[:at], math.prod(shape[at:at + len(dims)]), *shape[at + len(dims):]]
+        x = w.add("Reshape", [x, np.array(merged, np.int64)], allowzero=1)
+    return w.add("Gather", [x, np.asarray(places, np.int64)], axis=at)
 
 
 def take_places(w, xs, o, node):

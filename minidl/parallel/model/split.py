@@ -56,16 +56,14 @@ def _run_again(roots):
         return roots
     saved.check(node)
     held = tuple(map(saved.unpack, node._saved))
-    kept, arrays = held[:node.n_kept], iter(held[node.n_kept:])
+    kept, arrays = held[:node.n_kept], held[node.n_kept:]
     leaves = dict(zip(node.segment.edges, node.edges, strict=False))  # input's number -> leaf
-    inputs = []
-    for i, (is_tensor, x) in enumerate(node.inputs):
-        array = next(arrays) if is_tensor else None
-        inputs.append(leaves[i] if i in leaves else Tensor(array) if is_tensor else x)
+    inputs = [leaves[i] if i in leaves else Tensor(array)
+              for i, (array, _) in enumerate(zip(arrays, node.wants, strict=False))]
     outputs = node.segment.run_again(inputs, kept)
     node._saved = None  # as after any backward
     node.edges = node.saved_inputs = ()
-    return [(outputs if isinstance(outputs, tuple) else (outputs,))[y.slot] for y in roots]
+    return [outputs[y.slot] for y in roots]
 
 
 def _weights_of(node):

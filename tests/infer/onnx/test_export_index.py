@@ -1,0 +1,30 @@
+"""x[index] in a traced graph, in its plan, and in a file of ONNX, for random indices."""
+
+import numpy as np
+import pytest
+
+import minidl
+from minidl import infer
+from tests.conftest import some
+from tests.infer.onnx.files import onnxruntime, peer
+from tests.ops.indices import SHAPES, counted, indices, written
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_graph_a_plan_and_a_file_pick_what_eager_does(shape):
+    x, n_right, tried = counted(shape), 0, some(indices(shape), of=10)
+    for index in tried:
+        index = written(minidl, index)
+        try:
+            wanted = minidl.tensor(x)[index].numpy()
+        except (IndexError, ValueError):
+            continue
+        graph = infer.trace(lambda x, index=index: x[index] * 1.0, minidl.tensor(x))
+        file = infer.export_onnx(graph)
+        found = [graph.run(x), infer.compile(graph)(x).numpy(), infer.import_onnx(file).run(x)]
+        if onnxruntime is not None:
+            found += peer(file, {"x": x})
+        for got in found:
+            assert got.shape == wanted.shape and np.array_equal(got, wanted), index
+        n_right += 1
+    assert n_right > len(tried) / 2
