@@ -80,13 +80,25 @@ def _kind(value):
     return type(value)
 
 
+def _same_kind(here, there, may_be_none=True):
+    """Whether two values are of one kind, and what is in them, too. A list of numbers may have
+    another length, and only numbers."""
+    a, b = _kind(here), _kind(there)
+    if a is type(None) or may_be_none and b is type(None):
+        return True
+    if a == (list, tuple) == b:
+        return len({*map(_kind, here)}) != 1 or all(
+            _same_kind(here[0], x, False) for x in there)
+    if a is dict is b:
+        return all(_same_kind(here[key], there[key]) for key in here.keys() & there.keys())
+    return a == b or (a, b) == ((int, float), bool)
+
+
 def _other_kinds(here, there, may_be_none=True):
     """Sentences about values of two dicts that are, for example, a number here and text there. None
     may become anything. may_be_none: whether anything may become None."""
     for name in sorted(here.keys() & there.keys()):
-        kinds = _kind(here[name]), _kind(there[name])
-        none = kinds[0] is type(None) or may_be_none and kinds[1] is type(None)
-        if not none and kinds[0] != kinds[1] and kinds != ((int, float), bool):
+        if not _same_kind(here[name], there[name], may_be_none):
             yield (f"{name} is {str(there[name])[:80]} in the snapshot, and {str(here[name])[:80]} "
                    "here")
 
