@@ -8,6 +8,8 @@ import pytest
 
 import minidl
 from minidl import nn
+from minidl.parallel.model.experts import expert_parallel
+from tests.conftest import ranks
 from tests.devices import host
 
 
@@ -240,3 +242,14 @@ def test_load_state_dict_names_what_it_found():
     found = layer.load_state_dict({"weight": np.ones((2, 2)), "more": np.ones(1)}, strict=False)
     assert found.missing_keys == ["bias"] and found.unexpected_keys == ["more"]
     assert found == (["bias"], ["more"])
+
+
+@ranks(2, 3)
+def test_a_deep_copy_of_a_divided_model_lies_on_the_same_ranks(t):
+    minidl.manual_seed(0)
+    model = expert_parallel(nn.Sequential(nn.Linear(4, 4), nn.MoE(4, n_experts=3)), t)
+    twin = copy.deepcopy(model)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert p is not q and p.sharded_by == q.sharded_by and p.copies == q.copies
+    x = np.ones((2, 4), np.float32)
+    np.testing.assert_array_equal(twin(x).data, model(x).data)

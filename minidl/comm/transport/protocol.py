@@ -83,6 +83,10 @@ class Transport(ABC):
         """The transport inside all wrappers."""
         return self
 
+    def __deepcopy__(self, memo):
+        """Itself: a copy of a model that is divided over ranks is divided over the same ranks."""
+        return self
+
     @abstractmethod
     def isend(self, array, dst, tag=0):
         """Start sending `array` to rank dst; returns a Request."""
