@@ -363,6 +363,7 @@ def _with_state(rank, others):
 
 class _List:
     """A list of the user's as an object with a state."""
+    holds_anything = True  # its values may be of other kinds than those in the snapshot
 
     def __init__(self, values):
         self.values = values
