@@ -13,4 +13,6 @@
     training  the options of a script that trains by any technique
     disk      one that may lose power, for the tutorial about snapshots
     renamed   names that have changed, in a student's files
+    guard     Two processes between the grader and the student's code, so that the code cannot end
+              the grader
 """

@@ -33,7 +33,9 @@ from typing import NamedTuple
 
 from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
 from minidl.course.student import Wrong  # noqa: F401: graders import it from here
-from minidl.course.student import Apart, Failed, Hidden, NotGraded, explain, load_grader, seed_of
+from minidl.course.student import (
+    Apart, Failed, Hidden, NotGraded, explain, load_grader, printable, seed_of,
+)
 from minidl.text import tr
 
 DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
@@ -140,7 +142,7 @@ def _graded(grade_fn, student, path, result):
         why, verdict = str(error), "not graded"
         print(tr(f"  not graded: {error}"), flush=True)
     except Exception as error:
-        why, verdict = explain(error, path), "FAILED"
+        why, verdict = printable(explain(error, path)), "FAILED"
         print(f"  {tr('FAILED')}\n{tr(why)}", flush=True)
     return result._replace(verdict=verdict, held=tuple(held), message=why,
                            points=result.of if verdict == "passed" else 0.0)

@@ -71,14 +71,16 @@ def bring_up_to_date(folder):
         path, today = folder / f"{old}.py", folder / f"{new}.py"
         if path.exists() and today.exists():
             print(tr(f"{path} is left alone: {old} is {new} now, and {today} exists"), flush=True)
-        elif path.exists():
-            text = path.read_text(encoding="utf-8")
-            today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8")
+        elif path.is_file():
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8",
+                             errors="surrogateescape")
             path.unlink()
             (folder / "progress.json").unlink(missing_ok=True)  # verdicts by the old numbers
             print(tr(f"renamed {path} to {today}: {old} is {new} now"), flush=True)
     for path in sorted(folder.glob("*.py")):
-        update_imports(path)
+        if path.is_file():  # a named pipe would wait for its other end
+            update_imports(path)
 
 
 def update_imports(path):

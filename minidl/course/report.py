@@ -19,6 +19,7 @@ import hashlib
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -43,7 +44,7 @@ def results(wanted, root=ROOT, work=WORK, **how):
     found = []
     for number in wanted:
         path = work / exercise.sources(number[:2], root)[0].name
-        if path.exists():
+        if path.is_file():
             found += grade.results(number, root, work, **how)
             continue
         print(tr(f"{path} was not handed in"), flush=True)
@@ -153,9 +154,12 @@ def _remember(found, root, work):
 
 
 def _seen(work):
+    """{exercise: what the last check said of it}; a damaged file is as none."""
     try:
-        return json.loads(exercise.read(work / SEEN))
-    except (OSError, ValueError):
+        found = json.loads(exercise.read(work / SEEN))
+        return {name: about for name, about in found.items()
+                if about.keys() >= {"code", "verdict", "points"}}
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 
@@ -208,16 +212,38 @@ def grade_class(folder, table="points.csv", number=None, answers=None, personal=
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
-        work = one / "work" if (one / "work").is_dir() else one
+        lines[one.name] = _graded(one, wanted, answers, personal, root)
+        _write_table(Path(table), lines)  # after each: what is graded stays, whatever comes
+    print(f"\nwrote {table}: {len(lines)} students")
+    return 0
+
+
+def _graded(folder, wanted, answers, personal, root):
+    """A student's line. A folder that cannot be graded has no points, and the next one follows."""
+    work = folder / "work" if (folder / "work").is_dir() else folder
+    how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
+    try:
+        _no_links(folder, work)
         renamed.bring_up_to_date(work)
-        found = results(wanted, root, work, answers=answers and Path(answers),
-                        student=one.name if personal else None)
-        points, of = total(found)
-        lines[one.name] = {r.exercise: f"{r.points:g}" for r in found}
-        lines[one.name] |= {"total": f"{points:g}", "of": f"{of:g}"}
+        found = results(wanted, root, work, **how)
+    except (ExerciseError, OSError, ValueError, RuntimeError) as error:  # a link to itself
+        print(tr(f"not graded: {error}"), flush=True)
+        with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(io.StringIO()):
+            found = results(wanted, root, Path(empty), **how)
+    points, of = total(found)
+    line = {r.exercise: f"{r.points:g}" for r in found}
+    return line | {"total": f"{points:g}", "of": f"{of:g}"}
+
+
+def _no_links(folder, work):
+    """ExerciseError if a file is a link out of the student's folder: to another one's answer."""
+    for path in [work, *work.glob("*.py")]:
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise ExerciseError(f"{path} is a link to {path.resolve()}, which is not handed in")
+
+
+def _write_table(table, lines):
     out = csv.DictWriter(text := io.StringIO(), ["student", *next(iter(lines.values()))])
     out.writeheader()
     out.writerows({"student": name} | line for name, line in lines.items())
-    exercise._replace(Path(table), text.getvalue())
-    print(f"\nwrote {table}: {len(lines)} students")
-    return 0
+    exercise._replace(table, text.getvalue())

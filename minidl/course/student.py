@@ -39,8 +39,12 @@ from pathlib import Path
 import numpy as np
 
 REQUEST_BYTES = 16384  # what a pipe takes at once on every system: a request never has to wait
-REPLY_BYTES = 1 << 30  # more is no reply
+REPLY_BYTES = 1 << 26  # more is no reply
+MESSAGE = 10_000  # characters of a message that are shown
 HEAD = 8  # bytes of the length before each message
+LATE_S = 10  # for a stack to be printed
+GUARD = Path(__file__).with_name("guard.py")
+GUARD_S = 5  # for a guard to end what is left
 
 
 class Wrong(AssertionError):
@@ -107,6 +111,12 @@ def explain(error, path):
             lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
         lines.append(f"{type(error).__name__}: {said}")
     return textwrap.indent("\n".join(lines), "    ")
+
+
+def printable(text):
+    """Returns a text that every terminal and file takes, and that is not too long."""
+    text = text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
+    return text.encode("utf-8", "replace").decode()
 
 
 # -- what travels: JSON, with arrays as their bytes
@@ -194,12 +204,10 @@ def _send(file, message):
 
 
 def start(*arguments):
-    """A new Python that runs `serve` with these arguments; the last two are its files.
-
-    It has a session, and so a process group, of its own: all processes of the student's code end
-    with it."""
-    command = [sys.executable, "-m", "minidl.course.student", *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-2:],
+    """A new Python that runs `serve` with these arguments, behind a guard (guard.py); the last
+    three are its files: the watchdog's pipe, requests, replies."""
+    command = [sys.executable, GUARD, *map(str, arguments)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-3:],
                             start_new_session=True)
 
 
@@ -209,9 +217,10 @@ class Apart:
     def __init__(self, grader, path, deadline, start=start, seed=0):
         self.deadline, self.start = deadline, time.monotonic()
         (theirs, self.requests), (self.replies, other) = os.pipe(), os.pipe()
-        self.child = start(grader, path, deadline, seed, theirs, other)
-        os.close(theirs)
-        os.close(other)
+        watchdog, self.life = os.pipe()
+        self.child = start(grader, path, deadline, seed, watchdog, theirs, other)
+        for file in theirs, other, watchdog:
+            os.close(file)
 
     def loaded(self):
         """Wait until the student's file is loaded; Failed where it cannot be."""
@@ -231,7 +240,9 @@ class Apart:
         message = self._read(size) if size <= REPLY_BYTES else b""
         try:
             return _result(json.loads(message))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except Failed:
+            raise
+        except Exception:  # whatever bytes came, they are no reason to end
             raise NotGraded("what came from the process of your code is no answer: it wrote into "
                             "a file that it had not opened") from None
 
@@ -245,7 +256,7 @@ class Apart:
                 if parts[-1]:
                     continue
             late = time.monotonic() - self.start > self.deadline
-            if late and (ended or time.monotonic() - self.start > 2 * self.deadline + 10):
+            if late and (ended or time.monotonic() - self.start > 2 * self.deadline + LATE_S):
                 raise NotGraded(f"no answer within {self.deadline} s. The stack above shows where "
                                 "it was: an endless loop?")
             if ended:
@@ -254,9 +265,14 @@ class Apart:
         return b"".join(parts)
 
     def close(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.child.pid, signal.SIGKILL)
-        self.child.wait()
+        """End the student's processes, all of them."""
+        os.close(self.life)  # the guard ends the rest, then itself
+        try:
+            self.child.wait(GUARD_S)
+        except subprocess.TimeoutExpired:  # it was stopped
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+            self.child.wait()
         os.close(self.requests)
         os.close(self.replies)
 
@@ -267,12 +283,5 @@ def _how(status):
 
 def _result(reply):
     if "failed" in reply:
-        raise Failed(str(reply["failed"]))
+        raise Failed(printable(str(reply["failed"])))
     return _value(reply["value"])
-
-
-if __name__ == "__main__":
-    # as an imported module: the graders' `Wrong` is minidl.course.student.Wrong, not __main__.Wrong
-    from minidl.course import student
-
-    student.serve(*sys.argv[1:3], float(sys.argv[3]), *map(int, sys.argv[4:]))

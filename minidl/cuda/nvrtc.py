@@ -23,7 +23,7 @@ from collections import namedtuple
 from pathlib import Path
 
 from minidl.cuda import nvrtc_process
-from minidl.cuda.host.compiler import cache_folder, write_whole
+from minidl.cuda.host.compiler import cache_folder, keep, kept
 from minidl.cuda.host.includes import KERNELS, KernelError, find, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.text import Columns
@@ -76,12 +76,12 @@ def compile_log(path, text, options, arch, instances=()):
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
     folder, key = cache_folder(), _key(text, flags, instances)
-    kept = folder and folder / f"{key}.nvrtc.log"
-    if kept and kept.exists():
-        return kept.read_text()
-    log = _compiled(path, text, flags, arch, instances)
-    if kept:
-        write_whole(kept, log)
+    file = folder and folder / f"{key}.nvrtc.log"
+    log = kept(file) if file else None
+    if log is None:
+        log = _compiled(path, text, flags, arch, instances)
+        if file:
+            keep(file, log)
     return log
 
 

@@ -6,8 +6,9 @@
                         number, begin, length, CRC-32   the beginning of an epoch
 
 The index entry is written after its record, so a process that is killed leaves whole records and at
-most a piece behind them, which nobody reads. A record is a pickle: the folder must be one that only
-you can write, for reading a pickle can run code.     Test: tests/data/test_cache.py
+most a piece behind them, which nobody reads. What is damaged is made again. A record is a pickle,
+and reading one can run code: files that another user can write are not read.
+Test: tests/data/test_cache.py
 """
 
 import json
@@ -16,6 +17,7 @@ import pickle
 import platform
 import secrets
 import threading
+import warnings
 import weakref
 import zlib
 from pathlib import Path
@@ -26,12 +28,14 @@ ENTRY = 32  # bytes of the four integers
 
 
 class Folder:
-    """A mapping from numbers to values. `begin(n)` before each epoch."""
+    """A mapping from numbers to values. `begin(n)` before each epoch. KeyError for a number whose
+    value is not there, or damaged."""
 
     def __init__(self, path):
         self.path, self.lock = Path(path), threading.Lock()
         self.where, self.read_so_far = {}, {}  # number -> (file, begin, length, CRC); index bytes
         self.files, self.name, self.end = {}, None, 0  # open ones, by name; this process's
+        self.full = False  # the disk is: nothing more is kept
         weakref.finalize(self, _close, self.files)
 
     def begin(self, n):
@@ -42,38 +46,60 @@ class Folder:
             mine = self.path / f".{_process()}-{secrets.token_hex(4)}.json"
             mine.write_text(json.dumps({"n": n}))
             os.replace(mine, about)
-        elif (other := json.loads(about.read_text())["n"]) != n:
+        elif (other := self._described(about)) != n:
             raise ValueError(f"cache {self.path} is of a pipeline of {other} elements; this one "
                              f"has {n} there. Take another folder, or remove it")
         for index in sorted(self.path.glob("*.index")):
-            name, seen = index.stem, self.read_so_far.get(index.stem, 0)
+            data = index.with_suffix(".data")
+            if not (_is_ours(index) and _is_ours(data)):
+                continue
+            name, seen, size = index.stem, self.read_so_far.get(index.stem, 0), data.stat().st_size
             with open(index, "rb") as f:
                 f.seek(seen)
                 new = f.read()
             new = new[:len(new) - len(new) % ENTRY]
             self.read_so_far[name] = seen + len(new)
-            for number, *place in np.frombuffer(new, "<i8").reshape(-1, 4).tolist():
-                self.where.setdefault(number, (name, *place))
+            for number, begin, length, crc in np.frombuffer(new, "<i8").reshape(-1, 4).tolist():
+                if begin >= 0 and 0 <= length <= size - begin:  # else the entry is damaged
+                    self.where.setdefault(number, (name, begin, length, crc))
 
-    def __contains__(self, number):
-        return number in self.where
+    def _described(self, about):
+        """The number of elements that the folder is for."""
+        try:
+            return json.loads(about.read_text("utf-8"))["n"]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ValueError(f"cache {self.path}: {about.name} is damaged ({error}). Remove the "
+                             "folder; it will be made again") from None
 
     def __getitem__(self, number):
         name, begin, length, crc = self.where[number]
-        record = os.pread(self._file(f"{name}.data", os.O_RDONLY), length, begin)
-        if zlib.crc32(record) != crc:
-            raise ValueError(f"cache {self.path}: element {number} in {name}.data is damaged. "
-                             "Remove the folder; it will be made anew")
-        return pickle.loads(record)
+        try:
+            record = os.pread(self._file(f"{name}.data", os.O_RDONLY), length, begin)
+            if _checksum(number, record) == crc:
+                return pickle.loads(record)
+        except Exception:  # its file is gone; a class that it needs is another by now
+            pass
+        del self.where[number]
+        raise KeyError(number)
 
     def __setitem__(self, number, value):
+        if self.full:
+            return
         record = pickle.dumps(value, protocol=5)
+        try:
+            self._write(number, record)
+        except OSError as error:
+            self.full = True
+            warnings.warn(f"cache {self.path} cannot be written ({error.strerror}): what is not in "
+                          "it is made in every epoch", RuntimeWarning, stacklevel=2)
+
+    def _write(self, number, record):
         with self.lock:
             if number in self.where:
                 return
             if self.name is None or not self.name.startswith(_process()):  # also after a fork
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
-            entry = np.array([number, self.end, len(record), zlib.crc32(record)], "<i8")
+            entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):
                 with open(self._file(f"{self.name}.{kind}", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
                           "ab", closefd=False) as f:
@@ -88,6 +114,21 @@ class Folder:
             if self.files.setdefault(key, fd) != fd:  # another thread was first
                 os.close(fd)
         return self.files[key]
+
+
+def _checksum(number, record):
+    """CRC-32 of a record, begun with its number: so that it is never taken for another element."""
+    return zlib.crc32(record, number % (1 << 32))
+
+
+def _is_ours(path):
+    """Whether this user or root has written the file, and no other user can."""
+    try:
+        about = path.stat()
+    except OSError:
+        return False
+    return not hasattr(os, "getuid") or (
+        about.st_uid in (os.getuid(), 0) and not about.st_mode & 0o022)
 
 
 def _process():

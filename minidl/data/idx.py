@@ -15,35 +15,56 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_BYTES = 4 << 30  # of an array: MNIST has 47 million, its largest relatives a billion
+MOST_DIMENSIONS = 32  # of arrays in every NumPy
+PART = 1 << 20
 CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
 
 
-def read(path):
-    """The array in an IDX file, gzipped or plain (told by its content), in native byte order."""
-    raw = Path(path).read_bytes()
-    if raw[:2] == b"\x1f\x8b":  # gzip's own magic number
+def read(path, most_bytes=MOST_BYTES):
+    """Returns the array in an IDX file, gzipped or plain (told by its content), in native byte
+    order. ValueError if the file is damaged, or its array has more than most_bytes."""
+    with open(path, "rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"  # gzip's own magic number
+        file.seek(0)
         try:
-            raw = gzip.decompress(raw)
+            return _array(path, gzip.GzipFile(fileobj=file) if packed else file, most_bytes)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(f"{path}: damaged gzip file ({error}). Fetch it again.") from error
-    if len(raw) < 4:
-        raise ValueError(f"{path}: truncated: an IDX header has at least 4 bytes, got {len(raw)}")
-    if raw[:2] != b"\0\0" or raw[2] not in TYPES:
+
+
+def _array(path, file, most_bytes):
+    """The header is read first. A few bytes of gzip can become gigabytes, so no more is read than
+    the header asks for."""
+    head = file.read(4)
+    if len(head) < 4:
+        raise ValueError(f"{path}: truncated: an IDX header has at least 4 bytes, got {len(head)}")
+    if head[:2] != b"\0\0" or head[2] not in TYPES:
         known = ", ".join(f"{code:02x}" for code in TYPES)
         raise ValueError(f"{path}: not an IDX file: wanted 00 00 and a type among {known}, "
-                         f"got {raw[:4].hex(' ')}")
-    dtype, n_dims = np.dtype(TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * n_dims
-    if len(raw) < start:
+                         f"got {head.hex(' ')}")
+    dtype, n_dims = np.dtype(TYPES[head[2]]), head[3]
+    start, sizes = 4 + 4 * n_dims, file.read(4 * n_dims)
+    if len(sizes) < 4 * n_dims:
         raise ValueError(f"{path}: truncated: a header of {n_dims} sizes has {start} bytes, "
-                         f"got {len(raw)}")
-    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", n_dims, offset=4))
-    wanted = start + math.prod(shape) * dtype.itemsize
-    if len(raw) != wanted:
-        fault = "truncated" if len(raw) < wanted else "longer than its header says"
-        raise ValueError(f"{path}: {fault}: shape {shape} of {dtype.itemsize}-byte elements makes "
-                         f"{wanted} bytes, got {len(raw)}")
-    return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+                         f"got {4 + len(sizes)}")
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
+    wanted = math.prod(shape) * dtype.itemsize
+    says = f"shape {shape} of {dtype.itemsize}-byte elements makes {start + wanted} bytes"
+    if n_dims > MOST_DIMENSIONS or wanted > most_bytes:
+        raise ValueError(f"{path}: {says}; at most {most_bytes} bytes and {MOST_DIMENSIONS} "
+                         "dimensions are read, or what you give as most_bytes")
+    parts, n = [], 0  # a part at a time: a file that is cut off costs what it has
+    while n < wanted and (part := file.read(min(wanted - n, PART))):
+        parts.append(part)
+        n += len(part)
+    if n < wanted:
+        raise ValueError(f"{path}: truncated: {says}, got {start + n}")
+    if more := len(file.read(1)):  # at its end gzip compares its checksum
+        raise ValueError(f"{path}: longer than its header says: {says}, got {start + n + more} or "
+                         "more")
+    array = np.frombuffer(b"".join(parts), dtype).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
 
 
 def write(path, array):

@@ -10,6 +10,7 @@ Each is called as stage(below, where, ...), where = (epoch, seed, depth of the s
 Test: tests/data/test_pipeline.py   Used by: pipeline.py
 """
 
+import contextlib
 import itertools
 from typing import NamedTuple
 
@@ -92,12 +93,12 @@ def interleaved(below, where, fn, cycle, block):
 def cached(below, where, kept):
     def get(i):
         number = int(below.number(i))
-        if number not in kept:
-            x = below.get(i)
-            kept[number] = None if x is DROPPED else (x,)
-            return x
-        x = kept[number]
-        return DROPPED if x is None else x[0]
+        with contextlib.suppress(KeyError):  # not there, or damaged
+            x = kept[number]
+            return DROPPED if x is None else x[0]
+        x = below.get(i)
+        kept[number] = None if x is DROPPED else (x,)
+        return x
 
     if isinstance(kept, cache.Folder):
         kept.begin(below.n)

@@ -64,19 +64,29 @@ def generated(text):
 
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     path = compiler.writable_folder() / f"fuse-{name}.cu"
-    if not path.is_file():
-        compiler.write_whole(path, text)
+    try:
+        whole = path.read_text("utf-8") == text
+    except (OSError, ValueError):  # not there, or damaged
+        whole = False
+    if not whole:
+        try:
+            compiler.write_whole(path, text)
+        except OSError:
+            path = compiler.own_folder("has no space left") / path.name
+            path.write_text(text, "utf-8")
     return path
 
 
 @functools.lru_cache(maxsize=None)
 def cpu_compiler():
-    """Whether this machine can compile kernels for the CPU; says so once if it cannot."""
+    """Whether this machine can compile kernels for the CPU, and has a folder to keep them in; says
+    so once if it cannot."""
     from minidl.cuda import KernelError
-    from minidl.cuda.host import compiler
+    from minidl.cuda.host import compiler, cpu
 
     try:
         compiler.find_compiler()
+        cpu.runtime()  # every kernel needs this library, so it is made here
     except KernelError as error:
         warnings.warn(f"{error}. Until then the plain NumPy ops are used.", RuntimeWarning,
                       stacklevel=2)

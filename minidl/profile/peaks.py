@@ -8,6 +8,7 @@ Test: tests/profile/test_flops.py   Used by: summary.py
 """
 
 import json
+import math
 import platform
 import time
 
@@ -46,9 +47,14 @@ def file_of(device="cpu"):
 
 
 def stored(device="cpu"):
-    """What `store` has written here, or None."""
-    path = file_of(device)
-    return json.loads(path.read_text()) if path.exists() else None
+    """Returns what `store` has written here; None if there is nothing, or it is damaged."""
+    try:
+        found = json.loads(file_of(device).read_text("utf-8"))
+        good = all(type(found[key]) in (int, float) and 0 < found[key] < math.inf
+                   for key in ("threads", "float32", "float64", "bandwidth"))
+        return found if good else None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def store(device="cpu", **options):

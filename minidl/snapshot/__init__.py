@@ -11,6 +11,7 @@
     kept      what gradient compression still owes
     fit       does a snapshot fit the model?
     hugging_face  GPT-2 and Llama from their files
+    header        Reads the header of a safetensors file, and refuses what the format does not allow
 
     minidl.snapshot.save("runs", step, model=model, optimizer=optimizer)
     step = minidl.snapshot.load("runs", model=model, optimizer=optimizer)

@@ -46,7 +46,8 @@ class Behind:
         start = self.t.time()
         self.wait()  # a second copy would be needed
         t, rank, size, others = snapshot.check(self.t, model, keep, others)
-        snapshot.agree(t, snapshot.refusal(Path(folder), step, model, rank))
+        snapshot.agree(t, snapshot.refusal(
+            Path(folder), step, model, optimizer, others, rank))
         live = snapshot.take(t, rank, size, model, optimizer, others)
         self._held, pieces = [], []
         for piece in live.pieces:

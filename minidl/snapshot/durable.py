@@ -16,6 +16,8 @@ import hashlib
 import json
 import os
 
+HOLDS = "a snapshot holds arrays, numbers and text"
+
 
 def write(path, pieces, named=None):
     """Put the pieces, each bytes, one after another into the file `path`; on return they and the
@@ -55,8 +57,29 @@ def remove(path):
 
 
 def plain(values):
-    """A copy of numbers, text, lists and dicts, as JSON keeps them."""
+    """Returns a copy of numbers, text, lists and dicts, as JSON keeps them."""
     return json.loads(json.dumps(values, default=_number))
+
+
+def refusal(values):
+    """Returns why JSON cannot keep these values as they are, or nothing."""
+    try:
+        _text_as_keys(values)
+        json.dumps(values, default=_number)
+    except (TypeError, ValueError, RecursionError) as error:
+        text = str(error)
+        return text if text.startswith(HOLDS) else f"{HOLDS}; {text}"
+    return ""
+
+
+def _text_as_keys(values):
+    if isinstance(values, dict):
+        for key in values:
+            if not isinstance(key, str):  # JSON would make text of 3
+                raise TypeError(f"{HOLDS}, and its dicts have text as keys; got {key!r:.40}")
+    if isinstance(values, (dict, list, tuple)):
+        for value in values.values() if isinstance(values, dict) else values:
+            _text_as_keys(value)
 
 
 def sealed(body):
@@ -71,10 +94,11 @@ def unsealed(data):
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(f"no index, or the rest of one: {error}") from None
     if digest != seal.get("sha256"):
-        raise ValueError(f"wanted sha256 {seal.get('sha256')}, got {digest}: it was altered")
+        raise ValueError(f"wanted sha256 {str(seal.get('sha256'))[:64]}, got "
+                         f"{digest}: it was altered")
     return seal["body"]
 
 
@@ -90,6 +114,8 @@ def damage(path, n_bytes, sha256):
 
 
 def _number(x):
-    if hasattr(x, "item"):
-        return x.item()  # NumPy's numbers
-    raise TypeError(f"a snapshot holds arrays, numbers and text; got {type(x).__name__}: {x!r}")
+    if hasattr(x, "item") and not getattr(x, "shape", ()):  # NumPy's numbers
+        x = x.item()
+        if isinstance(x, (bool, int, float)):
+            return x
+    raise TypeError(f"{HOLDS}; got {type(x).__name__}: {x!r:.80}")

@@ -5,7 +5,9 @@ snapshot that fits is then loaded without an error.
 Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 """
 
-from minidl.snapshot import divided, kept, regions
+import math
+
+from minidl.snapshot import divided, header, kept, regions, rows
 
 MOST = 12  # differences that are listed
 
@@ -23,6 +25,10 @@ def misfits(index, model, optimizer, others, folder, everywhere):
             if here != there:
                 found.append(f"{key}: wanted a state of {sorted(here)}, the snapshot has "
                              f"{sorted(there)}")
+            elif not getattr(it, "holds_anything", False):
+                found += [f"{key}: {text}" for text in
+                          _other_kinds(it.state_dict(), index["others"][key])]
+            found += _row_misfits(index, key, it)
     by_leaf = regions.by_leaf(model)
     here = tensors(model)
     there = {key: (tuple(about["shape"]), about["dtype"]) for key, about in
@@ -35,11 +41,18 @@ def misfits(index, model, optimizer, others, folder, everywhere):
     found += kept.misfits(index, model, optimizer)
     if optimizer is not None and index["groups"] is not None:
         found += _optimizer_misfits(index, by_leaf, optimizer)
+    found += [f"{key}: the model's array is read-only, so nothing can be loaded into it"
+              for key, array, _ in regions.held(model, None) if not _is_writeable(array)]
     if not found:
         there = written(index)
-        found += [f"{folder}: the files do not hold all of elements {r.first} to {r.end} of {key}"
-                  for key, r in _wanted(index, model, by_leaf, optimizer)
-                  if not regions.covered(*divided.span(r), there.get(key, ()))]
+        wanted = [(key, *divided.span(r)) for key, r in _wanted(index, model, by_leaf, optimizer)]
+        wanted += [(key, 0, size) for key, size in kept.keys(index, model)]
+        for key in others:
+            wanted += [(name, 0, math.prod(about["shape"])) for name, about in
+                       index["tensors"].items() if name.startswith(rows.key_of(key, ""))]
+        found += [f"{folder}: the files do not hold all of elements {first} to {end} of {key}"
+                  for key, first, end in wanted
+                  if not regions.covered(first, end, there.get(key, ()))]
     return found
 
 
@@ -57,6 +70,57 @@ def tensors(model):
     return here | {f"generator {key}": () for key in regions.generators(model)}
 
 
+def _kind(value):
+    """What kind of value this is in JSON."""
+    if hasattr(value, "item"):
+        value = value.item()  # NumPy's numbers
+    for kinds in (bool, (int, float), str, (list, tuple), dict, type(None)):
+        if isinstance(value, kinds):
+            return kinds
+    return type(value)
+
+
+def _same_kind(here, there, may_be_none=True):
+    """Whether two values are of one kind, and what is in them, too. A list of numbers may have
+    another length, and only numbers."""
+    a, b = _kind(here), _kind(there)
+    if a is type(None) or may_be_none and b is type(None):
+        return True
+    if a == (list, tuple) == b:
+        return len({*map(_kind, here)}) != 1 or all(
+            _same_kind(here[0], x, False) for x in there)
+    if a is dict is b:
+        return all(_same_kind(here[key], there[key]) for key in here.keys() & there.keys())
+    return a == b or (a, b) == ((int, float), bool)
+
+
+def _other_kinds(here, there, may_be_none=True):
+    """Sentences about values of two dicts that are, for example, a number here and text there. None
+    may become anything. may_be_none: whether anything may become None."""
+    for name in sorted(here.keys() & there.keys()):
+        if not _same_kind(here[name], there[name], may_be_none):
+            yield (f"{name} is {str(there[name])[:80]} in the snapshot, and {str(here[name])[:80]} "
+                   "here")
+
+
+def _row_misfits(index, key, it):
+    """Sentences about rows that are of another form, or that the files do not hold."""
+    here = dict(rows.held({key: it}))
+    start = rows.key_of(key, "")
+    there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}
+    if here.keys() != there.keys():
+        yield f"{key}: wanted the rows {sorted(here)}, the snapshot has {sorted(there)}"
+    for name in here.keys() & there.keys():
+        shape, dtype = there[name]["shape"], there[name]["dtype"]
+        if (dtype, shape[1:]) != (here[name].dtype.name, list(here[name].shape[1:])) or not shape:
+            yield (f"{name}: wanted rows of shape {here[name].shape[1:]}, {here[name].dtype}; the "
+                   f"snapshot has {shape[1:]}, {dtype}")
+
+
+def _is_writeable(array):
+    return getattr(array.flags, "writeable", True)  # CuPy's arrays always are
+
+
 def _optimizer_misfits(index, by_leaf, optimizer):
     if len(index["groups"]) != len(optimizer.param_groups):
         yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
@@ -65,6 +129,7 @@ def _optimizer_misfits(index, by_leaf, optimizer):
         if strange := sorted(set(there) - set(here) - {"initial_lr", "n_steps"}):
             yield (f"the optimizer in the snapshot has the options {strange} and the one here has "
                    f"not, only {sorted(set(here) - {'params'})}: is it of another kind?")
+        yield from _other_options(here, there)
     for leaf, owner in regions.leaves(optimizer):
         if owner not in by_leaf:
             yield regions.unknown_leaf(owner)
@@ -97,6 +162,31 @@ def _wanted(index, model, by_leaf, optimizer):
     for _, owner in regions.leaves(optimizer):
         yield from ((f"{kind}/{r.name}", r) for r in by_leaf[owner]
                     for kind in index["state"][r.name]["arrays"])
+
+
+def _other_options(here, there):
+    """Sentences about options that no optimizer of this kind has: (0.9, "x") as betas."""
+    yield from (f"the optimizer's {text}" for text in _other_kinds(here, there, False))
+    for name in here.keys() & there.keys():
+        a, b = here[name], there[name]
+        if isinstance(a, (list, tuple)) and isinstance(b, list):
+            if [*map(_kind, a)] != [*map(_kind, b)]:
+                yield f"the optimizer's {name} is {str(b)[:80]} in the snapshot, and {a} here"
+
+
+def file_misfit(path, file, index):
+    """Returns why a file does not hold what its index says, or nothing."""
+    try:
+        entries = header.read(path)
+    except ValueError as error:
+        return str(error)
+    for key, first, end in file["holds"]:
+        entry = entries.get(f"{key}/{first}")
+        wanted = header.CODES[index["tensors"][key]["dtype"]], (end - first,)
+        if entry is None or (entry.dtype, entry.shape) != wanted:
+            return (f"{path}: its index wants elements {first} to {end} of {key}, {wanted[0]}; it "
+                    f"has {entry[1:] if entry else 'none'}")
+    return ""
 
 
 def written(index):

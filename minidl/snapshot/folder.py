@@ -10,17 +10,18 @@
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
 
+import math
 import re
 from pathlib import Path
 
-import numpy as np
-
-from minidl.snapshot import durable
+from minidl.snapshot import durable, header
 
 INDEX = re.compile(r"step-(\d{8,})\.json")
 FILE = re.compile(r"step-\d{8,}\.\d+-of-\d+\.[0-9a-f]{8}\.safetensors")
 KINDS = {"step": int, "tensors": dict, "state": dict, "order": (dict, type(None)), "files": list,
-         "generators": list, "groups": (list, type(None)), "others": dict}
+         "generators": list, "groups": (list, type(None)), "others": dict,
+         "kept": (dict, type(None))}
+MOST_DIMENSIONS = 64  # of NumPy's arrays
 
 
 def file_name(step, rank, size, sha256):
@@ -78,8 +79,11 @@ def at_step(text):
 def _index_of(folder, step):
     path = index_path(folder, step)
     try:
-        return _as_saved(durable.unsealed(path.read_bytes()))
-    except ValueError as error:
+        body = _as_saved(durable.unsealed(path.read_bytes()))
+        if body["step"] != step or isinstance(body["step"], bool):
+            raise ValueError(f"wanted the step {step} of its name, it says {body['step']}")
+        return body
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
@@ -107,12 +111,17 @@ def set_aside(folder, step):
 def _as_saved(body):
     """The index; ValueError if it is not of the form that save() writes. What it names must lie in
     its own folder: whoever sends you a snapshot does not choose which of your files are read."""
+    if isinstance(body, dict):
+        body.setdefault("kept", None)  # of versions that compressed nothing
     for key, kind in KINDS.items():
         if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
             raise ValueError(f"wanted {key!r} as save() writes it, got {str(body)[:200]}")
     if not len(body["files"]) == len(body["generators"]) > 0:
         raise ValueError("wanted a file and the generators of every rank; got "
                          f"{len(body['files'])} and {len(body['generators'])}")
+    for key, parts in WITHIN.items():
+        if body[key] is not None and body[key].keys() != parts:
+            raise ValueError(f"wanted {sorted(parts)} in {key!r}, got {str(body[key])[:200]}")
     body.setdefault("draws", list(range(len(body["files"]))))  # of models that are not divided
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
         raise ValueError(f"wanted a number of every rank as draws, got {str(body['draws'])[:200]}")
@@ -120,29 +129,56 @@ def _as_saved(body):
         for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
             try:
                 good = is_good(entry, body)
-            except (TypeError, KeyError, ValueError, AttributeError):
+            except (TypeError, LookupError, ValueError, AttributeError):
                 good = False
             if not good:
                 raise ValueError(f"among its {what}: no entry as save() writes it: "
                                  f"{str(entry)[:200]}")
+    _check_states(body)
     return body
+
+
+def _check_states(body):
+    """ValueError unless the optimizer's states name all of their arrays, and those that have the
+    same arrays also have the same numbers."""
+    numbers = {}
+    for name, state in body["state"].items():
+        wanted = numbers.setdefault(tuple(state["arrays"]), state["numbers"].keys())
+        if state["numbers"].keys() != wanted:
+            raise ValueError(f"wanted the numbers {sorted(wanted)} in the state of {name}, got "
+                             f"{sorted(state['numbers'])}")
+    for key in body["tensors"]:
+        kind, _, name = key.partition("/")
+        if kind not in ("param", "buffer", "rows") and not kind.startswith("kept ") and (
+                kind not in body["state"].get(name, {"arrays": ()})["arrays"]):
+            raise ValueError(f"wanted {kind} among the arrays in the state of {name}")
+
+
+def _is_whole(*numbers):
+    return all(type(n) is int and n >= 0 for n in numbers)  # True is an int, too
 
 
 def _is_tensor(entry, body):
     _, about = entry
-    return np.dtype(about["dtype"]).kind in "biufV" and all(n >= 0 for n in about["shape"])
+    return (about["dtype"] in header.CODES and isinstance(about["shape"], list)
+            and len(about["shape"]) <= MOST_DIMENSIONS and _is_whole(*about["shape"]))
 
 
 def _is_state(entry, body):
     name, state = entry
-    return (isinstance(state["numbers"], dict)
-            and all(kind == "master" or f"{kind}/{name}" in body["tensors"]
-                    for kind in state["arrays"]))
+    arrays = state["arrays"]
+    return (all(isinstance(n, (int, float)) for n in state["numbers"].values())
+            and isinstance(arrays, list) and len(set(arrays)) == len(arrays)
+            and all(kind == "master" or kind not in ("param", "buffer")
+                    and body["tensors"][f"{kind}/{name}"]["shape"]
+                    == body["tensors"][f"param/{name}"]["shape"] for kind in arrays))
 
 
 def _is_file(file, body):
-    return (FILE.fullmatch(file["name"]) and file["bytes"] >= 0 and len(file["sha256"]) == 64
-            and all(key in body["tensors"] and 0 <= first < end
+    size_of = {key: math.prod(about["shape"]) for key, about in body["tensors"].items()}
+    return (FILE.fullmatch(file["name"]) and _is_whole(file["bytes"])
+            and isinstance(file["sha256"], str) and isinstance(file["holds"], list)
+            and all(_is_whole(first, end) and first < end <= size_of[key]
                     for key, first, end in file["holds"]))
 
 
@@ -152,9 +188,25 @@ def _is_generators(generators, body):
         for state in generators.values())
 
 
+def _is_order(entry, body):
+    key, value = entry
+    return isinstance(value, bool) if key == "rebuilt" else key == "names" and all(
+        isinstance(name, str) for name in value)
+
+
+def _is_kept(entry, body):
+    key, value = entry
+    return {"method": isinstance(value, str), "steps": _is_whole(value),
+            "n_ranks": _is_whole(value) and value <= len(body["files"]),
+            "kinds": isinstance(value, list) and all(isinstance(kind, str) for kind in value)}[key]
+
+
 FORMS = {"tensors": _is_tensor, "state": _is_state, "files": _is_file,
          "draws": lambda n, body: type(n) is int and 0 <= n < len(body["files"]),
-         "generators": _is_generators, "groups": lambda group, body: isinstance(group, dict)}
+         "generators": _is_generators, "groups": lambda group, body: isinstance(group, dict),
+         "others": lambda entry, body: isinstance(entry[1], dict),
+         "order": _is_order, "kept": _is_kept}
+WITHIN = {"order": {"rebuilt", "names"}, "kept": {"method", "kinds", "n_ranks", "steps"}}
 
 
 def prune(folder, keep):

@@ -11,19 +11,21 @@
     model.layers.0.self_attn.q_proj, k_proj, v_proj  ->  blocks.0.attention.qkv, one below the other
 
 What the config asks for and minidl's model does not compute is an error: a wrong activation would
-still give plausible logits. A file is 8 bytes for the length of a header, the header (JSON: each
-tensor's dtype, shape, first and last byte), the bytes. It is mapped, so that one tensor at a time
-is in memory; bfloat16, which NumPy lacks, is the upper half of a float32.
+still give plausible logits. A folder may come from anybody: sizes in config.json are compared with
+what the files hold before a model of these sizes is made. A file is mapped, so that one tensor at a
+time is in memory; bfloat16, which NumPy lacks, is the upper half of a float32.
 
 Source: github.com/huggingface/safetensors, "Format".   Test: tests/snapshot/test_hugging_face.py
 """
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 
 from minidl import nn
+from minidl.snapshot import header
 from minidl.snapshot.snapshot import SnapshotError
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -41,25 +43,56 @@ def from_hugging_face(folder):
     """nn.GPT or nn.Llama, in eval mode, float32, on the CPU. SnapshotError where the folder has
     another model, an option that is not here, or not the tensors that the model has."""
     folder = Path(folder)
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as error:
-        raise SnapshotError(f"{folder}: no config.json that can be read ({error}); want a folder "
-                            "as transformers' save_pretrained writes it") from None
+    config = _dict_in(folder / "config.json")
     kind = config.get("model_type")
     if kind not in ("gpt2", "llama"):
         raise SnapshotError(f"{folder}: a model of type {kind!r}; want gpt2 or llama")
-    model, names = (gpt2 if kind == "gpt2" else llama)(folder, config)
     tensors, state = Tensors(folder), {}
     try:
+        make, names, n_numbers = (gpt2 if kind == "gpt2" else llama)(folder, config, len(tensors))
+        there = {name: tensors.n_numbers(name) for parts, _ in names.values() for name in parts}
+        if n_numbers > sum(there.values()):  # asked before a model of that size is made
+            raise ValueError(f"config.json wants {n_numbers:,} numbers, the files have "
+                             f"{sum(there.values()):,}")
+        model = make()
         for ours, (theirs, transposed) in names.items():
             parts = [tensors[name] for name in theirs]
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
             state[ours] = whole.T if transposed else whole
         model.load_state_dict(state)
-    except (KeyError, ValueError) as error:
-        raise SnapshotError(f"{folder}: {error.args[0]}") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise SnapshotError(f"{folder}: {error.args[0] if error.args else error}") from None
     return model.eval()
+
+
+def _dict_in(path):
+    """Returns the dict in a JSON file."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds {str(found)[:40]} and not a dict")
+        return found
+    except (OSError, ValueError, RecursionError) as error:
+        raise SnapshotError(f"{path.parent}: no {path.name} that can be read ({error}); want a "
+                            "folder as transformers' save_pretrained writes it") from None
+
+
+def whole_numbers(config, *names):
+    """Returns the values of these options; ValueError if one is no whole number from 1 on."""
+    for name in names:
+        value = config.get(name)
+        if type(value) is not int or not 0 < value < 1 << 40:
+            raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a whole number "
+                             "from 1 on")
+    return [config[name] for name in names]
+
+
+def number(config, name, default):
+    """Returns the value of this option as a float."""
+    value = config.get(name, default)
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a number")
+    return float(value)
 
 
 def refuse(folder, config, **wanted):
@@ -71,46 +104,57 @@ def refuse(folder, config, **wanted):
                                 f"{' or '.join(map(repr, values))}")
 
 
-def gpt2(folder, config):
-    """(the GPT, {its name: ([theirs], transposed)})."""
-    n_layers, width = config["n_layer"], config["n_embd"]
+def gpt2(folder, config, n_tensors):
+    """Returns (a function that makes the GPT, {its name: ([theirs], transposed)}, how many numbers
+    the files must hold)."""
+    sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
+    vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
            layer_norm_epsilon=(1e-5,), scale_attn_weights=(True,), add_cross_attention=(False,),
            scale_attn_by_inverse_layer_idx=(False,), n_inner=(None, 4 * width),
            tie_word_embeddings=(True,))
-    model = nn.GPT(config["vocab_size"], config["n_positions"], n_layers, config["n_head"], width)
     names = {"token.weight": (["wte.weight"], False), "position.weight": (["wpe.weight"], False),
              "head.weight": (["wte.weight"], False)}
     for part in "weight", "bias":
         names[f"norm.{part}"] = [f"ln_f.{part}"], False
-        for i in range(n_layers):
+        for i in range(min(n_layers, n_tensors)):
             for theirs, (ours, transposed) in GPT2.items():
                 names[f"blocks.{i}.{ours}.{part}"] = (
                     [f"h.{i}.{theirs}.{part}"], transposed and part == "weight")
-    return model, names
+    n_numbers = (vocab + n_positions + 2) * width + n_layers * (12 * width + 13) * width
+    return lambda: nn.GPT(*sizes), names, n_numbers
 
 
-def llama(folder, config):
-    """(the Llama, {its name: ([theirs], False)})."""
-    n_layers, n_heads = config["num_hidden_layers"], config["num_attention_heads"]
+def llama(folder, config, n_tensors):
+    """Returns (a function that makes the Llama, {its name: ([theirs], False)}, how many numbers the
+    files must hold)."""
+    vocab, context, n_layers, n_heads, width, hidden = whole_numbers(
+        config, "vocab_size", "max_position_embeddings", "num_hidden_layers",
+        "num_attention_heads", "hidden_size", "intermediate_size")
+    more = {"num_key_value_heads": n_heads, "head_dim": width // n_heads}
+    more |= {name: config[name] for name in more if config.get(name) is not None}
+    n_kv_heads, head_width = whole_numbers(more, *more)
     refuse(folder, config, hidden_act=("silu",), attention_bias=(False,), mlp_bias=(False,))
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     scaled = rope.get("rope_type", rope.get("type", "default"))
     refuse(folder, {"rope_type": scaled}, rope_type=("default", "llama3"))
-    tied = config.get("tie_word_embeddings", False)
-    model = nn.Llama(
-        config["vocab_size"], config["max_position_embeddings"], n_layers, n_heads,
-        config["hidden_size"], config.get("num_key_value_heads"), config["intermediate_size"],
-        config.get("head_dim"), rope.get("rope_theta", config.get("rope_theta", 10000.0)),
-        rope if scaled == "llama3" else None, config.get("rms_norm_eps", 1e-6), tied)
+    tied = bool(config.get("tie_word_embeddings", False))
+    theta = number(rope, "rope_theta", number(config, "rope_theta", 10000.0))
+    eps = number(config, "rms_norm_eps", 1e-6)
     names = {"token.weight": ["model.embed_tokens.weight"], "norm.weight": ["model.norm.weight"],
              "head.weight": ["model.embed_tokens.weight" if tied else "lm_head.weight"]}
-    for i in range(n_layers):
+    for i in range(min(n_layers, n_tensors)):
         theirs, ours = f"model.layers.{i}", f"blocks.{i}"
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    return model, {name: (parts, False) for name, parts in names.items()}
+    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # times the width
+    n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
+
+    def make():
+        return nn.Llama(vocab, context, n_layers, n_heads, width, n_kv_heads, hidden, head_width,
+                        theta, rope if scaled == "llama3" else None, eps, tied)
+    return make, {name: (parts, False) for name, parts in names.items()}, n_numbers
 
 
 class Tensors:
@@ -118,54 +162,45 @@ class Tensors:
     model's own, as in files of the model without its head."""
 
     def __init__(self, folder):
-        index = folder / "model.safetensors.index.json"
-        files = {"model.safetensors"}
+        index, self.found = folder / "model.safetensors.index.json", {}
+        files = ["model.safetensors"]
         if index.exists():
-            files = set(json.loads(index.read_text())["weight_map"].values())
-        self.found = {}
-        for file in sorted(files):
+            files = _dict_in(index).get("weight_map")
+            if not isinstance(files, dict):
+                raise SnapshotError(f"{index}: wanted a dict weight_map, got {str(files)[:80]}")
+            files = sorted(set(map(str, files.values())))
+        for file in files:
             if Path(file).name != file:
-                raise SnapshotError(f"{index}: a file {file!r} outside of the folder")
-            self.found |= header(folder / file)
+                raise SnapshotError(f"{index}: a file {file[:80]!r} outside of the folder")
+            try:
+                entries = header.read(folder / file)
+            except ValueError as error:
+                raise SnapshotError(str(error)) from None
+            self.found |= {name: (folder / file, entry) for name, entry in entries.items()
+                           if entry.dtype in DTYPES}  # else a mask or a counter: not asked for
 
-    def __getitem__(self, name):
+    def __len__(self):
+        return len(self.found)
+
+    def _entry(self, name):
         _, _, rest = name.partition(".")
         keys = name, f"transformer.{name}", rest if name.startswith("model.") else name
         key = next((k for k in keys if k in self.found), None)
         if key is None:
             raise KeyError(f"no tensor {name!r} in its safetensors files")
-        path, at, dtype, shape = self.found[key]
-        x = np.memmap(path, DTYPES[dtype], "r", at, tuple(shape)) if 0 not in shape else (
-            np.zeros(shape, DTYPES[dtype]))
+        return self.found[key]
+
+    def n_numbers(self, name):
+        return math.prod(self._entry(name)[1].shape)
+
+    def __getitem__(self, name):
+        path, (at, dtype, shape) = self._entry(name)
+        try:
+            x = np.memmap(path, DTYPES[dtype], "r", at, shape) if 0 not in shape else (
+                np.zeros(shape, DTYPES[dtype]))
+        except (OSError, ValueError):  # 70 dimensions, or 0 times 2^62 of them
+            raise SnapshotError(f"{path}: no array has the shape {str(shape)[:80]} of {name}"
+                                ) from None
         if dtype == "BF16":
             x = (x.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(x, np.float32)
-
-
-def header(path):
-    """{name: (path, first byte, dtype, shape)} of one file; SnapshotError where it is cut off, or
-    its header does not say what is in it."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            n = int.from_bytes(file.read(8), "little")
-            if n > size - 8:
-                raise ValueError(f"a header of {n} bytes in a file of {size}")
-            told = json.loads(file.read(n))
-        found = {}
-        for name, it in told.items():
-            if name == "__metadata__":
-                continue
-            begin, end = it["data_offsets"]
-            if not 0 <= begin <= end <= size - 8 - n:
-                raise ValueError(f"{name} has bytes {begin} to {end} of {size - 8 - n}")
-            if it["dtype"] not in DTYPES:
-                continue  # a mask or a counter: not asked for
-            wanted = int(np.prod(it["shape"], dtype=np.int64)) * np.dtype(
-                DTYPES[it["dtype"]]).itemsize
-            if end - begin != wanted:
-                raise ValueError(f"{name} has {end - begin} bytes, want {wanted}")
-            found[name] = path, 8 + n + begin, it["dtype"], it["shape"]
-        return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SnapshotError(f"{path}: no whole safetensors file ({error}); load it anew") from None

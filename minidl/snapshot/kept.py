@@ -57,6 +57,21 @@ def misfits(index, model, optimizer):
                "options that keep the same arrays is needed")
 
 
+def keys(index, model):
+    """[(key, size)] of all that any rank will want; none if nothing is kept here or there."""
+    there = index.get("kept")
+    if there is None or about(model) is None:
+        return []
+    return [(key, array.size) for kind, name, array, own in arrays(model)
+            for key in _keys(there, kind, name, own, 0, 1)]
+
+
+def _keys(there, kind, name, own, rank, size):
+    """The keys of what the old ranks rank, rank + size, ... kept."""
+    return [key_of(kind, r, name) for r in range(rank, there["n_ranks"], size)] if own else \
+        [f"kept {kind}/{name}"]
+
+
 def wanted(index, model, rank, size):
     """[(array, key)]: what is to be added up in this rank's arrays, which become zeros here."""
     there = index.get("kept")
@@ -64,10 +79,8 @@ def wanted(index, model, rank, size):
         return []
     found = []
     for kind, name, array, own in arrays(model):
-        keys = [key_of(kind, r, name) for r in range(rank, there["n_ranks"], size)] if own else \
-            [f"kept {kind}/{name}"]
         array[...] = 0
-        found += [(array, key) for key in keys]
+        found += [(array, key) for key in _keys(there, kind, name, own, rank, size)]
     return found
 
 

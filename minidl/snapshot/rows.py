@@ -31,15 +31,21 @@ def pieces(t, others):
             width = math.prod(array.shape[1:])
             first = width * sum(n[name] for n in before)
             shape = (sum(n[name] for n in all_ranks), *array.shape[1:])
-            yield Piece(_key(key, name), shape, array.dtype, first, first + array.size,
+            yield Piece(key_of(key, name), shape, array.dtype, first, first + array.size,
                         lambda array=array: array.reshape(-1))
+
+
+def held(others):
+    """Returns [(key, array)] of this rank's rows."""
+    return [(key_of(key, name), array) for key, it in others.items() if hasattr(it, "rows")
+            for name, array in it.rows().items()]
 
 
 def targets(index, others):
     """({object's key: its rows, to be filled}, [(key, array, Region)])."""
     found, wanted = {}, []
     for key in (key for key, it in others.items() if hasattr(it, "rows")):
-        found[key], start = {}, _key(key, "")
+        found[key], start = {}, key_of(key, "")
         for name in (name for name in index["tensors"] if name.startswith(start)):
             saved = index["tensors"][name]
             array = np.empty(saved["shape"], saved["dtype"])
@@ -48,5 +54,5 @@ def targets(index, others):
     return found, wanted
 
 
-def _key(key, name):
+def key_of(key, name):
     return f"rows/{key}/{name}"

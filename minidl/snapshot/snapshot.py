@@ -22,6 +22,7 @@ Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
 import contextlib
+import copy
 import json
 from itertools import chain
 from pathlib import Path
@@ -32,7 +33,7 @@ import numpy as np
 from minidl import backend
 from minidl.comm import objects
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import divided, durable, fit, kept, regions, rows
+from minidl.snapshot import divided, durable, fit, header, kept, regions, rows
 from minidl.snapshot.folder import (
     at_step, file_name, index_path, instead, latest, prune, read_index, steps,
 )
@@ -55,7 +56,7 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
     t, rank, size, others = check(t, model, keep, others)
     folder = Path(folder)
     with writer(folder, rank) as problem:
-        agree(t, problem or refusal(folder, step, model, rank))
+        agree(t, problem or refusal(folder, step, model, optimizer, others, rank))
         write(folder, step, t, take(t, rank, size, model, optimizer, others), keep)
 
 
@@ -76,16 +77,38 @@ def writer(folder, rank):
     return only_writer(folder) if rank == 0 else contextlib.nullcontext("")
 
 
-def refusal(folder, step, model, rank):
-    """Why this model cannot be saved as this step of the folder, or nothing."""
+def refusal(folder, step, model, optimizer, others, rank):
+    """Returns why this cannot be saved as this step of the folder, or nothing. What load() could
+    not give back is refused here, before anything is written."""
+    if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
+        return f"wanted a step from 0 on, a whole number; got {step!r:.40}"
     for module in regions.modules(model):
         if isinstance(module, DataParallel) and module.n_samples:
             return (f"gradients of {module.n_samples} samples wait since no_sync() for the backward"
                     " that sends them, and gradients are not kept: save after optimizer.step()")
-    if rank == 0 and (last := latest(folder)) is not None and last > step:
+    arrays = [(key, array) for key, array, _ in regions.held(model, optimizer)]
+    arrays += rows.held(others)
+    for key, array in arrays:
+        if array.dtype.name not in header.CODES or not array.dtype.isnative:
+            return (f"{key} has the dtype {array.dtype}; a snapshot holds arrays of "
+                    f"{', '.join(header.CODES)}, in this machine's byte order: convert with astype")
+    if rank:
+        return ""
+    states = {key: it.state_dict() for key, it in others.items()}
+    if optimizer is not None:
+        states["optimizer"] = [_options(optimizer), regions.numbers(model, optimizer)]
+    for key, state in states.items():
+        if problem := durable.refusal(state):
+            return f"{key}: {problem}"
+    if (last := latest(folder)) is not None and last > step:
         return (f"wanted to save step {step} into {folder}, which holds the later step {last}, "
                 "from another run? Remove its .json, or save elsewhere")
     return ""
+
+
+def _options(optimizer):
+    """The options of the optimizer's groups, without their parameters."""
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
 class Taken(NamedTuple):
@@ -114,8 +137,7 @@ def take(t, rank, size, model, optimizer, others, gather=True):
                       for reducer, order in regions.bucket_orders(model)],
             "state": regions.numbers(model, optimizer)}
     body = {} if rank else {
-        "groups": None if optimizer is None else [
-            {k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups],
+        "groups": None if optimizer is None else _options(optimizer),
         "others": durable.plain({key: it.state_dict() for key, it in others.items()}),
         "kept": kept.about(model)}
     return Taken(pieces, part, body)
@@ -183,10 +205,12 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     found = fit.misfits(index, model, optimizer, others, folder, everywhere)
     problem = fit.listed(chain(*_all_gather(t, found)) if split else found)
     for file in index["files"][rank::size]:  # each is read once, by one of the ranks
-        damage = durable.damage(folder / file["name"], file["bytes"], file["sha256"])
+        path = folder / file["name"]
+        damage = durable.damage(path, file["bytes"], file["sha256"]) or fit.file_misfit(
+            path, file, index)
         if damage and not problem:
             problem = f"{damage}. {instead(folder, index['step'])}"
-    agree(t, problem)
+    _try_others(t, index, others, problem)
     files = {}
 
     def source(name, key):
@@ -197,6 +221,24 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
     put(index, lambda targets: fill(index, targets, source), t, rank, size, model, optimizer,
         others)
     return index["step"]
+
+
+def _try_others(t, index, others, problem):
+    """Load the states of the others, which may refuse them: a sampler of other data does. If any
+    rank has a problem, all ranks put back what they had, and raise it."""
+    before = {}
+    try:
+        for key, it in others.items() if not problem else ():
+            before[key] = copy.deepcopy(it.state_dict())
+            it.load_state_dict(copy.deepcopy(index["others"][key]))
+    except Exception as error:  # whatever it raises: the model must not change
+        problem = f"{key}: {type(error).__name__}: {error}"
+    try:
+        agree(t, problem)
+    except SnapshotError:
+        for key, state in before.items():
+            others[key].load_state_dict(state)
+        raise
 
 
 def put(index, fill, t, rank, size, model, optimizer, others):
@@ -268,16 +310,15 @@ def fill(index, targets, source):
 def _file_of(pieces):
     """The bytes of a safetensors file of these, one tensor after another: the length of a header,
     the header, the elements."""
-    header, at = {}, 0
+    told, at = {}, 0
     for p in pieces:
         if p.first < p.end:
-            code = {"bool": "BOOL", "bfloat16": "BF16"}.get(p.dtype.name) or \
-                p.dtype.name.replace("float", "F").replace("uint", "U").replace("int", "I")
             n_bytes = (p.end - p.first) * p.dtype.itemsize
-            header[f"{p.key}/{p.first}"] = {"dtype": code, "shape": [p.end - p.first],
-                                            "data_offsets": [at, at + n_bytes]}
+            told[f"{p.key}/{p.first}"] = {"dtype": header.CODES[p.dtype.name],
+                                           "shape": [p.end - p.first],
+                                           "data_offsets": [at, at + n_bytes]}
             at += n_bytes
-    text = json.dumps(header).encode()
+    text = json.dumps(told).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for p in pieces:
@@ -322,6 +363,7 @@ def _with_state(rank, others):
 
 class _List:
     """A list of the user's as an object with a state."""
+    holds_anything = True  # its values may be of other kinds than those in the snapshot
 
     def __init__(self, values):
         self.values = values

@@ -4,6 +4,7 @@ The whole way of a course: tests/course/test_handout.py"""
 
 import csv
 import json
+import os
 from functools import partial
 from xml.etree import ElementTree
 
@@ -136,6 +137,9 @@ def test_progress_knows_blank_passed_failed_and_edited(place, capsys):
     _submit(place, HALF.replace("x + x", "2 * x"))
     assert states() == (["edited since the last check (passed)", "FAILED"],
                         "0 of 14 points, by your own checks")
+    for text in ("", "[]", '{"07a": 3}', '{"07a": {}}', "[" * 100000, "\\xff"):
+        (place.parent / "work" / report.SEEN).write_text(text)
+        assert states()[0] == ["not checked", "not checked"], "a damaged file is as none"
 
 
 def test_a_class_is_a_line_for_each_folder(place, capsys):
@@ -153,6 +157,41 @@ def test_a_class_is_a_line_for_each_folder(place, capsys):
     (place / "course.cfg").unlink()
     with pytest.raises(exercise.ExerciseError, match="minidl class class 07"):
         report.grade_class("class", root=place)
+
+
+def test_a_folder_that_cannot_be_graded_has_no_points_and_the_others_have_theirs(place, capsys):
+    for name in "abcdefgh":
+        _submit(place, TUTORIAL, f"class/{name}/work")
+    work = {name: place.parent / "class" / name / "work" for name in "bcdefg"}
+    (work["b"] / "06_ring.py").write_bytes(b"\xff\xfe no utf-8: renamed, and not read")
+    (work["c"] / "07_numbers.py").unlink()
+    os.mkfifo(work["c"] / "07_numbers.py")  # to read it is to wait for ever
+    (work["d"] / "07_numbers.py").unlink()
+    (work["d"] / "07_numbers.py").mkdir()
+    (work["e"] / "07_numbers.py").unlink()
+    (work["e"] / "07_numbers.py").symlink_to("/dev/zero")
+    (work["f"] / "07_numbers.py").unlink()
+    (work["f"] / "07_numbers.py").symlink_to(place.parent / "class/a/work/07_numbers.py")
+    (work["g"] / "07_numbers.py").unlink()
+    (work["g"] / "07_numbers.py").symlink_to("07_numbers.py")
+    report.grade_class("class", root=place)
+    lines = list(csv.DictReader((place.parent / "points.csv").read_text().splitlines()))
+    assert {line["student"]: line["total"] for line in lines} == dict.fromkeys(
+        "cdefg", "0") | dict.fromkeys("abh", "14")
+    assert {line["of"] for line in lines} == {"14"}
+
+
+def test_what_is_graded_is_in_the_table_when_the_grader_ends(place, monkeypatch):
+    """A power failure, a full disk: whoever was before it has points."""
+    for name in "abc":
+        _submit(place, TUTORIAL, f"class/{name}")
+    real = report.results
+    monkeypatch.setattr(report, "results", lambda wanted, root, work, **how: (
+        real(wanted, root, work, **how) if work.name != "c" else 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        report.grade_class("class", root=place)
+    lines = (place.parent / "points.csv").read_text().splitlines()
+    assert lines[1:] == ["a,4,10,14,14", "b,4,10,14,14"]
 
 
 def test_a_students_own_inputs_are_the_same_in_both_processes(place, monkeypatch, capsys):

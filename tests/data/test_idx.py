@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from minidl.data import idx
+from tests.damaged import N, at_most, damaged
 
 # By hand from the format's description: type int16, two dimensions, sizes 2 and 3, the elements.
 GOLDEN = bytes.fromhex("00000b02 00000002 00000003 0001 0002 ffff 0100 7fff 8000")
@@ -65,6 +66,51 @@ def test_a_damaged_file_is_an_error_that_says_how(tmp_path, raw, message):
     path.write_bytes(raw)
     with pytest.raises(ValueError, match=f"damaged: {message}"):
         idx.read(path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_damaged_files_are_read_right_or_refused(tmp_path, packed):
+    """gzip has a checksum, IDX has none: a plain file with other elements is another file."""
+    array = np.random.default_rng(0).integers(0, 99, (20, 3)).astype(np.int16)
+    path = tmp_path / ("a.gz" if packed else "a")
+    idx.write(path, array)
+    n_refused = 0
+    for data in damaged(path.read_bytes()):
+        path.write_bytes(data)
+        try:
+            with at_most(2 << 20):
+                found = idx.read(path, most_bytes=1 << 20)
+            if packed:
+                np.testing.assert_array_equal(found, array)
+        except ValueError:
+            n_refused += 1
+    assert n_refused > N / 4
+
+
+@pytest.mark.parametrize("head", [
+    "00000801 00000010",  # 16 bytes, and a gigabyte behind them
+    "00000801 40000000",  # a gigabyte, as it says
+    "00000803 ffffffff ffffffff ffffffff", "000008ff" + "ffffffff" * 255,
+    "00000821" + "00000001" * 33],
+    ids=["longer", "large", "overflow", "255 dimensions", "33 dimensions"])
+def test_a_gzip_bomb_takes_no_more_memory_than_allowed(tmp_path, head):
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", 1) as file:
+        file.write(bytes.fromhex(head))
+        for _ in range(64):
+            file.write(bytes(1 << 24))
+    with at_most(8 << 20), pytest.raises(ValueError):
+        idx.read(bomb, most_bytes=1 << 20)
+    if head == "00000801 00000010":
+        with at_most(8 << 20), pytest.raises(ValueError, match="longer than its header says"):
+            idx.read(bomb)
+
+
+def test_a_file_that_says_a_terabyte_costs_what_it_has(tmp_path):
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(bytes.fromhex("00000802 00010000 00010000") + bytes(1000)))
+    with at_most(8 << 20), pytest.raises(ValueError, match="truncated: shape .*, got 1012"):
+        idx.read(path, most_bytes=1 << 33)
 
 
 def test_a_type_that_idx_lacks_is_refused(tmp_path):

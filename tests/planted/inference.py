@@ -40,6 +40,22 @@ BUGS = [
         "tests/infer/test_memory.py"
         "::test_200_random_graphs_are_within_a_tenth_of_the_bound_and_never_overlap"),
     Bug(
+        "bits of bool are written as BitwiseAnd, which ONNX has for whole numbers",
+        "minidl/infer/onnx/writers.py", "_bitwise",
+        "of_bool if node.output.dtype == bool else of_int", "of_int",
+        "tests/infer/onnx/test_export.py::test_bits_of_bool_are_not_bitwise_operators"),
+    Bug(
+        "a file of ONNX may ask for a result of any size",
+        "minidl/infer/onnx/load.py", "Model.check_size",
+        "n_bytes > self.most_bytes", "n_bytes < 0",
+        "tests/infer/onnx/test_hostile.py::test_most_bytes_is_what_the_user_says"),
+    Bug(
+        "a scale for each row lies along the columns",
+        "minidl/infer/onnx/quantized.py", "QLinearMatMul",
+        "_of_rows(a_scale) * b_scale", "a_scale * b_scale",
+        "tests/infer/onnx/test_operators.py"
+        "::test_a_product_of_bytes_has_a_scale_for_each_row_and_column"),
+    Bug(
         "a slice backwards leaves out the first element",
         "minidl/infer/onnx/arrange.py", "Slice",
         "end if end >= 0 else None", "max(end, 0)",

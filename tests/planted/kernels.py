@@ -4,6 +4,16 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a library in the cache is loaded without its checksum",
+        "minidl/cuda/host/compiler.py", "is_whole",
+        "told == hashlib.sha256(data).hexdigest()", "True",
+        "tests/cuda/host/test_compiler.py::test_a_library_without_its_checksum_is_made_again"),
+    Bug(
+        "a library of another user is loaded",
+        "minidl/cuda/host/compiler.py", "_is_ours",
+        "about.st_uid in owners and not", "not",
+        "tests/cuda/host/test_compiler.py::test_a_library_of_another_user_is_not_loaded"),
+    Bug(
         "an overflow does not stop the update",
         "kernels/adamw.cu", "adamw_chunks",
         "&& !(skip && *skip)", "",

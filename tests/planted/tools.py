@@ -160,6 +160,16 @@ BUGS = [
         'verdict == "passed"', 'verdict != "not graded"',
         "tests/course/test_report.py::test_points_are_those_of_the_course_all_or_none"),
     Bug(
+        "what a student's code began in a session of its own goes on",
+        "minidl/course/guard.py", "_end_the_rest",
+        "os.kill(pid, signal.SIGKILL)", "pass",
+        "tests/course/test_guard.py::test_no_process_of_an_answer_is_left"),
+    Bug(
+        "the table of a class is written at the end only",
+        "minidl/course/report.py", "grade_class",
+        "_write_table(Path(table), lines)", "pass",
+        "tests/course/test_report.py::test_what_is_graded_is_in_the_table_when_the_grader_ends"),
+    Bug(
         "a handout has the functions that tell the answer",
         "minidl/course/handout.py", "public",
         "inside = inside or start", "inside = False",
@@ -217,7 +227,7 @@ BUGS = [
         "tests/data/test_byte_pairs.py::test_joining_takes_pairs_from_the_left"),
     Bug(
         "a cache's records begin where the one before began",
-        "minidl/data/cache.py", "Folder.__setitem__",
+        "minidl/data/cache.py", "Folder._write",
         "self.end += len(record)", "pass",
         "tests/data/test_cache.py::test_ranks_and_later_runs_read_what_others_made"),
     Bug(
@@ -240,6 +250,16 @@ BUGS = [
         "minidl/data/flights.py", "flights",
         '"hour", at', '"dest", dest',
         "tests/data/test_flights.py::test_equal_values_have_one_number_and_others_their_own"),
+    Bug(
+        "an element in a cache is taken for another one",
+        "minidl/data/cache.py", "_checksum",
+        "record, number % (1 << 32)", "record",
+        "tests/data/test_cache.py::test_an_entry_of_another_number_is_not_taken_for_it"),
+    Bug(
+        "a pickle that another user can write is read",
+        "minidl/data/cache.py", "Folder.begin",
+        "_is_ours(index) and _is_ours(data)", "True",
+        "tests/data/test_cache.py::test_what_another_user_can_write_is_not_read"),
     Bug(
         "the sizes of an IDX file are written in this machine's order",
         "minidl/data/idx.py", "write",
@@ -276,6 +296,21 @@ BUGS = [
         "depth << 57", "1 << 57",
         "tests/data/test_pipeline.py"
         "::test_random_maps_follow_the_seed_the_epoch_and_the_element"),
+    Bug(
+        "a gzip bomb is unpacked as far as it goes",
+        "minidl/data/idx.py", "_array",
+        "n_dims > MOST_DIMENSIONS or wanted > most_bytes", "n_dims > MOST_DIMENSIONS",
+        "tests/data/test_idx.py::test_a_gzip_bomb_takes_no_more_memory_than_allowed"),
+    Bug(
+        "a log reads as many bytes as a damaged index says",
+        "minidl/data/stream/folder.py", "FolderLog._read",
+        "| (ends > size)", "",
+        "tests/data/stream/test_folder.py::test_an_entry_of_two_gigabytes_is_not_read"),
+    Bug(
+        "an append that fails says that nothing is there",
+        "minidl/data/stream/folder.py", "FolderLog._unwritten",
+        "max(self._n(partition, base) - n, 0)", "0",
+        "tests/data/stream/test_folder.py::test_an_append_that_fails_says_how_much_is_there"),
     Bug(
         "a checksum does not cover the entry",
         "minidl/data/stream/folder.py", "_checksums",

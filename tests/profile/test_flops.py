@@ -77,3 +77,7 @@ def test_peaks_are_measured_once_and_kept(monkeypatch, tmp_path):
     assert "GFLOP/s" in text and found["float32"] > 0 and found["bandwidth"] > 0
     assert peaks.file_of().parent.parent == tmp_path
     assert peaks.file_of("cuda") != peaks.file_of()
+    negative = peaks.file_of().read_text().replace('"float32": ', '"float32": -')
+    for text in ("", "{}", "[]", '{"threads": 1}', "[" * 100000, negative):
+        peaks.file_of().write_text(text)
+        assert peaks.stored() is None  # damaged: as if it had not been measured

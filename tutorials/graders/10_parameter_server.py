@@ -147,6 +147,15 @@ def grade_10b(student):
     if last[1]:
         raise Wrong("after the update the inbox must be empty, or the next step adds to this one")
     yield "the inbox is empty after it"
+    # 2^80 - 2^80 + 3, of 5 samples: only in this order are the 3 not lost
+    events = [("here", [9, 2, 5]), ("push", 9, 3.0, 1), ("push", 5, -2.0**80, 2),
+              ("push", 2, 2.0**80, 2)]
+    *_, last = student.run(updates, events)
+    if len(last[0]) != 1 or not np.allclose(last[0][0], 3 / 5):
+        raise Wrong("the sum rounds otherwise in another order: add in the order of the workers' "
+                    "numbers, not in the order in which they pushed, so that a run has the same "
+                    "bits every time")
+    yield "the order of the workers' numbers, whoever pushed first"
     # 2 pushes and leaves; 4 leaves without a push; 1 is still to push
     events = [("push", 2, 1.0, 1), ("here", [1]), ("push", 1, 3.0, 1)]
     *early, last = student.run(updates, [("here", [1, 2, 4]), *events])
@@ -251,6 +260,25 @@ if server.inbox and set(server.clocks) <= set(server.inbox):
     server.update(sum(gradients) / len(gradients))
 """,
             "as often as it has samples",
+        ),
+        "in the order in which they pushed": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    total = sum(n for _, n in server.inbox.values())
+    mean = sum(n * g for g, n in server.inbox.values()) / total
+    server.inbox.clear()
+    server.update(mean)
+""",
+            "in the order of the workers' numbers",
+        ),
+        "the last number first": (
+            """
+if server.inbox and set(server.clocks) <= set(server.inbox):
+    pushes = [server.inbox[worker] for worker in sorted(server.inbox, reverse=True)]
+    server.inbox.clear()
+    server.update(sum(n * g for g, n in pushes) / sum(n for _, n in pushes))
+""",
+            "in the order of the workers' numbers",
         ),
         "keeps the inbox": (
             """

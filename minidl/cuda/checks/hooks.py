@@ -153,14 +153,13 @@ def compile_check(path, defines, instance="", profile=False):
                         for w in ([] if profile else compiler_warnings(plain))]
             file = compiler.build(key, [objects, *cxx.no_library, *no_checks], describe=str(path))
             keep_lines(file)
-            compiler.write_whole(file.with_suffix(".json"), json.dumps(warnings))
+            compiler.keep(file.with_suffix(".json"), json.dumps(warnings))
         return file
 
     file = compiler.cached(key) or cpu.generated(path, text, defines, instance, "fibre", build)
     hooks()
     library = cpu.Library(file)
-    notes = file.with_suffix(".json")
-    library.warnings = json.loads(notes.read_text()) if notes.exists() else []
+    library.warnings = json.loads(compiler.kept(file.with_suffix(".json")) or "[]")
     return library
 
 

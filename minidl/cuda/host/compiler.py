@@ -1,14 +1,18 @@
 """Finds a C++ compiler, runs it, and keeps what it made: nothing is compiled twice.
 
-    ~/.cache/minidl/kernels/<key>.so      key = hash of the source with its includes, the host
-                                          headers, flags, compiler, CPU
+    ~/.cache/minidl/kernels/<key>.so             key = hash of the source with its includes, the
+                                                 host headers, flags, compiler, CPU
+    ~/.cache/minidl/kernels/<key>.so.sha256      the checksum of the library
 
 Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
-to the final name: a rename replaces the whole file, so no process loads half a library. A cache
-folder that cannot be written is replaced by a temporary one for this process, with a warning.
+to the final name: a rename replaces the whole file, so no process loads half a library. To load a
+library is to run it. So it must have its checksum, and belong to this user, to root or to the owner
+of the folder that MINIDL_CACHE names; else it is compiled again. A cache folder that cannot be
+written, or has no space left, is replaced by a temporary one for this process, with a warning.
 Test: tests/cuda/host/test_compiler.py
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -18,6 +22,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -90,8 +95,8 @@ class Compiler:
     def identity(self):
         """A text that changes when the compiler does (its version would take a process start)."""
         file = shutil.which(self.command[0])
-        stat = os.stat(file)
-        return f"{self.command} {os.path.realpath(file)} {stat.st_size} {stat.st_mtime_ns}"
+        about = os.stat(file)
+        return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
 
 
 def find_compiler():
@@ -173,7 +178,33 @@ def cached(key):
     named = os.environ.get("MINIDL_CACHE")
     folders = [cache_folder(), named and Path(named) / "kernels", *(Path(m.name) for m in _made)]
     files = [folder / f"{key}.so" for folder in folders if folder]
-    return next((file for file in files if file.exists()), None)
+    return next((file for file in files if file.exists() and is_whole(file)), None)
+
+
+def is_whole(file):
+    """Returns whether the file has the checksum that was written with it, and nobody else can have
+    written it."""
+    try:
+        data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
+        return told == hashlib.sha256(data).hexdigest() and _is_ours(file)
+    except (OSError, ValueError):
+        return False
+
+
+def _sum_of(file):
+    return file.with_name(f"{file.name}.sha256")
+
+
+def _is_ours(file):
+    """Returns whether this user, root, or the owner of a folder that the user named has written the
+    file, and no other user can."""
+    if not hasattr(os, "getuid"):
+        return True
+    about, folder = file.stat(), file.parent.stat()
+    owners = {os.getuid(), 0} | ({folder.st_uid} if os.environ.get("MINIDL_CACHE") else set())
+    # with the sticky bit nobody replaces another user's file
+    others_may_replace = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
+    return about.st_uid in owners and not about.st_mode & 0o022 and not others_may_replace
 
 
 _made = []  # this process's own folder, where the cache cannot be written; removed when Python ends
@@ -181,38 +212,98 @@ _made = []  # this process's own folder, where the cache cannot be written; remo
 
 def writable_folder():
     """The cache, or this process's own folder where the cache cannot be written."""
-    if folder := cache_folder():
-        return folder
+    if _made:
+        return Path(_made[0].name)
+    return cache_folder() or own_folder("cannot be written")
+
+
+def own_folder(why):
+    """This process's own folder, and a warning when it is made; KernelError if there is none."""
     if not _made:
-        warnings.warn("the folder for compiled kernels cannot be written (MINIDL_CACHE, else "
+        warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
-                      "MINIDL_CACHE", RuntimeWarning, stacklevel=2)
-        _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
+                      "MINIDL_CACHE", RuntimeWarning, stacklevel=3)
+        try:
+            _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
+        except OSError as error:
+            raise NoSpace(f"compiled kernels cannot be written anywhere ({error}): name folders "
+                          "in TMPDIR and MINIDL_CACHE") from None
     return Path(_made[0].name)
+
+
+class NoSpace(KernelError):
+    """There is no room for a compiled kernel."""
 
 
 def build(key, arguments, text=None, describe="the kernel"):
     """Compile `text`, or the files in `arguments`, into the library `key`; returns its path."""
     folder = writable_folder()
+    try:
+        return _built(folder, key, arguments, text, describe)
+    except (NoSpace, OSError):
+        own = own_folder("has no space left")
+        if own == folder:
+            raise _no_space(describe) from None
+    try:
+        return _built(own, key, arguments, text, describe)
+    except OSError:
+        raise _no_space(describe) from None
+
+
+def _built(folder, key, arguments, text, describe):
     handle, temporary = tempfile.mkstemp(prefix=f"{key}.", suffix=".tmp", dir=folder)
     os.close(handle)
+    file = folder / f"{key}.so"
     try:
         source = ["-x", "c++", "-"] if text is not None else []
         run([*arguments, *source, "-o", temporary, *LINK], text, describe)
         os.chmod(temporary, 0o755)
-        os.replace(temporary, folder / f"{key}.so")
+        with open(temporary, "rb") as f:
+            data = f.read()
+            os.fsync(f.fileno())
+        write_whole(_sum_of(file), hashlib.sha256(data).hexdigest())
+        os.replace(temporary, file)
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
-    return folder / f"{key}.so"
+    return file
+
+
+def _no_space(describe):
+    return NoSpace(
+        f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
+        f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
 
 
 def write_whole(path, text):
     """Write a file into the cache, whole or not at all: several processes write it, and read it."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with open(handle, "w", encoding="utf-8") as f:
-        f.write(text)
-    os.replace(temporary, path)
+    try:
+        with open(handle, "w", encoding="utf-8") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        os.chmod(temporary, 0o644)  # others may read a cache that is shared
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def keep(path, text):
+    """Write a text into the cache, with its checksum; a cache without space is left as it is."""
+    with contextlib.suppress(OSError):
+        write_whole(path, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
+
+
+def kept(path):
+    """Returns the text that `keep` wrote; None if it is not there, damaged, or not ours."""
+    try:
+        told, _, text = path.read_text("utf-8").partition("\n")
+        whole = told == hashlib.sha256(text.encode()).hexdigest()
+        return text if whole and _is_ours(path) else None
+    except (OSError, ValueError):
+        return None
 
 
 def load_host(name, flags, *files):
@@ -232,9 +323,7 @@ def run(arguments, text=None, describe="the kernel", messages=False):
     except OSError as error:
         raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
     if result.returncode and os.strerror(errno.ENOSPC) in result.stderr:
-        raise KernelError(
-            f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
-            f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
+        raise _no_space(describe)
     if result.returncode:
         raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
     return result.stderr if messages else result.stdout

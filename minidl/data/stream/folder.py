@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import threading
 import zlib
@@ -28,10 +29,11 @@ from pathlib import Path
 
 import numpy as np
 
-from minidl.data.stream.log import SCAN, Log, Records, none_of
+from minidl.data.stream.log import SCAN, Log, Records, described, none_of
 
 ENTRY = np.dtype([("end", "<u8"), ("time", "<i8"), ("length", "<u4"), ("crc", "<u4")])
 RANGE = 2**63 - 1  # times and offsets
+INDEX = re.compile(r"\d{20}\.index")
 
 
 class FolderLog(Log):
@@ -53,8 +55,7 @@ class FolderLog(Log):
             with contextlib.suppress(FileExistsError):  # another process was first
                 os.link(mine, about)
             mine.unlink()
-        about = json.loads(about.read_text())
-        self.partitions, self.id = about["partitions"], about.get("id")
+        self.partitions, self.id = described(about, about.read_bytes())
         self.same_partitions(path, partitions)
 
     def append(self, partition, values, times):
@@ -69,13 +70,28 @@ class FolderLog(Log):
             entries["end"] = end + np.cumsum(entries["length"], dtype=np.uint64)
             entries["time"] = times
             entries["crc"] = _checksums(values, entries)
-            for kind, at, content in (("data", end, b"".join(values)),
-                                      ("index", n * ENTRY.itemsize, entries.tobytes())):
-                file = self._file(partition, base, kind, os.O_RDWR | os.O_CREAT)
-                _write(file, content, at)
-                if self.sync:
-                    os.fsync(file)
+            try:
+                for kind, at, content in (("data", end, b"".join(values)),
+                                          ("index", n * ENTRY.itemsize, entries.tobytes())):
+                    file = self._file(partition, base, kind, os.O_RDWR | os.O_CREAT)
+                    _write(file, content, at)
+                    if self.sync:
+                        os.fsync(file)
+            except OSError as error:
+                raise self._unwritten(partition, base, n, len(values), error) from error
         return base + n
+
+    def _unwritten(self, partition, base, n, wanted, error):
+        """The error of an append that failed. A record is there once its entry is, and a reader may
+        have read it by now: so whole entries stay, and the error says how many these are."""
+        done = max(self._n(partition, base) - n, 0)
+        if done < wanted:  # a piece of an entry
+            with contextlib.suppress(OSError):
+                os.truncate(self._path(partition, base, "index"), (n + done) * ENTRY.itemsize)
+        words = f"the first {done} of {wanted} records were" if done else "no record was"
+        on_disk = ", but perhaps not on the disk" if done else ""
+        return OSError(error.errno, f"partition {partition}: {words} appended, from offset "
+                       f"{base + n} on{on_disk}: {error.strerror or error}")
 
     def read(self, partition, offset, n):
         found, bases = none_of(partition), self._segments(partition)
@@ -88,7 +104,7 @@ class FolderLog(Log):
                 part = self._read(partition, bases[s], at, n - found.n)
             except FileNotFoundError:  # deleted since
                 self.check(partition, offset, self._segments(partition)[0], RANGE)
-                raise
+                raise self._altered(partition, bases[s], at) from None
             found = found.then(part)
             last = bases[s] == bases[-1]
             if not part.n and not last:
@@ -152,7 +168,7 @@ class FolderLog(Log):
         """The first offsets of all segments, in order; [0] before the first record."""
         folder = self.path / str(self.known(self.path, partition))
         return sorted(int(name[:-6]) for name in os.listdir(folder)
-                      if name.endswith(".index")) or [0]
+                      if INDEX.fullmatch(name)) or [0]
 
     def _n(self, partition, base):
         """Whole entries of a segment."""
@@ -175,18 +191,26 @@ class FolderLog(Log):
         if not len(entries):
             return none_of(partition)
         ends, lengths = entries["end"].astype(np.int64), entries["length"].astype(np.int64)
-        begin = int(ends[0] - lengths[0])
-        data = os.pread(self._file(partition, base, "data"), int(ends[-1]) - begin, begin)
+        begin, file = int(ends[0] - lengths[0]), self._file(partition, base, "data")
+        size = os.fstat(file).st_size
+        wrong = (ends - lengths < 0) | (ends > size)  # asked before that much is read
+        wrong[1:] |= ends[1:] - lengths[1:] != ends[:-1]
+        if wrong.any():
+            raise self._altered(partition, base, offset + int(wrong.argmax()))
+        data = os.pread(file, int(ends[-1]) - begin, begin)
         begins, ends = (ends - lengths - begin).tolist(), (ends - begin).tolist()
         values = [data[b:e] for b, e in zip(begins, ends, strict=True)]
         bad = np.flatnonzero(_checksums(values, entries) != entries["crc"])
         if len(bad):
-            raise ValueError(f"partition {partition}: the record at offset {offset + bad[0]} is not"
-                             f" what was written: {self._path(partition, base, 'data')} was "
-                             "altered, or lost its end in a power failure. Then the next append() "
-                             "removes what is not whole")
+            raise self._altered(partition, base, offset + bad[0])
         offsets = np.arange(offset, offset + len(values))
         return Records(partition, offsets, entries["time"].astype(np.int64), values)
+
+    def _altered(self, partition, base, offset):
+        return ValueError(f"partition {partition}: the record at offset {offset} is not what was "
+                          f"written: {self._path(partition, base, 'data')} was altered, or lost "
+                          "its end in a power failure. Then the next append() removes what is not "
+                          "whole")
 
     def _end(self, partition):
         """(first offset, entries, bytes) of the last segment, whose end is whole."""
@@ -194,7 +218,7 @@ class FolderLog(Log):
         n = self._n(partition, base)
         if partition not in self._whole:  # once: as the writer before left it
             while n:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, FileNotFoundError):
                     self._read(partition, base, base + n - 1, 1)
                     break
                 n -= 1

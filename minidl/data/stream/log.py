@@ -14,11 +14,13 @@ Tutorial: tutorials/24_stream.py
 Used by: folder.py, redis.py, kafka.py, source.py, join.py
 """
 
+import json
 from typing import NamedTuple
 
 import numpy as np
 
 SCAN = 4096  # records of a read of at_time()
+MOST_PARTITIONS = 1 << 20
 
 
 class Gone(LookupError):
@@ -70,6 +72,21 @@ class Records(NamedTuple):
                              f" each, as {dtype} has, from offset {self.offsets[0]} on; got "
                              f"{sizes[0]} to {sizes[-1]}")
         return self._replace(values=np.frombuffer(data, dtype))
+
+
+def described(name, text):
+    """Returns (partitions, id) of what a log says about itself, JSON text; ValueError if it is
+    damaged."""
+    try:
+        about = json.loads(text)
+        partitions, mark = about["partitions"], about.get("id")
+        if type(partitions) is not int or not 0 < partitions <= MOST_PARTITIONS:
+            raise ValueError(f"{partitions!r:.40} partitions")
+        if not isinstance(mark, (str, type(None))):
+            raise ValueError(f"the id {mark!r:.40}")
+        return partitions, mark
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{name} does not describe a log, it was altered: {error}") from None
 
 
 def none_of(partition):

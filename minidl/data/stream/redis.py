@@ -19,14 +19,16 @@ Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
 """
 
 import json
+import re
 import secrets
 import time
 
 import numpy as np
 
 from minidl.backend import optional
-from minidl.data.stream.log import Gone, Log, Records, none_of
+from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
+TIME = re.compile(rb"-?\d{1,18}")  # ms, in 64 bits
 LOADING_S, LOOK_S = 10, 0.1  # how long a server may read its file, or be away from its readers
 
 
@@ -48,13 +50,12 @@ class RedisLog(Log):
         if partitions is not None and partitions > 0:
             about = {"partitions": partitions, "id": secrets.token_hex(8)}
             self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
-        self.about = self.reads.hget(name, "about")
+        self.about = self._asked(lambda: self.reads.hget(name, "about"))
         if self.about is None:
             raise ValueError(f"there is no log {name!r} in {url}; say how many partitions a new "
                              f"one is to have, at least 1, got {partitions}. A server that was "
                              "restarted without its file?")
-        about = json.loads(self.about)
-        self.partitions, self.id = about["partitions"], about["id"]
+        self.partitions, self.id = described(f"{url}/{name}", self.about)
         self.same_partitions(f"{url}/{name}", partitions)
 
     def append(self, partition, values, times):
@@ -80,24 +81,32 @@ class RedisLog(Log):
         with self.reads.pipeline(transaction=True) as pipe:
             pipe.hget(self.name, "about")
             pipe.xrange(key, f"0-{offset + 1}", "+", count=n)
-            about, entries = pipe.execute()
+            about, entries = self._asked(pipe.execute)
         self._same(partition, about)
         if not entries or _offset(partition, entries[0][0]) != offset:
             self.check(partition, offset, self.oldest(partition), self.newest(partition))
         if not entries:
             return none_of(partition)
         offsets = np.array([_offset(partition, id) for id, _ in entries], np.int64)
-        times = np.array([int(fields[b"t"]) for _, fields in entries], np.int64)
-        return Records(partition, offsets, times, [fields[b"v"] for _, fields in entries])
+        times, values = [], []
+        for id, fields in entries:
+            if not TIME.fullmatch(fields.get(b"t", b"")) or b"v" not in fields:
+                raise ValueError(f"partition {partition}: the record at offset "
+                                 f"{_offset(partition, id)} has the fields {str(fields)[:80]}, "
+                                 "wanted t, a time in ms, and v: another program has written to "
+                                 "this stream. Use one of its own")
+            times.append(int(fields[b"t"]))
+            values.append(fields[b"v"])
+        return Records(partition, offsets, np.array(times, np.int64), values)
 
     def oldest(self, partition):
-        first = self.reads.xrange(self._key(partition), count=1)
+        first = self._asked(lambda: self.reads.xrange(self._key(partition), count=1))
         return _offset(partition, first[0][0]) if first else self.newest(partition)
 
     def newest(self, partition):
         try:
-            return 1 + _offset(partition, self.reads.xinfo_stream(self._key(partition))[
-                "last-generated-id"])
+            about = self._asked(lambda: self.reads.xinfo_stream(self._key(partition)))
+            return 1 + _offset(partition, about["last-generated-id"])
         except self.error as error:
             if "no such key" in str(error):
                 return 0  # before the first record
@@ -119,11 +128,21 @@ class RedisLog(Log):
         until = time.monotonic() + LOADING_S
         while True:
             try:
-                return send()
+                return self._asked(send)
             except self.loading:
                 if time.monotonic() > until:
                     raise
                 time.sleep(LOOK_S)
+
+    def _asked(self, ask):
+        """ask(), a question to the server; ValueError where a key is not what the log made."""
+        try:
+            return ask()
+        except self.error as error:
+            if "WRONGTYPE" in str(error):
+                raise ValueError(f"a key of the log {self.name!r} is neither the hash nor a stream "
+                                 f"that it made, another program has written it: {error}") from None
+            raise
 
     def _key(self, partition):
         return f"{self.name}:{self.known(self.name, partition)}"

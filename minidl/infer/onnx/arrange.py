@@ -37,6 +37,8 @@ def Reshape(x, shape: Known, *, allowzero=0):
 
 def Split(x, split: Known = None, *, axis=0, num_outputs=None, _n):
     n, parts = x.shape[axis], num_outputs or _n
+    if parts != _n and split is None:
+        raise Refused(f"{parts} parts in {_n} results")
     size = -(-n // parts)
     return m.split(x, ints(split) if split is not None else [
         min(size, n - i * size) for i in range(parts)], axis)

@@ -35,6 +35,10 @@ def export_onnx(graph, path=None):
         made, opset_imports=[onnx.helper.make_opsetid("", VERSION)], producer_name="minidl")
     model.ir_version = 9  # that came with version 20
     onnx.checker.check_model(model)
+    try:
+        onnx.shape_inference.infer_shapes(model, check_type=True)
+    except onnx.shape_inference.InferenceError as error:  # an operator has no such dtype
+        raise Refused(f"export_onnx: what ONNX does not have: {error}") from error
     if path is not None:
         onnx.save(model, path)
     return model

@@ -189,6 +189,8 @@ def RMSNormalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
 def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
     """Divided by a power of the squares of the channels around."""
     n, c = x.shape[:2]
+    if not 1 <= size <= 1024:  # each is a line of the graph
+        raise Refused(f"a window of {size} channels; here are 1 to 1,024")
     before = (size - 1) // 2
     square = F.pad(x * x, [0, 0] * (x.ndim - 2) + [before, size - 1 - before], value=0.0)
     total = sum((square[:, i:i + c] for i in range(1, size)), square[:, :c])

@@ -6,31 +6,52 @@
 Shapes are numbers in a Graph, and often computed in a file: Shape, Gather, Concat, Reshape. So what
 depends on no input is computed at once, a Shape depends on none, and an operator that needs an
 operand's numbers (a shape, an axis) refuses one that does depend on an input.
+
+A file may come from anybody. So there is a bound on operators, loops unrolled, and on the bytes
+of a result, asked before it is made (sizes.py); and whatever is wrong with a file is a Refused.
 Source: onnx.ai/onnx/operators.   Test: tests/infer/onnx/test_load.py
 """
 
+import math
 from collections import ChainMap
 
 import numpy as np
 
 from minidl.backend import optional
 from minidl.infer.onnx.operator import Known, Raw, Refused, dtype_of, parameters
+from minidl.infer.onnx.sizes import most
 from minidl.infer.onnx.tables import TABLE
 from minidl.infer.trace import recorded
 from minidl.mode import running
 from minidl.tensor import Tensor
 
+MOST_OPERATORS = 50_000  # a large language model has some 5,000
+MOST_BYTES = 4 << 30  # of a result: a batch of 32 images at full size in a large network has half
 
-def import_onnx(path, known=None, table=None):
+MOST_RESULTS = 16  # times that: what all results of a model have together
+
+
+def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
     """The Graph of a file (or of onnx's ModelProto). known: {a dimension's name: its size, an
     input's name: its shape or, as an array, its value}; table: {operator: function}, of
-    minidl.infer.onnx unless given. Refused, a NotImplementedError, names what is not here."""
+    minidl.infer.onnx unless given; most_bytes: of one result. Refused, which is a
+    NotImplementedError and a ValueError, names what is not here, or is wrong with the file."""
     with optional("ONNX files", "onnx"):
         import onnx
 
+    try:
+        return _imported(onnx, path, known, table, most_bytes)
+    except (Refused, OSError):  # OSError: there is no such file
+        raise
+    except Exception as error:  # a damaged file may raise anything, in any operator
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        raise Refused(f"import_onnx: {kind}{error}") from error
+
+
+def _imported(onnx, path, known, table, most_bytes):
     proto = path if hasattr(path, "graph") else onnx.load(path)
     with np.errstate(all="ignore"):  # the examples' numbers mean nothing
-        model = Model(onnx, proto, dict(known or {}), table or TABLE)
+        model = Model(onnx, proto, dict(known or {}), table or TABLE, most_bytes)
         first, tensors = model.examples(0.5, 0), [True] * len(model.free)
         try:
             graph, _ = recorded(model, first, model.examples(1.5, 1), tensors)
@@ -44,11 +65,13 @@ def import_onnx(path, known=None, table=None):
 class Model:
     """A file as a function of Tensors, its inputs without those that are known."""
 
-    def __init__(self, onnx, proto, known, table):
-        self.onnx, self.graph, self.table = onnx, proto.graph, table
+    def __init__(self, onnx, proto, known, table, most_bytes):
+        self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes
+        self.n_left, self.bytes_left = MOST_OPERATORS, MOST_RESULTS * most_bytes
         self.opset = {o.domain: o.version for o in proto.opset_import}.get("", 1)
         self.functions = {(f.domain, f.name): f for f in proto.functions}
-        missing = sorted({_name(n) for n in self._nodes(proto.graph)} - {*table} - {
+        graphs = proto.graph, *proto.functions
+        missing = sorted({_name(n) for g in graphs for n in self._nodes(g)} - {*table} - {
             f"{d}:{n}" if d else n for d, n in self.functions})
         if missing:
             raise Refused(f"import_onnx: operators that are not here: {', '.join(missing)}; "
@@ -83,14 +106,22 @@ class Model:
                      for d in tensor.shape.dim]
         if None in shape:
             names = [d.dim_param or "?" for d in tensor.shape.dim]
-            raise ValueError(f"import_onnx: input {v.name} has no fixed shape, {names}; pass known="
+            raise Refused(f"import_onnx: input {v.name} has no fixed shape, {names}; pass known="
                              f"{{{v.name!r}: (its shape)}}, or a size for each name")
         return tuple(shape), dtype_of(tensor.elem_type)
 
     def examples(self, number, whole):
         """Inputs to record with. Their numbers mean nothing, but of two sets they differ."""
+        for name in self.free:
+            shape, dtype = self.shapes[name]
+            self.check_size(f"import_onnx: input {name}", math.prod(shape) * dtype.itemsize)
         return [np.full(shape, number if dtype.kind == "f" else whole, dtype)
                 for shape, dtype in (self.shapes[name] for name in self.free)]
+
+    def check_size(self, what, n_bytes):
+        if n_bytes > self.most_bytes:
+            raise Refused(f"{what} would have {n_bytes:,} bytes; at most {self.most_bytes:,} are "
+                          "allowed, or what you give as most_bytes")
 
     def array(self, tensor):
         dtype_of(tensor.data_type)
@@ -101,6 +132,7 @@ class Model:
         return [(name, a) for name, a in self.constants.items() if a.ndim]
 
     def __call__(self, *inputs):
+        self.n_left, self.bytes_left = MOST_OPERATORS, MOST_RESULTS * self.most_bytes
         scope = {"": None, **self.constants, **dict(zip(self.free, inputs, strict=True))}
         results = self.run(self.graph, scope)
         lists = [o.name for o, y in zip(self.graph.output, results) if isinstance(y, list)]
@@ -111,12 +143,29 @@ class Model:
 
     def run(self, graph, scope):
         """The results of a graph, or of a function; scope: {name: value}, which it writes to."""
+        self._count(1)  # a loop may have nothing in it
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
                       if t.name not in scope})
+        made = set()
         for node in graph.node:
-            made = self.apply(node, [scope[name] for name in node.input], scope)
-            scope.update(zip(node.output, made))
-        return [scope[getattr(o, "name", o)] for o in graph.output]
+            self._count(1)
+            results = self.apply(node, [_value(scope, name, node.op_type) for name in node.input],
+                                 scope)
+            for name, y in zip(node.output, results):
+                if name in made:
+                    raise Refused(f"import_onnx: {node.op_type} makes {name!r}, which is there")
+                made.update([name] if name else [])
+                scope[name] = y if name else None
+                self.bytes_left -= getattr(_plain(y), "nbytes", 0)
+            if self.bytes_left < 0:
+                raise Refused(f"import_onnx: the results have more than {MOST_RESULTS} times "
+                              f"{self.most_bytes:,} bytes together; give more as most_bytes")
+        return [_value(scope, getattr(o, "name", o), "the result") for o in graph.output]
+
+    def _count(self, n):
+        self.n_left -= n
+        if self.n_left < 0:
+            raise Refused(f"import_onnx: more than {MOST_OPERATORS:,} operators, loops unrolled")
 
     def apply(self, node, values, scope):
         """The results of one operator on these values."""
@@ -128,6 +177,9 @@ class Model:
         operator = self.table[_name(node)]
         try:
             inputs, options = self._arguments(node, operator, values, scope)
+            if self.table is TABLE and "_run" not in options:
+                itemsize = max([8, *(x.dtype.itemsize for x in inputs if hasattr(x, "dtype"))])
+                self.check_size("its result", most(_name(node), inputs, options) * itemsize)
             if "_run" in options:
                 result = operator(*inputs, **options)
             elif all(map(_is_known, values)):
@@ -135,10 +187,12 @@ class Model:
                     result = _plain(operator(*inputs, **options))
             else:
                 result = operator(*inputs, **options)
-        except (NotImplementedError, ValueError, TypeError, IndexError) as error:
-            kind = Refused if isinstance(error, NotImplementedError) else (
-                IndexError if isinstance(error, IndexError) else ValueError)
-            raise kind(f"{node.op_type} ({node.name or node.output[0]}): {error}") from error
+        except Exception as error:  # of one operator on a file's numbers
+            kind = IndexError if isinstance(error, IndexError) else Refused
+            name = node.name or next(iter(node.output), "")
+            if isinstance(error.__cause__, Refused):  # without a Function's own words
+                error = error.__cause__
+            raise kind(f"{node.op_type} ({name}): {error}") from error
         result = result if isinstance(result, tuple) else (result,)
         asked = [i for i, name in enumerate(node.output) if name]
         if asked and asked[-1] >= len(result):
@@ -187,6 +241,13 @@ class Model:
 
 def _name(node):
     return f"{node.domain}:{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
+def _value(scope, name, reader):
+    """The value of this name, which is made before it is read: so there is no cycle."""
+    if name not in scope:
+        raise Refused(f"import_onnx: {reader} reads {name!r}, and nothing before it makes that")
+    return scope[name]
 
 
 def _numbers(x):

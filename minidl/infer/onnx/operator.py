@@ -35,8 +35,8 @@ class Raw:
     """Marks an input that is taken as it is."""
 
 
-class Refused(NotImplementedError):
-    """What a file asks for and is not here, by name."""
+class Refused(NotImplementedError, ValueError):
+    """What a file asks for and is not here, by name; or what is wrong with the file."""
 
 
 class OnArrays(Function):

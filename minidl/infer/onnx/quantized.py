@@ -49,10 +49,14 @@ def DynamicQuantizeLinear(x):
     return y, np.asarray(scale), np.asarray(zero)
 
 
+def _of_rows(v):
+    """A vector of one number a row, as a column."""
+    return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
+
+
 def _wide(x, zero, by_row):
     """x - zero in 32 bits; a vector of zero points is one a row of a, one a column of b."""
-    if zero is not None and zero.ndim == 1 and by_row and zero.size > 1:
-        zero = zero[:, None]
+    zero = _of_rows(zero) if by_row else zero
     return x.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
 
 
@@ -63,8 +67,11 @@ def MatMulInteger(a, b, a_zero=None, b_zero=None):
 
 @on_arrays
 def QLinearMatMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
+    """Scales and zero points of a: one, or one a row; of b: one, or one a column; of y: one, or
+    one a row."""
     total = _wide(a, a_zero, True) @ _wide(b, b_zero, False)
-    return _requantized(total, np.asarray(a_scale * b_scale / y_scale), y_zero)
+    factor = _of_rows(a_scale) * b_scale / _of_rows(y_scale)
+    return _requantized(total, np.asarray(factor), _of_rows(y_zero))
 
 
 def _requantized(total, factor, zero):

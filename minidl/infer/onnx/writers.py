@@ -18,10 +18,9 @@ from minidl.ops.pool import averaging
 
 SAME = {  # minidl's op is ONNX's operator
     "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan",
-    "bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor",
     "ceil": "Ceil", "clone": "Identity", "cos": "Cos", "cosh": "Cosh", "div": "Div",
     "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater",
-    "greater_equal": "GreaterOrEqual", "invert": "BitwiseNot", "isinf": "IsInf", "isnan": "IsNaN",
+    "greater_equal": "GreaterOrEqual", "isinf": "IsInf", "isnan": "IsNaN",
     "less": "Less", "less_equal": "LessOrEqual", "log": "Log", "matmul": "MatMul", "mish": "Mish",
     "maximum": "Max", "minimum": "Min", "mul": "Mul", "neg": "Neg", "pow": "Pow",
     "reciprocal": "Reciprocal", "relu": "Relu", "rint": "Round", "sigmoid": "Sigmoid",
@@ -30,6 +29,8 @@ SAME = {  # minidl's op is ONNX's operator
 REDUCE = {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "amax": "ReduceMax",
           "amin": "ReduceMin", "logsumexp": "ReduceLogSumExp"}
 LOGICAL = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not"}
+BITWISE = {"bitwise_and": ("And", "BitwiseAnd"), "bitwise_or": ("Or", "BitwiseOr"),
+           "bitwise_xor": ("Xor", "BitwiseXor"), "invert": ("Not", "BitwiseNot")}
 
 
 def _same(operator):
@@ -58,6 +59,10 @@ def _reduction(operator):
 def _logical(operator):
     return lambda w, xs, o, node: w.add(operator, [
         w.cast(x, bool, getattr(v, "dtype", None)) for x, v in zip(xs, node.inputs)])
+
+
+def _bitwise(of_bool, of_int):
+    return lambda w, xs, o, node: w.add(of_bool if node.output.dtype == bool else of_int, xs)
 
 
 # ---- elements ----
@@ -104,7 +109,7 @@ def argmax(w, xs, o, node):
     x, dim = xs[0], o["dim"]
     if dim is None:
         x, dim = w.add("Reshape", [x, np.array([-1])]), 0
-    y = w.add("ArgMin" if o["smallest"] else "ArgMax", [x], axis=dim, keepdims=0)
+    y = w.add("ArgMin" if o.get("smallest") else "ArgMax", [x], axis=dim, keepdims=0)
     return _shape(w, y, node)
 
 
@@ -405,4 +410,5 @@ FUNCTIONS = (remainder, rounded_div, clamp, softplus, var, argmax, flip, pad, ge
              scaled_dot_product_attention)
 WRITERS = {**{k: _same(v) for k, v in SAME.items()}, **LAMBDAS,
            **{k: _reduction(v) for k, v in REDUCE.items()},
-           **{k: _logical(v) for k, v in LOGICAL.items()}, **{f.__name__: f for f in FUNCTIONS}}
+           **{k: _logical(v) for k, v in LOGICAL.items()},
+           **{k: _bitwise(*v) for k, v in BITWISE.items()}, **{f.__name__: f for f in FUNCTIONS}}

@@ -13,6 +13,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda import run
 from minidl.cuda.host import compiler, cpu
+from minidl.fused import dispatch
 
 ROOT = Path(__file__).resolve().parents[3]
 DOUBLE = """extern "C" __global__ void twice(float* x, int n) {
@@ -31,7 +32,8 @@ def own_cache(tmp_path, monkeypatch):
     runtime_file = compiler.cached(runtime_key)
     monkeypatch.setenv("MINIDL_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache" / "kernels").mkdir(parents=True)
-    os.link(runtime_file, tmp_path / "cache" / "kernels" / runtime_file.name)
+    for file in runtime_file, compiler._sum_of(runtime_file):
+        os.link(file, tmp_path / "cache" / "kernels" / file.name)
     return tmp_path / "cache" / "kernels"
 
 
@@ -49,7 +51,9 @@ def run_twice(file, **options):
 def test_a_kernel_is_compiled_once(tmp_path, own_cache, monkeypatch):
     file = write(tmp_path)
     run_twice(file)
-    assert len(list(own_cache.iterdir())) == 2  # it and the runtime, no temporary file left
+    assert len(list(own_cache.glob("*.so"))) == 2  # it and the runtime
+    assert len(list(own_cache.iterdir())) == 4  # with their checksums, and no temporary file
+    assert all(f.stat().st_mode & 0o444 == 0o444 for f in own_cache.iterdir()), "may be shared"
     run._library.cache_clear()
     monkeypatch.setattr(compiler, "run", None)  # a compilation would now fail
     run_twice(file)
@@ -120,8 +124,9 @@ def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
         for _ in range(3)
     ]
     assert [rank.communicate()[0].strip() for rank in ranks] == ["6.0"] * 3
-    names = [f.name for f in (tmp_path / "cache" / "kernels").iterdir()]
-    assert len(names) == 2 and all(name.endswith(".so") for name in names)
+    files = sorted((tmp_path / "cache" / "kernels").iterdir())
+    assert [file.name[32:] for file in files] == [".so", ".so.sha256"] * 2
+    assert all(compiler.is_whole(file) for file in files[::2])
 
 
 def test_a_cache_that_cannot_be_written_is_replaced_for_this_process(
@@ -138,6 +143,144 @@ def test_a_cache_that_cannot_be_written_is_replaced_for_this_process(
     made[0].cleanup()
 
 
+def kept_library(tmp_path, own_cache):
+    """A .cu file, and the library of its kernel in the cache."""
+    before, file = set(own_cache.glob("*.so")), write(tmp_path)
+    run_twice(file)
+    run._library.cache_clear()
+    return file, (set(own_cache.glob("*.so")) - before).pop()
+
+
+def is_made_again(file, library, monkeypatch):
+    """The kernel runs, and its library was compiled for that; what was there is not loaded."""
+    n_compiled, build = [], compiler.build
+    monkeypatch.setattr(compiler, "build", lambda *a, **o: n_compiled.append(1) or build(*a, **o))
+    run_twice(file)
+    run._library.cache_clear()
+    assert compiler.is_whole(library)
+    return len(n_compiled) == 1
+
+
+DAMAGE = {
+    "empty": lambda data: b"", "half": lambda data: data[:len(data) // 2],
+    "without its last byte": lambda data: data[:-1], "longer": lambda data: data + b"\0",
+    "zeros": lambda data: bytes(len(data)), "text": lambda data: b"no library",
+    "one bit": lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:]}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_library_is_made_again(tmp_path, own_cache, monkeypatch, how):
+    file, library = kept_library(tmp_path, own_cache)
+    data = library.read_bytes()
+    library.unlink()  # the old bytes are still mapped
+    library.write_bytes(DAMAGE[how](data))
+    library.chmod(0o755)
+    assert is_made_again(file, library, monkeypatch)
+    assert library.read_bytes() == data
+
+
+@pytest.mark.parametrize("told", [None, "", "0" * 64, "\xff"])
+def test_a_library_without_its_checksum_is_made_again(tmp_path, own_cache, monkeypatch, told):
+    file, library = kept_library(tmp_path, own_cache)
+    compiler._sum_of(library).unlink()
+    if told is not None:
+        compiler._sum_of(library).write_bytes(told.encode("latin-1"))
+    assert is_made_again(file, library, monkeypatch)
+
+
+def test_a_library_that_is_whole_is_not_made_again(tmp_path, own_cache, monkeypatch):
+    file, library = kept_library(tmp_path, own_cache)
+    assert not is_made_again(file, library, monkeypatch)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="a system without owners of files")
+def test_a_library_that_others_can_have_written_is_made_again(tmp_path, own_cache, monkeypatch):
+    file, library = kept_library(tmp_path, own_cache)
+    for mode in 0o775, 0o757:
+        library.chmod(mode)
+        assert is_made_again(file, library, monkeypatch), oct(mode)
+    own_cache.chmod(0o777)
+    assert not compiler.is_whole(library)
+    own_cache.chmod(0o1777)  # sticky: nobody replaces another user's file
+    assert compiler.is_whole(library)
+    own_cache.chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="a system without owners of files")
+def test_a_library_of_another_user_is_not_loaded(tmp_path, own_cache, monkeypatch):
+    _, library = kept_library(tmp_path, own_cache)
+    another = os.stat(library).st_uid + 1
+    real = Path.stat
+
+    def owned(file, folder):
+        def stat(path, **options):
+            found = list(real(path, **options))
+            found[4] = file if path == library else folder if path == own_cache else found[4]
+            return os.stat_result(found)
+        return stat
+
+    mine = os.getuid()
+    for file, folder, named, good in (
+            (mine, mine, True, True), (another, mine, True, False), (0, mine, True, True),
+            (another, another, True, True),  # a teacher's folder, which the student names
+            (another, another, False, False)):
+        monkeypatch.setattr(Path, "stat", owned(file, folder))
+        monkeypatch.setenv("MINIDL_CACHE", str(own_cache.parent) if named else "")
+        assert compiler.is_whole(library) is good, (file, folder, named)
+
+
+def test_a_cache_without_space_is_replaced_for_this_process(tmp_path, own_cache, monkeypatch):
+    made, replace = [], os.replace
+    monkeypatch.setattr(compiler, "_made", made)
+
+    def full(here, there):
+        if Path(there).parent == own_cache:
+            raise OSError(28, "No space left on device")
+        replace(here, there)
+
+    monkeypatch.setattr(compiler.os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="has no space left .* each process compiles its own"):
+        run_twice(write(tmp_path))
+    assert len(list(Path(made[0].name).glob("*.so"))) == 1
+    assert not list(own_cache.glob("*.tmp"))
+    made[0].cleanup()
+
+
+def test_numpy_computes_where_no_kernel_can_be_kept(tmp_path):
+    """Neither the cache nor a temporary folder can be written: one warning."""
+    (tmp_path / "file").write_text("a file where folders should be")
+    code = ("import minidl, numpy as np; from minidl.nn import functional as F\n"
+            "x = minidl.tensor(np.ones((4, 4), np.float32))\n"
+            "print(F.softmax(x, -1).sum().item(), F.gelu(x).sum().item() > 0)")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "always",
+           "MINIDL_CACHE": str(tmp_path / "file")}
+    code = f"import tempfile; tempfile.tempdir = {str(tmp_path / 'file' / 'x')!r}\n" + code
+    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert ran.stdout.split() == ["4.0", "True"], ran.stderr
+    assert ran.stderr.count("the plain NumPy ops are used") == 1
+
+
+def test_a_text_in_the_cache_has_its_checksum(tmp_path):
+    file = tmp_path / "log"
+    assert compiler.kept(file) is None
+    compiler.keep(file, "two\nlines")
+    assert compiler.kept(file) == "two\nlines"
+    good = file.read_bytes()
+    for data in (b"", good[:-1], good + b"x", good.replace(b"two", b"twa"), b"\xff" + good):
+        file.write_bytes(data)
+        assert compiler.kept(file) is None
+    compiler.keep(tmp_path / "none" / "log", "text")  # a folder that is not there: not kept
+
+
+def test_a_generated_source_that_was_damaged_is_written_again(tmp_path, own_cache):
+    path = dispatch.generated(DOUBLE)
+    for text in ("", DOUBLE[:-9], DOUBLE.replace("2", "3")):
+        path.write_text(text)
+        dispatch.generated.cache_clear()
+        assert dispatch.generated(DOUBLE) == path and path.read_text() == DOUBLE
+    dispatch.generated.cache_clear()
+
+
 def test_a_copy_of_the_checkout_finds_its_libraries(tmp_path, monkeypatch):
     here = compiler.key_of(f'#line 1 "{cuda.KERNELS}/add3.cu"')
     monkeypatch.setattr(compiler, "KERNELS", tmp_path / "kernels")
@@ -149,7 +292,7 @@ def test_a_kernel_that_must_be_fibres_is_not_compiled_again_to_be_some(tmp_path,
     file = write(tmp_path, DOUBLE.replace("if (i < n)", "__syncthreads(); if (i < n)"))
     for ways in {}, {"form": "fibre"}, {"order": "descending"}, {"order": 5}:
         run_twice(file, **ways)
-    assert len(list(own_cache.iterdir())) == 2  # it and the runtime
+    assert len(list(own_cache.glob("*.so"))) == 2  # it and the runtime
     flat = write(tmp_path)
     run_twice(flat, form="fibre")
     assert cuda.kernel(flat, form="fibre").on_cpu.form == "fibre"
@@ -204,7 +347,7 @@ def test_only_the_kernel_asked_for_is_compiled(tmp_path, own_cache):
     assert list(cpu.load(file, {}, "again").kernels) == ["again"]
     assert list(cpu.load(file, {}).kernels) == ["twice", "again"]
     run_twice(file)
-    assert len(list(own_cache.iterdir())) == 4  # again; both; twice; the runtime
+    assert len(list(own_cache.glob("*.so"))) == 4  # again; both; twice; the runtime
 
 
 def test_a_kernel_that_an_if_leaves_out_is_said_to_be(tmp_path, own_cache):
@@ -221,7 +364,7 @@ def test_a_library_of_an_older_generator_is_not_used(tmp_path, own_cache, monkey
     run._library.cache_clear()
     monkeypatch.setattr(cpu, "generator", lambda: ["the text of a newer flat.py"])
     run_twice(file)
-    assert len(list(own_cache.iterdir())) == 3
+    assert len(list(own_cache.glob("*.so"))) == 3
 
 
 def test_without_a_compiler_one_sentence_tells_the_remedies(monkeypatch):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from minidl.data import stream
-from minidl.data.stream import FolderLog, Gone
+from minidl.data.stream import FolderLog, Gone, folder
 from minidl.data.stream.folder import ENTRY
 from minidl.data.stream.log import SCAN
+from tests.damaged import N, at_most, damaged
 
 
 def values_of(first, n, size=None):
@@ -100,6 +101,129 @@ def test_a_flipped_bit_is_noticed(tmp_path, kind, at):
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"partition 1: the record at offset \d+ is not what was"):
         FolderLog(tmp_path).read(1, 0, 100)
+
+
+@pytest.mark.parametrize("kind", ["index", "data", "log.json"])
+def test_a_damaged_log_is_read_right_or_refused(tmp_path, kind):
+    """Each record has a checksum, and an entry that is cut off is as one that was not written."""
+    log, values = filled(tmp_path, n=30)
+    name = log.id
+    log.close()
+    path = tmp_path / kind if "." in kind else tmp_path / "1" / f"{0:020d}.{kind}"
+    n_refused, good = 0, path.read_bytes()
+    for data in damaged(good):
+        path.write_bytes(data)
+        try:
+            with at_most(8 << 20):
+                log = FolderLog(tmp_path)
+                found = log.read(min(1, log.partitions - 1), 0, 100)
+                log.close()
+            if (log.partitions, log.id) == (2, name):  # log.json has no checksum
+                assert found.values == values[:found.n]
+                assert found.n == 30 or kind == "index" and len(data) < len(good)
+        except (ValueError, Gone):
+            n_refused += 1
+    assert n_refused > N / 3
+
+
+def test_an_entry_of_two_gigabytes_is_not_read(tmp_path):
+    """Its end and its length fit the entry before it: only the size of the file tells."""
+    filled(tmp_path)
+    path = tmp_path / "1" / f"{0:020d}.index"
+    entries = np.fromfile(path, ENTRY)
+    entries["length"][-1] = 1 << 31
+    entries["end"][-1] = entries["end"][-2] + (1 << 31)
+    entries.tofile(path)
+    with at_most(8 << 20), pytest.raises(ValueError, match="the record at offset 99 is not what"):
+        FolderLog(tmp_path).read(1, 0, 100)
+
+
+@pytest.mark.parametrize("kind", ["index", "data"])
+def test_a_writer_goes_on_after_any_damage(tmp_path, kind):
+    log, values = filled(tmp_path / "log", n=30)
+    log.close()
+    path = tmp_path / "log" / "1" / f"{0:020d}.{kind}"
+    good = {file: file.read_bytes() for file in path.parent.iterdir()}
+    for data in damaged(good[path]):
+        for file, content in good.items():
+            file.write_bytes(content)
+        path.write_bytes(data)
+        log = FolderLog(tmp_path / "log")
+        with at_most(8 << 20):
+            at = log.append(1, [b"new"], [5])
+        assert log.read(1, at, 9).values == [b"new"]
+        log.close()
+
+
+def test_an_index_without_its_data_and_strange_names(tmp_path):
+    log, _ = filled(tmp_path)
+    log.close()
+    (tmp_path / "1" / "notes.index").write_text("mine")
+    assert FolderLog(tmp_path).read(1, 0, 100).n == 100
+    (tmp_path / "1" / f"{0:020d}.data").unlink()
+    with pytest.raises(ValueError, match="the record at offset 0 is not what was written"):
+        FolderLog(tmp_path).read(1, 0, 100)
+
+
+@pytest.mark.parametrize("about", [
+    "", "[]", "{}", "null", '{"partitions": 0}', '{"partitions": true}', '{"partitions": 1.0}',
+    '{"partitions": 1e999}', '{"partitions": "2"}', '{"partitions": 1099511627776}', "[" * 100000,
+    '{"partitions": 2, "id": 3}', "\xff"])
+def test_a_log_that_does_not_say_what_it_is_is_refused(tmp_path, about):
+    filled(tmp_path)
+    (tmp_path / "log.json").write_bytes(about.encode("latin-1"))
+    with pytest.raises(ValueError, match="does not describe a log, it was altered"):
+        FolderLog(tmp_path)
+
+
+class Full:
+    """`os` on a disk that has room for n_bytes more, and where the fail-th fsync fails."""
+
+    def __init__(self, n_bytes=1 << 30, fail=0):
+        self.n_bytes, self.fail = n_bytes, fail
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def pwrite(self, file, data, at):
+        if not self.n_bytes:
+            raise OSError(28, "No space left on device")
+        n = os.pwrite(file, data[:self.n_bytes], at)
+        self.n_bytes -= n
+        return n
+
+    def fsync(self, file):
+        self.fail -= 1
+        if self.fail == 0:
+            raise OSError(5, "Input/output error")
+        os.fsync(file)
+
+
+@pytest.mark.parametrize("room", [0, 1, 9, 10, 33, 34, 50, 58, 81, 82, 105])
+def test_an_append_that_fails_says_how_much_is_there(tmp_path, monkeypatch, room):
+    """4 records of 10 bytes in all, then 4 entries of 24 bytes. Room for some of that."""
+    log, values = filled(tmp_path, n=14)
+    monkeypatch.setattr(folder, "os", Full(room))
+    n = max(room - 10, 0) // ENTRY.itemsize
+    words = f"the first {n} of 4 records were appended" if n else "no record was appended"
+    with pytest.raises(OSError, match=f"partition 1: {words}, from offset 14 on.*No space left"):
+        log.append(1, [b"ab", b"", b"cdefg", b"hij"], [0] * 4)
+    monkeypatch.undo()
+    for reader in (log, FolderLog(tmp_path)):
+        assert reader.read(1, 0, 99).values == values + [b"ab", b"", b"cdefg", b"hij"][:n]
+    assert log.append(1, [b"more"], [0]) == 14 + n
+    assert FolderLog(tmp_path).read(1, 14 + n, 9).values == [b"more"]
+
+
+@pytest.mark.parametrize("fail, n", [(1, 0), (2, 4)])
+def test_an_append_that_is_perhaps_not_on_the_disk_says_so(tmp_path, monkeypatch, fail, n):
+    log, values = filled(tmp_path, n=14, sync=True)
+    monkeypatch.setattr(folder, "os", Full(fail=fail))
+    words = "the first 4 of 4 .*, but perhaps not on the disk" if n else "no record was appended"
+    with pytest.raises(OSError, match=words):
+        log.append(1, [b"ab"] * 4, [0] * 4)
+    monkeypatch.undo()
+    assert log.read(1, 0, 99).values == values + [b"ab"] * n
 
 
 FORKS = """

@@ -66,6 +66,34 @@ def test_an_entry_of_another_program_is_refused(url, server):
         log.read(1, 0, 9)
 
 
+@pytest.mark.parametrize("fields", [
+    {"v": b"?"}, {"t": b"1"}, {"t": b"", "v": b"?"}, {"t": b"1.5", "v": b"?"},
+    {"t": b"9" * 30, "v": b"?"}, {"t": b"\xff", "v": b"?"}, {"x": b""}])
+def test_a_record_of_other_fields_is_refused(url, fields):
+    log, values = servers.filled(url, 3)
+    log.writes.xadd(f"{log.name}:1", fields, id="0-*")
+    assert log.read(1, 0, 3).values == values
+    with pytest.raises(ValueError, match="partition 1: the record at offset 3 has the fields"):
+        log.read(1, 0, 9)
+
+
+@pytest.mark.parametrize("about", [b"", b"[]", b'{"partitions": -1}', b"\xff", b"[" * 100000])
+def test_a_log_that_does_not_say_what_it_is_is_refused(url, about):
+    log, _ = servers.filled(url, 3)
+    log.writes.hset(log.name, "about", about)
+    with pytest.raises(ValueError, match="does not describe a log, it was altered"):
+        stream.open(url)
+
+
+@pytest.mark.parametrize("key", ["", ":1"])
+def test_a_key_of_another_kind_is_refused(url, key):
+    log, _ = servers.filled(url, 3)
+    log.writes.delete(f"{log.name}{key}")
+    log.writes.set(f"{log.name}{key}", b"mine")
+    with pytest.raises(ValueError, match="another program"):
+        stream.open(url).read(1, 0, 9)
+
+
 @pytest.mark.slow
 def test_a_killed_server_that_appends_loses_nothing_acknowledged(tmp_path):
     server = servers.valkey(tmp_path, append_only=True)

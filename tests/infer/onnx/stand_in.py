@@ -73,4 +73,6 @@ helper = Names(make_node=make_node, make_tensor_value_info=make_tensor_value_inf
                get_attribute_value=lambda a: a.value)
 numpy_helper = Names(from_array=TensorProto, to_array=lambda t: t.array)
 checker = Names(check_model=lambda model: None)
-__all__ = ["Attribute", "TensorProto", "checker", "dtype_of", "helper", "numpy_helper", "save"]
+shape_inference = Names(infer_shapes=lambda model, check_type: None, InferenceError=ValueError)
+__all__ = ["Attribute", "TensorProto", "checker", "dtype_of", "helper", "numpy_helper", "save",
+           "shape_inference"]

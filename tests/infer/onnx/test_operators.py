@@ -133,3 +133,30 @@ def test_a_loop_is_unrolled_and_a_branch_chosen():
     graph = infer.import_onnx(model)
     assert graph.count("add") == 3
     np.testing.assert_allclose(graph.run(array(2)), 4 * array(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [(), "a", "y", "ay"])
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_product_of_bytes_has_a_scale_for_each_row_and_column(rows, columns, stacked):
+    """As the standard says: of a one or one a row, of b one or one a column. Square, so that a
+    factor along the wrong axis is no error but a wrong number."""
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 200, (2, 4, 4) if stacked else (4, 4)).astype(np.uint8)
+    b = rng.integers(-90, 90, (4, 4)).astype(np.int8)
+
+    def factors(several, dtype, low, high):
+        return rng.uniform(low, high, 4 if several else 1).astype(dtype)
+
+    sa, za = factors("a" in rows, "f4", 0.1, 0.9), factors("a" in rows, "u1", 0, 99)
+    sb, zb = factors(columns, "f4", 0.1, 0.9), factors(columns, "i1", 0, 9)
+    sy, zy = factors("y" in rows, "f4", 20, 90), factors("y" in rows, "u1", 90, 160)
+
+    def row(v):
+        return v.astype("f8")[:, None] if len(v) > 1 else v.astype("f8")
+
+    x, w = (a - row(za)) * row(sa), (b - zb.astype("f8")) * sb.astype("f8")
+    want = np.clip(np.rint(x @ w / row(sy)) + row(zy), 0, 255)
+    got = np.asarray(one("QLinearMatMul", a, sa, za, b, sb, zb, sy, zy)).astype("f8")
+    # the factor is rounded to float32, so a half may be rounded the other way
+    assert np.abs(got - want).max() <= 1 and 20 < want.std()
