@@ -7,6 +7,7 @@ Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 
 import math
 
+from minidl.optim.optimizer import SCHEDULED
 from minidl.snapshot import divided, header, kept, regions, rows
 
 MOST = 12  # differences that are listed
@@ -126,7 +127,7 @@ def _optimizer_misfits(index, by_leaf, optimizer):
         yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
                f"has {len(optimizer.param_groups)}")
     for here, there in zip(optimizer.param_groups, index["groups"], strict=False):
-        if strange := sorted(set(there) - set(here) - {"initial_lr", "n_steps"}):
+        if strange := sorted(set(there) - set(here) - {*SCHEDULED, "n_steps"}):
             yield (f"the optimizer in the snapshot has the options {strange} and the one here has "
                    f"not, only {sorted(set(here) - {'params'})}: is it of another kind?")
         yield from _other_options(here, there)

@@ -13,6 +13,7 @@ from minidl import nn, optim
 from minidl.comm import simulate, tree
 from minidl.data import DistributedSampler
 from minidl.nn import functional as F
+from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.precision.amp import GradScaler
 from minidl.snapshot import snapshot
@@ -327,3 +328,27 @@ def test_a_snapshot_from_before_the_first_step_takes_the_momentum_away(tmp_path)
     assert not optimizer.state
     np.testing.assert_array_equal(model.weight.data, before)
     np.testing.assert_array_equal(step(), first)
+
+
+@pytest.mark.parametrize("make", [
+    lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=20),
+    lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.01, 0.2)])
+def test_a_schedules_own_keys_of_a_group_come_back_whenever_the_schedule_is_made(tmp_path, make):
+    def parts():
+        minidl.manual_seed(0)
+        model = nn.Linear(3, 2)
+        return model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    model, optimizer = parts()
+    schedule = make(optimizer)
+    for _ in range(3):
+        optimizer.step()
+        schedule.step()
+    snapshot.save(tmp_path, 3, model=model, optimizer=optimizer, schedule=schedule)
+    for schedule_first in (True, False):
+        model, other = parts()
+        resumed = make(other) if schedule_first else None
+        snapshot.load(tmp_path, model=model, optimizer=other)
+        resumed = resumed or make(other)
+        snapshot.load(tmp_path, model=model, optimizer=other, schedule=resumed)
+        assert other.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
