@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "data": "cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same
-    "snapshot": "parallel comm random backend",
+    "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
     "elastic": "snapshot parallel comm text timeline random backend",
     "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
