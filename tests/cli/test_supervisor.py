@@ -336,6 +336,7 @@ def test_healing_has_its_time(done):
     lines += [(2, "guard", {"say": "exit", "status": -9})]
     lines += [(rank, "born", {"say": "heals"}) for rank in (0, 1)]
     lines += [(rank, "born", {"say": "step", "step": 3}) for rank in (0, 1) if done]
+    lines += [(rank, "guard", {"say": "exit", "status": 0}) for rank in (0, 1) if done]
     status, said = supervise(lines, n=3, heal=True, start_s=0.4)
     words = "the ranks have not healed within 0.4 s (--start-limit)\n  rank 0 (process 100 on a) is"
     assert (words in said) != done

@@ -207,7 +207,7 @@ def test_every_mismatch_is_raised_on_every_rank_before_the_payload(runs, mpi):
     assert run.stdout.count("caught by all\n") == 3
 
 
-@under_both
+@pytest.mark.parametrize("mpi", some(PYTHONS))
 def test_under_plain_mpiexec_ranks_are_watched_unless_told_otherwise(mpi, tmp_path):
     """Red before: a script that did not name Watch hung for ever without a word."""
     script = tmp_path / "script.py"
