@@ -55,9 +55,9 @@ ENDING = """
     r, right, left = t.rank, (t.rank + 1) % t.size, (t.rank - 1) % t.size
     x = np.zeros(1_000_000)
     ring.all_reduce(t, x)
-    print("pid", os.getpid(), flush=True)
     tree.barrier(t)
-    pathlib.Path(f"{{__file__}}.{{t.rank}}").write_text(str(time.time()))
+    note = pathlib.Path(f"{{__file__}}.{{t.rank}}")
+    note.write_text(f"{{time.time()}} {{os.getpid()}}")
     {body}
 """
 
@@ -227,8 +227,11 @@ def test_a_run_that_cannot_go_on_ends_and_says_why(runs, case, mpi):
     run, ended, script = runs[case, mpi].result()
     patterns = CASES[case][-1]
     assert run.returncode != 0
-    # From files: what a rank printed just before, an mpiexec that ends the others may drop.
-    started = max(float(note.read_text()) for note in script.parent.glob("script.py.*"))
+    # From files: what a rank printed just before, an mpiexec that ends the others may drop, or mix
+    # with what another rank printed.
+    notes = [note.read_text().split() for note in script.parent.glob("script.py.*")]
+    assert len(notes) == 3
+    started = max(float(when) for when, _ in notes)
     assert ended - started < 15  # far from the deadline of 60, and from the 2 s without other runs
     # MPICH's mpiexec ends the others within milliseconds after a death, and reports it on stdout:
     # there rank 0 may be too late.
@@ -238,8 +241,8 @@ def test_a_run_that_cannot_go_on_ends_and_says_why(runs, case, mpi):
     reports = re.findall(r"watch: \w+", run.stderr)
     speaks = case != "a rank raises"  # that is abort.py's
     assert len(reports) == speaks or outpaced, "one rank speaks for all"
-    for pid in map(int, re.findall(r"pid (\d+)", run.stdout)):
-        assert gone(pid), "no process is left behind"
+    for _, pid in notes:
+        assert gone(int(pid)), "no process is left behind"
 
 
 def gone(pid):
