@@ -55,8 +55,8 @@ ENDING = """
     r, right, left = t.rank, (t.rank + 1) % t.size, (t.rank - 1) % t.size
     x = np.zeros(1_000_000)
     ring.all_reduce(t, x)
-    tree.barrier(t)
     note = pathlib.Path(f"{{__file__}}.{{t.rank}}")
+    tree.barrier(t)
     note.write_text(f"{{time.time()}} {{os.getpid()}}")
     {body}
 """
