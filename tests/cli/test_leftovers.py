@@ -11,7 +11,7 @@ import pytest
 
 from minidl.cli import traces
 from tests.cli.faults import ROOT
-from tests.conftest import EVERY, some
+from tests.conftest import EVERY, each_once, some
 from tests.mpi.launch import PYTHONS, require_mpi
 
 SCRIPT = """\
@@ -81,7 +81,7 @@ def killed(tmp_path, mpi, whom, number, after_s=None):
     return run.returncode, err
 
 
-@pytest.mark.parametrize("mpi", PYTHONS)
+@pytest.mark.parametrize("mpi", some(PYTHONS))
 def test_mpiexec_that_is_killed_is_named_and_leaves_nothing(mpi, tmp_path):
     """Red before: no word, and shared memory and folders stayed."""
     status, err = killed(tmp_path, mpi, "mpiexec", signal.SIGKILL)
@@ -102,8 +102,7 @@ def test_a_run_that_is_ended_leaves_nothing(mpi, number, whom, tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mpi", PYTHONS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-C", "kill -9"])
+@pytest.mark.parametrize("mpi, number", each_once(PYTHONS, [signal.SIGINT, signal.SIGKILL]))
 def test_an_end_at_any_moment_of_the_start_leaves_nothing(mpi, number, tmp_path):
     """By ctrl-C, or by kill -9 of the launcher, which can do nothing more."""
     seed = int(os.environ.get("MINIDL_SEED", time.time_ns() % 10**6))

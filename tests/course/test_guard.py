@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from minidl.course import exercise, grade, guard, report, student
+from tests.conftest import some
 from tests.course.test_exercise import GRADER, TUTORIAL
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prctl, /proc: Linux")
@@ -127,7 +128,7 @@ def test_an_answer_cannot_end_the_grading_of_a_class(place, monkeypatch, start, 
     assert "with exit status 3" in out and "by signal 11" in out
 
 
-@pytest.mark.parametrize("start", [student.start, without_namespace])
+@pytest.mark.parametrize("start", some([without_namespace, student.start]))
 def test_no_process_of_an_answer_is_left(place, monkeypatch, start):
     monkeypatch.setattr(grade, "Apart", partial(student.Apart, start=start))
     mark = f"sleeper-{os.getpid()}-{start.__name__}"
@@ -141,7 +142,7 @@ def test_no_process_of_an_answer_is_left(place, monkeypatch, start):
     assert begun and gone(mark, 1)
 
 
-@pytest.mark.parametrize("start", [student.start, without_namespace])
+@pytest.mark.parametrize("start", some([student.start, without_namespace]))
 def test_when_the_grader_is_killed_the_answer_ends(place, start):
     mark = f"endless-{os.getpid()}-{start.__name__}"
     submit(place, "a", sleeper(mark) + "\n    time.sleep(600)")

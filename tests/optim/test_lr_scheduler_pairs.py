@@ -101,7 +101,7 @@ def sequence(optimizer, schedule, n):
 PAIRS = [(kind, a, b) for a in NAMES for b in NAMES for kind in ("sequential", "chained", "both")]
 
 
-@pytest.mark.parametrize("kind, first, second", some(PAIRS, of=4))
+@pytest.mark.parametrize("kind, first, second", some(PAIRS, of=12))
 def test_a_pair_is_pytorchs_and_goes_on_after_a_stop(kind, first, second):
     rng = random.Random(f"{kind} {first} {second}")
     parts = [(name, options_of(name, rng)) for name in (first, second)]
