@@ -4,9 +4,9 @@
     ~/new      minidl run -n 2 tutorials/07_ring.py         runs with ~/new/minidl and ~/new/kernels
 
 One rule for all commands: the clone around the first argument that is a Python or CUDA file, else
-the clone around the folder in which the command is typed, else the installed package. Otherwise a
-student edits the kernels of one clone and runs those of another. If the rule names another clone
-than the one that is running, the command starts itself again there, and says so in one line.
+the clone around the current folder, else the installed package. Without this rule a student could
+edit a kernel in ~/new, and the command would run the kernel in ~/old. If the rule chooses a clone
+that is not the running one, the command prints a line and starts itself again with that clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py
 """

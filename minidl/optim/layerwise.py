@@ -106,7 +106,7 @@ class Layerwise(Optimizer):
             return
         found, n_tensors = pieces(params, self.leaf_of)
         if not found:  # this rank has nothing of these tensors; the others wait for its zeros
-            over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
+            sums_over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
         steps = self.count(params, states, skip)
@@ -118,7 +118,7 @@ class Layerwise(Optimizer):
                     for p in found]
 
         def join(w2, d2):
-            return over_ranks(found, n_tensors, w2, d2)
+            return sums_over_ranks(found, n_tensors, w2, d2)
 
         if fused:
             low = low_arrays(self.low, params, grads)
@@ -148,7 +148,7 @@ def unscaled(g, unscale):
     return g if unscale == 1.0 else g * g.dtype.type(unscale)
 
 
-def over_ranks(found, n_tensors, w2, d2):
+def sums_over_ranks(found, n_tensors, w2, d2):
     """Returns the pieces' sums of squares as sums over all ranks' pieces of the same tensor: for
     each ZeRO stage one all-reduce of 2 * n_tensors float64. On a GPU the host waits for them."""
     if not n_tensors:

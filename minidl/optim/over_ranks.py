@@ -33,8 +33,7 @@ def groups_of(leaves):
 
 
 def square_sum(parameters, gradient=lambda p: p.grad, leaf_of=lambda p: p):
-    """Returns the sum of squares of all gradients, those of the other ranks too: a float, the same
-    on all ranks.
+    """Returns the sum of squares of all gradients on all ranks: a float, the same everywhere.
 
     gradient(p) is p's gradient array or None; leaf_of(p) the model's leaf that p is a master of."""
     parameters = list(parameters)

@@ -437,7 +437,7 @@ BUGS = [
         "tests/optim/test_layerwise.py::test_numbers_by_hand"),
     Bug(
         "a shard counts as one tensor",
-        "minidl/optim/layerwise.py", "over_ranks",
+        "minidl/optim/layerwise.py", "sums_over_ranks",
         "found[i].tensor", "found[i].index",
         "tests/parallel/zero/test_whole_tensors.py::test_every_stage_does_so"),
     Bug(

@@ -39,7 +39,7 @@ import time
 PROOF_BYTES = 16 + 16 + 64 + 1
 KNOCK_S = 3.0  # from the connection to the last byte of its proof; on one host it takes 1 ms
 SEATS = 64  # connections that have not proved anything; a process may hold 1024 files
-WINDOW = 64  # so many calls of one process may come in another order than they were made
+WINDOW = 64  # the last calls of a process may arrive in any order; an older number is refused
 LINE_BYTES = 1 << 22  # the state of a rank that talks to a thousand others has 200 kB
 CLOSED = "has closed"
 ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
@@ -61,7 +61,8 @@ class Door:
         return [self.listener, *self._strangers]
 
     def patience_s(self):
-        """For `select`: after so many seconds, too. None: nobody stands at the door."""
+        """Returns the timeout for `select`, in seconds: until the first proof is late. None if no
+        proof is awaited."""
         if not self._strangers:
             return None
         first = min(until for _, until in self._strangers.values())
