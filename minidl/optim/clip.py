@@ -92,6 +92,8 @@ def clip_grad_value_(parameters, clip_value):
 def _list(parameters):
     """Returns a list of them. ValueError of a generator that has been read before: it would give no
     gradient, and nothing would be clipped."""
+    if hasattr(parameters, "parameters"):
+        raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(
             parameters) == inspect.GEN_CLOSED:
         raise ValueError("this generator of parameters is used up; pass a list: "

@@ -74,3 +74,9 @@ def test_a_generator_that_was_read_before_is_refused():
     with pytest.raises(ValueError, match="used up; pass a list"):
         optim.clip_grad_norm_(parameters, 1.0)
     assert optim.clip_grad_norm_([], 1.0) == 0.0
+
+
+@pytest.mark.parametrize("clip", [optim.clip_grad_norm_, optim.clip_grad_value_])
+def test_a_module_in_place_of_its_parameters_is_named(clip):
+    with pytest.raises(TypeError, match=r"wants a module's \.parameters\(\); got the module"):
+        clip(nn.Linear(2, 2), 1.0)
