@@ -99,6 +99,12 @@ class Mpiexec:
         return self.returncode
 
 
+@pytest.fixture(autouse=True)
+def killed_soon(monkeypatch):
+    """No rank here has to be killed: mpiexec is told at once."""
+    monkeypatch.setattr(supervisor, "KILLED_S", 0.1)
+
+
 def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     """(status, what was said) of a supervisor that hears these lines, each (rank, which, line).
     keep: a list, which gets the supervisor."""
@@ -114,7 +120,7 @@ def supervise(lines, n=2, keep=None, ends_s=20, ends_with=0, **settings):
     child = Mpiexec()
     child.ends_at, child.ends_with = time.monotonic() + ends_s, ends_with
     if any(line.get("say") == "exit" for _, _, line in lines):
-        child.ends_at = time.monotonic() + 1
+        child.ends_at = time.monotonic() + 0.7
     status = run_and_close(s, child)
     for link in links.values():
         link.close()
@@ -188,9 +194,8 @@ def test_status_0_in_the_middle_of_the_script_is_a_failure():
     assert status == 1 and "rank 1 (process 101 on a) ended in the middle of its script" in said
 
 
-def test_an_mpiexec_that_ends_well_before_its_ranks_is_a_failure(monkeypatch):
+def test_an_mpiexec_that_ends_well_before_its_ranks_is_a_failure():
     """Red before: Open MPI's ends with status 0 when a host is gone, and so did the run."""
-    monkeypatch.setattr(supervisor, "KILLED_S", 0.1)
     lines = [*lives(0, "finished"), *lives(1, "joined"), *lives(2, "joined")]
     status, said = supervise(lines, n=3, ends_s=0.5)
     assert status == 1 and "ranks 1, 2: mpiexec ended, with status 0, in the middle" in said

@@ -107,7 +107,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("start", [student.start, without_namespace])
+@pytest.mark.parametrize("start", some([student.start, without_namespace]))
 def test_an_answer_cannot_end_the_grading_of_a_class(place, monkeypatch, start, capsys):
     monkeypatch.setattr(grade, "Apart", partial(student.Apart, start=start))
 
