@@ -266,7 +266,7 @@ def test_slow_networks_slow_ranks_and_early_ends_are_no_deadlocks(runs, mpi):
     assert run.stdout.count("done") == 2 and "watch" not in run.stderr
 
 
-@pytest.mark.parametrize("mpi", PYTHONS)
+@under_both
 def test_shared_memory_goes_on_under_a_watch(tmp_path, mpi):
     """All lengths, again and again: each window is watched by one object, however often it is used.
     The watch's thread ends with the last Watch."""
