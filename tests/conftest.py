@@ -26,6 +26,7 @@ os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 # `make test` runs what takes long in a short form; `make test-every` and CI run the whole.
 EVERY = os.environ.get("MINIDL_EVERY_SIZE") == "1"
 STEPS = 50 if EVERY else 5  # of training that is compared with one rank's
+whole_form = pytest.mark.skipif(not EVERY, reason="takes seconds: make test-every")
 # Some tests send Ctrl-C, which a shell's background jobs ignore, and their children with them.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

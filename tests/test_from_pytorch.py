@@ -23,7 +23,7 @@ import pytest
 
 import minidl
 from minidl.comm import simulate
-from tests.conftest import some
+from tests.conftest import some, whole_form
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "from_pytorch.md"
@@ -325,6 +325,7 @@ def test_both_columns_give_the_same_on_ranks(row, request):
     compare(row, "PyTorch", theirs, ours)
 
 
+@whole_form
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("row", some([row for row in CODE if row.is_command], of=3), ids=id_of)

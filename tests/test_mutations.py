@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import mutations
+from tests.conftest import whole_form
 from tests.planted import bug as planted_bug
 from tests.planted.bug import Bug, Gone, located, places, test_located
 
@@ -294,6 +295,7 @@ def test_a_test_that_does_not_end_without_a_bug_proves_nothing(copy, monkeypatch
     assert mutations.verdict(endless) == "HANGS"
 
 
+@whole_form
 def test_a_test_that_never_ends_is_ended_with_all_that_it_started(copy, monkeypatch):
     monkeypatch.setattr(mutations, "RUN_LIMIT_S", 3)
     (copy.root / "test_double.py").write_text(

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from tests import mutations, one_token
+from tests.conftest import whole_form
 from tests.one_token import changed_line, changes, own_tests
 
 SOURCE = '''"""A module. Test: tests/test_a.py"""
@@ -86,6 +87,7 @@ def test_a_change_that_a_test_sees_is_caught_and_another_survives(copy):
     assert met == {">=": "survived", "4": "survived", "-": "survived", "1": "caught"}
 
 
+@whole_form
 @pytest.mark.slow
 def test_the_whole_suite_counts_without_what_is_red_anyway(copy):
     (copy.root / "test_more.py").write_text(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import EVERY
+from tests.conftest import whole_form
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.mpi
@@ -67,7 +67,7 @@ def test_sums_that_are_named_are_compared(tmp_path):
     assert "CallMismatch" in result.stderr and "weight" in result.stderr, result.stderr
 
 
-@pytest.mark.skipif(not EVERY, reason="some seconds: make test-every")
+@whole_form
 def test_the_training_that_goes_on_by_itself_goes_on_after_a_kill(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import os\n" + script_with("ranks.md", "minidl.elastic.run(").replace(

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import cluster as module
 from benchmarks.cluster import ROOT, Cluster, ClusterError, cluster
-from tests.conftest import EVERY
+from tests.conftest import whole_form
 
 FOLDER = ROOT / "benchmarks"
 
@@ -37,7 +37,7 @@ def alive(pid):
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(not EVERY, reason="make test-every")
+@whole_form
 def test_the_bridge_carries_what_the_ledger_counts_and_no_faster_than_asked(can_build, tmp_path):
     out, mbit, n_bytes = tmp_path / "figures.json", 40, 64 << 10
     options = ["--kib", "64", "--mbit", str(mbit), "--rounds", "1", "--out", str(out)]

@@ -5,7 +5,7 @@ import pytest
 
 from minidl.comm import simulate
 from tests.chaos import soak
-from tests.conftest import EVERY
+from tests.conftest import whole_form
 from tests.elastic import runs
 
 MOST = 500  # blocks a round, where a leak of soak's `keep` is 1,000
@@ -28,7 +28,7 @@ def test_too_few_rounds_have_no_slope():
             "slope of the second half: +0.500 MiB a minute, +2000.0 blocks a round")
 
 
-@pytest.mark.skipif(not EVERY, reason="half a minute: make test-every")
+@whole_form
 @pytest.mark.parametrize("leaks", [False, True])
 def test_what_is_held_does_not_grow_with_the_rounds(tmp_path, leaks):
     def train(t):

@@ -19,7 +19,7 @@ from minidl import snapshot
 from minidl.comm import simulate
 from minidl.snapshot import folder as snapshot_folder
 from tests.chaos.chaos import shared
-from tests.conftest import EVERY, some
+from tests.conftest import some, whole_form
 from tests.elastic.bodies import state_of, train, weights
 from tests.mpi.launch import PYTHONS, ROOT, require_mpi
 
@@ -28,7 +28,6 @@ LIMIT_S = 120  # as many times that as tasks share a core
 AFTER_S = 10  # likewise, from the death on, where no snapshot is written
 pytestmark = pytest.mark.timeout(600)
 # Each run takes a few seconds: those that show no further mechanism are for `make chaos`.
-whole = pytest.mark.skipif(not EVERY, reason="make test-every")
 also = pytest.mark.skipif(os.environ.get("MINIDL_CHAOS") != "1", reason="set MINIDL_CHAOS=1")
 N, N_STEPS, AT = 4, 8, 5  # ranks; steps; the one in which ranks die
 
@@ -130,10 +129,10 @@ def seconds_lost(out, after):
 @pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("stage, where, doomed", [
-    pytest.param("dp", "reduce", [2], marks=whole),
+    pytest.param("dp", "reduce", [2], marks=whole_form),
     pytest.param("zero2", "reduce", [0], marks=also),
     pytest.param("zero3", "step", [1, 3], marks=also),
-    pytest.param("zero1", "exit", [3], marks=whole)])
+    pytest.param("zero1", "exit", [3], marks=whole_form)])
 def test_survivors_do_the_step_again(stage, where, doomed, tmp_path):
     out, err, left = heal(tmp_path, stage, where, *doomed, after_s=AFTER_S)
     m = N - len(doomed)
@@ -182,6 +181,7 @@ def test_with_a_replacement_nothing_has_happened(stage, where, tmp_path):
         assert each["weights"] == want[each["rank"]]
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_rank_and_its_buddy_take_the_state_with_them(tmp_path):
@@ -249,7 +249,7 @@ def test_a_death_before_a_group_is_made_is_healed(where, tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@whole
+@whole_form
 def test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too(tmp_path):
     """The group is of ranks 1 and 2: the others go on. (The random numbers of a rank whose buddy
     died, too, are others.)"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import EVERY
+from tests.conftest import EVERY, whole_form
 from tests.mpi import run_bodies
 from tests.mpi.launch import ROOT, mpiexec
 
@@ -37,19 +37,17 @@ def test_every_body_passes_on_mpi(run_on):
 PARTS = ("functions", "tensor", "vocabulary", "context")
 
 
+@whole_form
 @pytest.mark.mpi
-@pytest.mark.parametrize("n", [2, 4] if EVERY else [2])
+@pytest.mark.parametrize("n", [2, 4])
 def test_a_model_in_parts_on_open_mpi(n):
-    """The short form: of two of these files the bodies that MPICH runs on 2 ranks."""
-    names = PARTS if EVERY else PARTS[:2]
-    files = [ROOT / f"tests/parallel/model/test_{name}.py" for name in names]
-    run = mpiexec(n, ROOT / "tests/mpi/run_bodies.py", *files, timeout=500 if EVERY else 110,
-                  check=True, mpi="openmpi")
+    files = [ROOT / f"tests/parallel/model/test_{name}.py" for name in PARTS]
+    run = mpiexec(n, ROOT / "tests/mpi/run_bodies.py", *files, timeout=500, check=True,
+                  mpi="openmpi")
     passed = int(run.stdout.splitlines()[-1].split()[0])
     ran = {line.split()[1].split("::")[0] for line in run.stdout.splitlines()
            if line.startswith("running ")}
-    assert passed == run.stdout.count("running ") > 0 and ran <= {path.name for path in files}
-    assert len(ran) == len(files) or not EVERY
+    assert passed == run.stdout.count("running ") > 0 and ran == {path.name for path in files}
 
 
 SHARED = """

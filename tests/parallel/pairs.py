@@ -7,7 +7,6 @@ from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 
 import numpy as np
-import pytest
 
 import minidl
 from minidl import nn, optim
@@ -212,9 +211,6 @@ def compare(way, how, without="", **tolerance):
     for mine, want in zip(simulate(2, trained, way, how), plain(way, without), strict=True):
         for a, b in zip(mine, want, strict=True):
             np.testing.assert_allclose(a, b, **tolerance, err_msg=f"{way}, {how}")
-
-
-whole_form = pytest.mark.skipif(not EVERY, reason="some seconds: make test-every")
 
 
 def few(rows, name):

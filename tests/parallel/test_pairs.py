@@ -16,8 +16,9 @@ from minidl.comm.observe.ledger import Ledger
 from minidl.parallel import DGC, Compressed, DiLoCo, LocalSGD, SyncBatchNorm
 from minidl.parallel.model.experts import expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import Heads, parallelize
+from tests.conftest import whole_form
 from tests.parallel.pairs import (
-    ALL, LOCAL, STAGES, WAYS, WRAPPERS, Run, batch, compare, entropy, few, made, plain, whole_form,
+    ALL, LOCAL, STAGES, WAYS, WRAPPERS, Run, batch, compare, entropy, few, made, plain,
 )
 
 

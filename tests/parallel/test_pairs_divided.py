@@ -25,8 +25,9 @@ from minidl.parallel.model.experts import expert_parallel
 from minidl.parallel.model.parallelize import Heads, parallelize, whole_state_dict
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
+from tests.conftest import whole_form
 from tests.parallel.pairs import (
-    LOCAL, STAGES, V, alone, assert_whole, batch, entropy, few, made, whole_form, whole_gradients,
+    LOCAL, STAGES, V, alone, assert_whole, batch, entropy, few, made, whole_gradients,
 )
 
 # -- replicas of a model that is divided itself

@@ -15,7 +15,8 @@ from minidl.comm.transport.scheduler import RankFailed
 from minidl.elastic import buddy
 from minidl.parallel.model.parallelize import whole_state_dict
 from minidl.precision import amp
-from tests.parallel.pairs import STEPS, WITH, Run, few, made, plain, profiled, whole_form
+from tests.conftest import whole_form
+from tests.parallel.pairs import STEPS, WITH, Run, few, made, plain, profiled
 
 
 def killed(way, how, folder, at=None):

@@ -10,6 +10,7 @@ from minidl.comm.observe.lookout import Book, Lookout
 from minidl.comm.observe.stragglers import STEPS, stragglers
 from minidl.comm.observe.waits import State
 from tests.cli.faults import minidl_run
+from tests.conftest import whole_form
 from tests.mpi.launch import require_mpi
 
 
@@ -126,6 +127,7 @@ while True:
 """
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_the_slow_rank_of_a_run_is_named_and_the_run_goes_on(tmp_path):

@@ -3,14 +3,14 @@
 import pytest
 
 from minidl.data.stream import FolderLog
-from tests.conftest import EVERY
+from tests.conftest import whole_form
 from tests.data.stream import flat
 
 STEPS = 200
 MOST = 300  # blocks a thousand records, where something kept of each record is 1,000
 
 
-@pytest.mark.skipif(not EVERY, reason="some seconds: make test-every")
+@whole_form
 @pytest.mark.parametrize("leaks", [False, True])
 def test_what_is_held_does_not_grow_with_the_records(tmp_path, leaks):
     samples = flat.watched(tmp_path, n_steps=STEPS, keep=[] if leaks else None)

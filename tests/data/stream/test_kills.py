@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minidl.comm import simulate
-from tests.conftest import EVERY, some
+from tests.conftest import some, whole_form
 from tests.data.stream import kills
 from tests.mpi.launch import ROOT, mpiexec, require_mpi, under_both
 
@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).with_name("kills.py")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not EVERY, reason="make test-every")
+@whole_form
 def test_processes_killed_at_random_moments_end_in_the_same_bits(tmp_path):
     """Each time going on with another number of workers and servers."""
     done = subprocess.run(
@@ -41,7 +41,7 @@ def test_a_killed_worker_and_a_killed_server_under_mpi(tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.skipif(not EVERY, reason="make test-every")
+@whole_form
 @under_both
 @pytest.mark.timeout(400)  # a dozen starts of MPI
 def test_ranks_killed_one_at_a_time_at_random_moments_under_mpi(tmp_path, capfd, mpi):

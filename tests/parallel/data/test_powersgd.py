@@ -12,7 +12,7 @@ from minidl.comm import naive, simulate
 from minidl.nn import functional as F
 from minidl.parallel import Compressed, PowerSGD
 from minidl.parallel.data.powersgd import orthonormal
-from tests.conftest import EVERY, ranks
+from tests.conftest import ranks, whole_form
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks
 
 SIZES = (1, 2, 3, 4, 5, 8)
@@ -205,7 +205,7 @@ os._exit(0)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not EVERY, reason="make test-every")
+@whole_form
 def test_training_is_pytorchs_hook_step_by_step(tmp_path):
     """One process each: the hook compresses there, too. Same weights, same Q, same batches.
 
