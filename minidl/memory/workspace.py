@@ -31,7 +31,7 @@ import numpy as np
 from minidl.backend import accumulate_dtype, is_bfloat16
 from minidl.backward import nodes
 from minidl.fused import linear as kernel
-from minidl.fused.attention import block_of
+from minidl.fused.attention import PARTS, block_of
 from minidl.fused.dispatch import usable
 from minidl.ops.attention import Attention, SelfAttention
 from minidl.ops.conv import Conv2d, samples_at_once
@@ -112,7 +112,7 @@ def attention(node, rows):
         gradient = 0 if packed else q * dtype.itemsize  # brought into the kernels' order
         if node.xp is not np:
             return 3 * q * dtype.itemsize if packed else gradient
-        parts = -(-n_keys // block_of("tile", e)[0])
+        parts = min(-(-n_keys // block_of("tile", e)[0]), PARTS)
         return gradient + 4 * q * (packed * (parts + (parts > 1)) or (parts > 1) * parts)
     width, half = node.dtype.itemsize, dtype != node.dtype
     ev = e if packed else node.output_meta[0][0][-1]

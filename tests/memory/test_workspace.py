@@ -11,6 +11,7 @@ from minidl.memory.predict import predict
 from minidl.memory.workspace import workspace
 from minidl.nn import functional as F
 from minidl.precision import amp
+from tests.devices import put
 
 # input, weight, options: no padding, strides, groups, dilation; 1 x 1, whose columns are the image
 # itself, and 1 x 1 over a stride, whose are not; a kernel as large as the image; a long batch
@@ -131,6 +132,32 @@ def test_the_formula_of_attention_equals_the_counter(dtype, kernels, options):
             qkv = leaf(2, length, 3 * 24, dtype=dtype)
             got, formula = counted_of(F.self_attention, qkv, 3, **options)
             assert got == formula, (length, got, formula)
+
+
+def test_the_formula_of_attention_over_many_keys_equals_the_counter(needs_compiler):
+    """The gradient of q has at most 16 parts."""
+    for n_keys in 4096, 4097, 4400:
+        q, k, v = (leaf(1, 2, n, 8, seed=i) for i, n in enumerate((10, n_keys, n_keys)))
+        got, formula = counted_of(F.scaled_dot_product_attention, q, k, v)
+        assert got == formula > 16 * q.nbytes, (n_keys, got, formula)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_the_formula_of_attention_on_device_arrays_equals_the_counter(dtype):
+    """Apart: only a projection's gradient is made in parts and then put together."""
+    for length, n_keys in (70, 70), (20, 90):
+        q, k, v = (there(leaf(2, 2, n, 8, dtype=dtype, seed=i))
+                   for i, n in enumerate((length, n_keys, n_keys)))
+        got, formula = counted_of(F.scaled_dot_product_attention, q, k, v)
+        assert got == formula, (length, got, formula)
+    got, formula = counted_of(F.self_attention, there(leaf(2, 70, 3 * 24, dtype=dtype)), 3)
+    assert got == formula > 0, (got, formula)
+
+
+def there(x):
+    """The tensor as a leaf on the device."""
+    return minidl.Tensor(put(x.numpy(), "cuda"), requires_grad=True)
 
 
 def cnn():

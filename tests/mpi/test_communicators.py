@@ -79,6 +79,31 @@ def test_what_nobody_received_does_not_reach_the_next_group(mpi, tmp_path):
 
 
 @under_both
+def test_a_collective_that_one_rank_left_early_does_not_reach_the_next_group(mpi, tmp_path):
+    path = script(tmp_path, """
+        import numpy as np
+        from minidl.comm import ring, world
+        from minidl.comm.collective import collective
+
+        @collective
+        def told(t, x):
+            if t.rank:
+                t.isend(x, 0).wait()  # small: MPI keeps it, rank 0 never asks for it
+
+        t = world().innermost
+        for i in range(5):
+            group = t.subgroup([0, 1])
+            assert ring.all_reduce(group, np.array([i]))[0] == 2 * i
+            told(group, np.array([7]))
+            del group
+        assert len(t._held.made[0, 1]) == 1
+        print("end", flush=True)
+        """)
+    run = mpiexec(2, path, timeout=60, mpi=mpi, check=True)
+    assert run.stdout.count("end") == 2
+
+
+@under_both
 def test_a_group_that_one_rank_holds_is_not_taken(mpi, tmp_path):
     path = script(tmp_path, """
         import numpy as np

@@ -211,6 +211,12 @@ BUGS = [
         "tests/mpi/test_communicators.py"
         "::test_what_nobody_received_does_not_reach_the_next_group"),
     Bug(
+        "a collective that one rank left early reaches the next group of its ranks",
+        "minidl/comm/transport/communicators.py", "for_group",
+        "again.collectives is not None", "False",
+        "tests/mpi/test_communicators.py"
+        "::test_a_collective_that_one_rank_left_early_does_not_reach_the_next_group"),
+    Bug(
         "a GPU waits for all of a scattered bucket to come back, not for the own block",
         "minidl/comm/transport/device.py", "mean_block",
         "writes=[own]", "writes=[]",

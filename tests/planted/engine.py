@@ -110,6 +110,18 @@ BUGS = [
         "(m * k + k * p)", "m * k",
         "tests/memory/test_workspace.py::test_the_formula_of_a_linear_layer_equals_the_counter"),
     Bug(
+        "the formula of attention has a part of q's gradient for each group of keys, however many",
+        "minidl/memory/workspace.py", "attention",
+        '-(-n_keys // block_of("tile", e)[0]), PARTS)', '-(-n_keys // block_of("tile", e)[0]), 99)',
+        "tests/memory/test_workspace.py"
+        "::test_the_formula_of_attention_over_many_keys_equals_the_counter"),
+    Bug(
+        "the formula of attention has parts of a GPU's gradient where there are none",
+        "minidl/memory/workspace.py", "attention",
+        "* dtype.itemsize if packed else gradient", "* dtype.itemsize",
+        "tests/memory/test_workspace.py"
+        "::test_the_formula_of_attention_on_device_arrays_equals_the_counter", on_stand_in=True),
+    Bug(
         "a block of a Mode goes on after its end",
         "minidl/mode.py", "running",
         "_mode.reset(token)", "pass",

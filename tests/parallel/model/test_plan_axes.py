@@ -1,11 +1,12 @@
 """The planner's closed forms of context and expert parallelism: what models on such ranks hold and
-send. Their seconds: test_plan_network.py, test_plan_in_simulator.py."""
+send. Their seconds: test_plan_network.py, test_plan_in_simulator.py, and the last test here."""
 
 from functools import partial
 
 import numpy as np
 import pytest
 
+import minidl
 from minidl import nn, random
 from minidl.comm import simulate
 from minidl.comm.grid import Grid
@@ -17,7 +18,7 @@ from minidl.parallel import DataParallel
 from minidl.parallel.data.data_parallel import average_gradients
 from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model.context import context_parallel
-from minidl.parallel.model.experts import expert_parallel, expert_parameters
+from minidl.parallel.model.experts import Exchange, Ranks, expert_parallel, expert_parameters
 from minidl.parallel.model.parallelize import parallelize
 from minidl.parallel.model.planner import Network, Shape, Task, candidates
 from minidl.precision import amp
@@ -146,3 +147,30 @@ def test_bytes_of_experts_are_the_ledgers(options):
     gradients = sum(sent["dp"] + sent["experts"] for sent in ranks)
     assert gradients == pytest.approx(8 * plan.sent["dp"], rel=1e-12)
     assert sum(sent["ep"] for sent in ranks) == pytest.approx(8 * plan.sent["ep"], rel=0.05)
+
+
+@pytest.mark.parametrize("ep", [2, 4])
+@pytest.mark.parametrize("precision, again", [("O0", False), ("O2", True)])
+def test_experts_take_the_simulators_time_where_all_get_as_many_tokens(ep, precision, again):
+    """Bytes and seconds of a block are exact: the counts, then two exchanges each way. Recompute
+    does the forward's again."""
+    plan = plan_of(MIXED, ep=ep, precision=precision, recompute=again)
+    n_tokens, k, n_experts = ROWS * MIXED.context, MIXED.top_k, MIXED.experts
+    bounds = [rank * n_experts // ep for rank in range(ep + 1)]
+
+    def body(t):
+        t = Ledger(t)
+        joined, counts = Ranks(t, t, True, bounds), [k * n_tokens // ep] * ep
+        rows = minidl.Tensor(np.ones((k * n_tokens, MIXED.width), "f2" if precision == "O2"
+                                     else "f4"), requires_grad=True)
+        start = t.time()
+        for _ in range(1 + again):
+            joined.gather(np.full((k, n_experts), n_tokens // n_experts))
+            y = Exchange.apply(rows, t=t, counts=counts, counts_in=counts)
+            y = Exchange.apply(y, t=t, counts=counts, counts_in=counts)
+        y.backward(np.ones(y.shape, y.dtype))
+        return t.time() - start, t.count().bytes_sent
+
+    for time_s, n_bytes in simulate(ep, body, links=Links.uniform(1e-5, 1e-8)):
+        assert plan.parts["ep"] == pytest.approx(MIXED.layers * time_s, rel=1e-12)
+        assert plan.sent["ep"] == MIXED.layers * n_bytes
