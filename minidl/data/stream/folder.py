@@ -84,7 +84,9 @@ class FolderLog(Log):
     def _unwritten(self, partition, base, n, wanted, error):
         """The error of an append that failed. A record is there once its entry is, and a reader may
         have read it by now: so whole entries stay, and the error says how many these are."""
-        done = max(self._n(partition, base) - n, 0)
+        done = 0
+        with contextlib.suppress(FileNotFoundError):  # a new segment that has no index yet
+            done = max(self._n(partition, base) - n, 0)
         if done < wanted:  # a piece of an entry
             with contextlib.suppress(OSError):
                 os.truncate(self._path(partition, base, "index"), (n + done) * ENTRY.itemsize)

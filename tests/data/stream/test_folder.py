@@ -200,9 +200,12 @@ class Full:
 
 
 @pytest.mark.parametrize("room", [0, 1, 9, 10, 33, 34, 50, 58, 81, 82, 105])
-def test_an_append_that_fails_says_how_much_is_there(tmp_path, monkeypatch, room):
-    """4 records of 10 bytes in all, then 4 entries of 24 bytes. Room for some of that."""
-    log, values = filled(tmp_path, n=14)
+@pytest.mark.parametrize("segment_bytes", [64 << 20, 40])
+def test_an_append_that_fails_says_how_much_is_there(tmp_path, monkeypatch, room, segment_bytes):
+    """4 records of 10 bytes in all, then 4 entries of 24 bytes. Room for some of that. In the first
+    segment, and in a later one."""
+    log, values = filled(tmp_path, n=14, segment_bytes=segment_bytes)
+    assert len(list((tmp_path / "1").glob("*.data"))) == (1 if segment_bytes > 40 else 2)
     monkeypatch.setattr(folder, "os", Full(room))
     n = max(room - 10, 0) // ENTRY.itemsize
     words = f"the first {n} of 4 records were appended" if n else "no record was appended"

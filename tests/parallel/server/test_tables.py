@@ -278,13 +278,13 @@ def test_wrong_use_is_refused():
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_after_a_worker_has_left_nothing_waits_unread(servers):
-    """Each server's answer to the worker's leaving has been taken: the group is free again."""
+    """Each server's answer to the worker's leaving has been taken: the group is free again. A
+    server that leaves tells nobody."""
     def body(t):
-        tables = Tables(t, [Table("u", 1)], servers, 1)
-        if tables.serves:
-            assert list(tables.serve()) == []
-        else:
-            with tables:
+        with Tables(t, [Table("u", 1)], servers, 1) as tables:
+            if tables.serves:
+                assert list(tables.serve()) == []
+            else:
                 tables.push("u", [1], np.ones((1, 1)), 0, 1, 0)
                 tables.end_step([0])
         return ring.all_reduce(tables.t, np.ones(5)).tolist()
