@@ -4,7 +4,7 @@
 
     w: the Writer of export.py     xs: names of the inputs     o: attributes     node: the line
 
-Test: tests/infer/onnx/test_export.py
+Test: tests/infer/onnx/test_every_writer.py, test_export.py
 """
 
 import math
@@ -25,7 +25,7 @@ SAME = {  # minidl's op is ONNX's operator
     "maximum": "Max", "minimum": "Min", "mul": "Mul", "neg": "Neg", "pow": "Pow",
     "reciprocal": "Reciprocal", "relu": "Relu", "rint": "Round", "sigmoid": "Sigmoid",
     "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "sub": "Sub", "tan": "Tan",
-    "tanh": "Tanh", "where": "Where"}
+    "tanh": "Tanh"}
 REDUCE = {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "amax": "ReduceMax",
           "amin": "ReduceMin", "logsumexp": "ReduceLogSumExp"}
 LOGICAL = {"logical_and": "And", "logical_or": "Or", "logical_not": "Not"}
@@ -40,6 +40,12 @@ def _same(operator):
 def _by(value, node):
     """A number of the result's dtype."""
     return np.asarray(value, node.output.dtype)
+
+
+def _alike(w, xs, node):
+    """The inputs in the result's dtype. Some may be None."""
+    return [None if v is None else w.cast(x, node.output.dtype, v.dtype) if hasattr(v, "dtype")
+            else _by(v, node) for x, v in zip(xs, node.inputs)]
 
 
 def _shape(w, x, node):
@@ -83,8 +89,14 @@ def rounded_div(w, xs, o, node):
 
 
 def clamp(w, xs, o, node):
-    x = xs[0] if xs[1] is None else w.add("Max", [xs[0], xs[1]])
-    return x if xs[2] is None else w.add("Min", [x, xs[2]])
+    x, least, most = _alike(w, xs, node)
+    x = x if least is None else w.add("Max", [x, least])
+    return x if most is None else w.add("Min", [x, most])
+
+
+def where(w, xs, o, node):
+    condition, *both = _alike(w, xs, node)
+    return w.add("Where", [xs[0], *both])
 
 
 def softplus(w, xs, o, node):
@@ -94,6 +106,29 @@ def softplus(w, xs, o, node):
 
 
 # ---- reductions, parts ----
+
+
+def _rows(operator):
+    """Softmax and its logarithm, which ONNX does not have of a single number."""
+    def write(w, xs, o, node):
+        x = w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)
+        if node.output.shape:
+            return w.add(operator, [x], axis=o["dim"])
+        return _shape(w, w.add(operator, [w.add("Reshape", [x, np.array([1])])], axis=0), node)
+    return write
+
+
+def cumsum(w, xs, o, node):
+    x = w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)
+    x = x if node.output.shape else w.add("Reshape", [x, np.array([1])])
+    return _shape(w, w.add("CumSum", [x, np.array(o["dim"], np.int64)]), node)
+
+
+def expand(w, xs, o, node):
+    """Of no elements there is nothing to repeat, and onnxruntime gets the shape wrong."""
+    shape = node.output.shape
+    return w.add("Identity", [np.empty(shape, node.output.dtype)]) if 0 in shape else w.add(
+        "Expand", [xs[0], np.array(shape, np.int64)])
 
 
 def var(w, xs, o, node):
@@ -107,6 +142,8 @@ def var(w, xs, o, node):
 
 def argmax(w, xs, o, node):
     x, dim = xs[0], o["dim"]
+    if node.inputs[0].dtype == bool:
+        x = w.cast(x, np.uint8)
     if dim is None:
         x, dim = w.add("Reshape", [x, np.array([-1])]), 0
     y = w.add("ArgMin" if o.get("smallest") else "ArgMax", [x], axis=dim, keepdims=0)
@@ -219,6 +256,9 @@ def conv_transpose2d(w, xs, o, node):
     x, weight = node.inputs[:2]
     extra = [size - ((n - 1) * s + d * (k - 1) + 1 - sum(p)) for size, n, s, d, k, p in zip(
         o["size"], x.shape[2:], o["stride"], o["dilation"], weight.shape[2:], o["padding"])]
+    if any(e >= s for e, s in zip(extra, o["stride"])):
+        raise Refused("export_onnx: conv_transpose2d with an output_padding that is no smaller "
+                      "than the stride, which onnxruntime refuses")
     return w.add("ConvTranspose", xs, output_padding=extra, **_window(o))
 
 
@@ -367,19 +407,13 @@ LAMBDAS = {
     "silu": lambda w, xs, o, node: w.add("Mul", [xs[0], w.add("Sigmoid", xs)]),
     "square": lambda w, xs, o, node: w.add("Mul", [xs[0], xs[0]]),
     "std": lambda w, xs, o, node: w.add("Sqrt", [var(w, xs, o, node)]),
-    "softmax": lambda w, xs, o, node: w.add("Softmax", [
-        w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)], axis=o["dim"]),
-    "log_softmax": lambda w, xs, o, node: w.add("LogSoftmax", [
-        w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)], axis=o["dim"]),
+    "softmax": _rows("Softmax"),
+    "log_softmax": _rows("LogSoftmax"),
     "Reshape": lambda w, xs, o, node: _shape(w, xs[0], node),
-    "Expand": lambda w, xs, o, node: w.add("Expand", [xs[0], np.array(
-        node.output.shape, np.int64)]),
+    "Expand": expand,
     "Permute": lambda w, xs, o, node: w.add("Transpose", xs, perm=list(normalize_dims(
         o["dims"], len(node.output.shape), "permute"))) if node.output.shape else xs[0],
     "cat": lambda w, xs, o, node: w.add("Concat", xs, axis=o["dim"]),
-    "cumsum": lambda w, xs, o, node: _shape(w, w.add("CumSum", [
-        w.add("Reshape", [xs[0], np.array(node.output.shape or [1])], allowzero=1),
-        np.array(o["dim"], np.int64)]), node),
     "stack": lambda w, xs, o, node: w.add("Concat", [
         w.add("Unsqueeze", [x, np.array([o["dim"]])]) for x in xs], axis=o["dim"]),
     "split": lambda w, xs, o, node: w.add("Split", [xs[0], np.array(
@@ -404,9 +438,9 @@ LAMBDAS = {
     "lstm": lambda w, xs, o, node: _recurrent(w, "LSTM", xs, node, 4, (0, 3, 1, 2)),
     "gru": lambda w, xs, o, node: _recurrent(w, "GRU", xs, node, 3, (1, 0, 2),
                                              linear_before_reset=1)}
-FUNCTIONS = (remainder, rounded_div, clamp, softplus, var, argmax, flip, pad, getitem, take_places,
-             sort, linear, conv_transpose2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d,
-             batch_norm, layer_norm, group_norm, rotary, self_attention,
+FUNCTIONS = (remainder, rounded_div, clamp, where, softplus, cumsum, var, argmax, flip, pad,
+             getitem, take_places, sort, linear, conv_transpose2d, max_pool2d, avg_pool2d,
+             adaptive_avg_pool2d, batch_norm, layer_norm, group_norm, rotary, self_attention,
              scaled_dot_product_attention)
 WRITERS = {**{k: _same(v) for k, v in SAME.items()}, **LAMBDAS,
            **{k: _reduction(v) for k, v in REDUCE.items()},

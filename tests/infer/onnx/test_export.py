@@ -8,7 +8,7 @@ from minidl import infer, nn
 from minidl.infer.onnx.operator import Refused
 from minidl.nn import functional as F
 from tests.infer.models import array, cnn, random_model, same
-from tests.infer.onnx.files import REAL, close, onnx, onnxruntime, peer
+from tests.infer.onnx.files import close, has_peer, peer
 from tests.ops import samples, samples_extra, samples_nn
 
 ROWS = {r.name: r for module in (samples, samples_nn, samples_extra) for r in module.ROWS}
@@ -20,7 +20,7 @@ REFUSED = {"cross_entropy", "nll_loss", "norm", "huber", "diagonal", "median", "
            "index_add", "index_copy", "index_fill", "min_along"}
 
 
-def there_and_back(graph, arrays, to_peer=True):
+def there_and_back(graph, arrays):
     """Export, import; all results are equal."""
     wanted = graph.run(*arrays)
     wanted = (wanted,) if graph.single else wanted
@@ -29,7 +29,7 @@ def there_and_back(graph, arrays, to_peer=True):
     feed = {v.name: x for v, x in zip(graph.inputs, arrays, strict=True)}
     results = again.run(*(feed[v.name] for v in again.inputs))
     close((results,) if again.single else results, wanted)
-    if onnxruntime is not None and to_peer:
+    if has_peer():
         close(peer(model, feed), wanted)
     return model
 
@@ -39,7 +39,7 @@ def a_tuple(y):
 
 
 def test_every_op_is_exported_or_refused_by_name():
-    """The first samples of all ops, as float32."""
+    """The first samples of all ops, as float32. What is written: test_every_writer.py."""
     refused, n = set(), 0
     for row in ROWS.values():
         xs = [minidl.tensor(x.astype("f4") if x.dtype == "f8" else x) for x in row.inputs[0]]
@@ -48,24 +48,15 @@ def test_every_op_is_exported_or_refused_by_name():
         except (TypeError, ValueError):  # no op of inference: training, an index that is an input
             continue
         try:
-            there_and_back(graph, [x.data for x in xs], to_peer=False)
+            infer.export_onnx(graph)
             n += 1
         except Refused as error:
             refused.add(str(error).split()[1].rstrip(","))
-    new = refused - {"an", "batch_norm", "avg_pool2d", "max_pool2d", "div", "sort"} - REFUSED
+    new = refused - {"an", "batch_norm", "avg_pool2d", "max_pool2d", "div", "sort",
+                     "conv_transpose2d"} - REFUSED
     assert not new, (f"ONNX: no export of {sorted(new)}: give it a function in "
                      "minidl/infer/onnx/writers.py, or name it in REFUSED of this file")
     assert n > 200
-
-
-@pytest.mark.parametrize("f", [
-    lambda x, y: (x > 0) & (y > 0), lambda x, y: (x > 0) | (y > 0), lambda x, y: (x > 0) ^ (y > 0),
-    lambda x, y: ~(x > y),
-    lambda x, y: x.argmax(1), lambda x, y: x.argmax(), lambda x, y: x.argmax(0, True),
-    lambda x, y: x.argmin(1), lambda x, y: x.argmin()])
-def test_truth_and_places_of_extremes(f):
-    x, y = array(3, 4), array(3, 4, seed=1)
-    there_and_back(infer.trace(f, minidl.tensor(x), minidl.tensor(y)), [x, y])
 
 
 @pytest.mark.parametrize("f, operator", [
@@ -78,26 +69,6 @@ def test_bits_of_bool_are_not_bitwise_operators(f, operator):
         graph = infer.trace(f, minidl.tensor(a), minidl.tensor(b))
         model = there_and_back(graph, [a, b])
         assert [node.op_type for node in model.graph.node][0] == wanted
-
-
-@pytest.mark.skipif(not REAL, reason="the package onnx: make onnx")
-@pytest.mark.parametrize("dtype", ["?", "i8"])
-def test_an_operator_without_this_dtype_is_refused(dtype):
-    """All ops again, on bool and on whole numbers: what is exported has operators of its dtypes."""
-    n, n_refused = 0, 0
-    for row in ROWS.values():
-        xs = [minidl.tensor(x.astype(dtype) if x.dtype == "f8" else x) for x in row.inputs[0]]
-        try:
-            graph = infer.trace(lambda *a, f=row.fn: a_tuple(f(*a)), *xs)
-        except Exception:  # ops of floating numbers alone, each with its own words
-            continue
-        try:
-            model = infer.export_onnx(graph)
-            onnx.shape_inference.infer_shapes(model, check_type=True)
-            n += 1
-        except Refused:
-            n_refused += 1
-    assert n > 50 and n_refused > 20
 
 
 MODELS = {
