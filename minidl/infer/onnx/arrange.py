@@ -1,6 +1,6 @@
 """ONNX's operators that move elements, or make them from shapes.
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import math

@@ -1,6 +1,6 @@
 """ONNX's graphs inside of graphs: chosen, or unrolled, when the graph is made.
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import numpy as np

@@ -1,4 +1,7 @@
-"""ONNX's operators on elements, and the activations.   Test: tests/infer/onnx/test_operators.py"""
+"""ONNX's operators on elements, and the activations.
+
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
+"""
 
 import functools
 import math

@@ -1,6 +1,6 @@
 """ONNX's layers: products, windows, norms, attention.
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import math

@@ -1,6 +1,8 @@
-"""ONNX's operators of whole numbers: 8 bits, sums of 32.   Test: tests/infer/onnx/test_operators.py
+"""ONNX's operators of whole numbers: 8 bits, sums of 32.
 
     q = saturate(round(x / scale) + zero)          x = (q - zero) * scale          ties to even
+
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
     LSTM   gates i o f c, here i f g o           GRU   gates z r h, here r z n
     x (T, N, in); w (directions, gates H, in); y (T, directions, N, H)
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 from minidl.infer.onnx.operator import Known, Refused, m, operators

@@ -1,6 +1,6 @@
 """ONNX's operators that make one number of many, or put numbers in order.
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import numpy as np

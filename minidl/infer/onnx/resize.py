@@ -5,7 +5,7 @@
     x(i)       half_pixel  (i + 1/2) / scale - 1/2       align_corners  i (in - 1) / (out - 1)
                asymmetric  i / scale                     tf_crop_and_resize  the same of a part
 
-Test: tests/infer/onnx/test_operators.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
 
 import math

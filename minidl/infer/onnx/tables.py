@@ -1,6 +1,6 @@
 """The operators of ONNX that are read: {name: function}, from the files that have them.
 
-Test: tests/infer/onnx/test_operators.py   Used by: load.py
+Test: tests/infer/onnx/test_every_operator.py, test_operators.py   Used by: load.py
 """
 
 from minidl.infer.onnx import (

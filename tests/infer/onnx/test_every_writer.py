@@ -23,7 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 PAIRS = [(4 * array(3, 4), array(3, 4, seed=1)), (array(3, 4), array(4, seed=1)),
          (array(3, 4).round(), array(1, 4, seed=1).round()), (array(), array(2, seed=1)),
          (array(0, 3), array(1, 3))]
-BITS = [tuple(np.asarray(abs(v), dtype) for v in pair) for pair in PAIRS for dtype in ("?", "i4", "u1")]
+BITS = [tuple(np.asarray(abs(v), dtype) for v in pair)
+        for pair in PAIRS for dtype in ("?", "i4", "u1")]
 SINGLE = [(array(3, 4),), (array(),), (array(0, 3),)]
 ODD = [*SINGLE, (np.array([1, np.nan, np.inf, -np.inf, 0, -0.0], "f4"),)]
 STATE, CELL = array(2, 3, seed=1), array(2, 3, seed=2)
