@@ -144,8 +144,9 @@ class Model:
     def run(self, graph, scope):
         """The results of a graph, or of a function; scope: {name: value}, which it writes to."""
         self._count(1)  # a loop may have nothing in it
+        given = scope.maps[0] if isinstance(scope, ChainMap) else scope  # not what is outside
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
-                      if t.name not in scope})
+                      if t.name not in given})
         made = set()
         for node in graph.node:
             self._count(1)

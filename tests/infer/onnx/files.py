@@ -33,6 +33,17 @@ def file_of(nodes, inputs, constants=None, opset=20, outputs=("y",)):
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
 
 
+def info(name, dtype, shape):
+    return onnx.helper.make_tensor_value_info(name, number_of(dtype), shape)
+
+
+def branch(operator, number):
+    """x operator a constant of the branch, which both branches give the same name."""
+    return onnx.helper.make_graph(
+        [onnx.helper.make_node(operator, ["x0", "c"], ["made"])], operator, [],
+        [info("made", np.float32, [2])], [onnx.numpy_helper.from_array(np.float32(number), "c")])
+
+
 def one(operator, *xs, opset=20, known=(), n_out=1, **attributes):
     """The results, as arrays, of one operator on these arrays; those at `known` are constants."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(xs)]

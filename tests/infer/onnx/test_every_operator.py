@@ -15,7 +15,7 @@ from minidl import infer
 from minidl.infer.onnx.operator import Known, number_of, parameters
 from minidl.infer.onnx.tables import TABLE
 from tests.infer.models import array
-from tests.infer.onnx.files import close, file_of, has_peer, onnx, peer
+from tests.infer.onnx.files import branch, close, file_of, has_peer, info, onnx, peer
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # x / 0 is infinite
 F4, F8, F2, I4, I8, U1, BOOL = "f4", "f8", "f2", "i4", "i8", "u1", "?"
@@ -383,17 +383,6 @@ QUANTIZED = {
 }
 
 # ---- graphs inside of graphs ----
-
-
-def info(name, dtype, shape):
-    return onnx.helper.make_tensor_value_info(name, number_of(dtype), shape)
-
-
-def branch(operator, number):
-    """x operator a constant of the branch, which both branches give the same name."""
-    return onnx.helper.make_graph(
-        [onnx.helper.make_node(operator, ["x0", "c"], ["made"])], operator, [],
-        [info("made", F4, [2])], [onnx.numpy_helper.from_array(np.float32(number), "c")])
 
 
 def body():

@@ -28,3 +28,11 @@ def test_a_graph_a_plan_and_a_file_pick_what_eager_does(shape):
             assert got.shape == wanted.shape and np.array_equal(got, wanted), index
         n_right += 1
     assert n_right > len(tried) / 2
+
+
+def test_a_list_along_one_dimension_is_one_gather():
+    x = counted((3, 4, 2))
+    for index in ([0, 2], (slice(None), [0, 2]), (..., [1, 0])):
+        file = infer.export_onnx(infer.trace(lambda x, i=index: x[i], minidl.tensor(x)))
+        assert [node.op_type for node in file.graph.node] == ["Gather", "Identity"]
+        np.testing.assert_array_equal(infer.import_onnx(file).run(x), x[index])

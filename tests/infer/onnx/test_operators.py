@@ -1,11 +1,12 @@
 """Operators whose rules differ from minidl's ops', each by its formula. `make onnx` runs all of
-ONNX's own 1,884 tests."""
+ONNX's own 1,884 tests, and test_every_operator.py."""
 
 import numpy as np
 import pytest
 
+from minidl import infer
 from tests.infer.models import array
-from tests.infer.onnx.files import close, one
+from tests.infer.onnx.files import branch, close, file_of, one, onnx
 
 
 def test_whole_division_rounds_towards_zero():
@@ -117,8 +118,6 @@ def test_reductions_of_nothing_and_orders():
 
 
 def test_a_loop_is_unrolled_and_a_branch_chosen():
-    from tests.infer.onnx.files import file_of, onnx
-
     def info(name, kind, shape):
         return onnx.helper.make_tensor_value_info(name, kind, shape)
 
@@ -127,7 +126,6 @@ def test_a_loop_is_unrolled_and_a_branch_chosen():
          onnx.helper.make_node("Identity", ["c"], ["d"])], "body",
         [info("i", 7, []), info("c", 9, []), info("s", 1, [2])],
         [info("d", 9, []), info("t", 1, [2])])
-    from minidl import infer
     model = file_of([("Loop", ["n", "", "x"], ["y"], {"body": body})],
                     {"x": array(2)}, {"n": np.array(3)})
     graph = infer.import_onnx(model)
@@ -160,3 +158,58 @@ def test_a_product_of_bytes_has_a_scale_for_each_row_and_column(rows, columns, s
     got = np.asarray(one("QLinearMatMul", a, sa, za, b, sb, zb, sy, zy)).astype("f8")
     # the factor is rounded to float32, so a half may be rounded the other way
     assert np.abs(got - want).max() <= 1 and 20 < want.std()
+
+
+@pytest.mark.parametrize("which, wanted", [(True, [6, 7]), (False, [7, 14])])
+def test_the_branches_of_if_have_constants_of_their_own(which, wanted):
+    """Both are called c, as the condition is outside."""
+    x = np.array([1, 2], np.float32)
+    add, multiply = branch("Add", 5), branch("Mul", 7)
+    model = file_of([("If", ["c"], ["y"], {"then_branch": add, "else_branch": multiply})],
+                    {"x0": x}, {"c": np.array(which)})
+    np.testing.assert_array_equal(infer.import_onnx(model).run(x), wanted)
+
+
+@pytest.mark.parametrize("scale", [array(1), array(4), array(3, 4), array(3, 1)])
+@pytest.mark.parametrize("axis", [1, 2, -1])
+def test_norms_with_a_scale_that_is_broadcast(axis, scale):
+    x = array(2, 3, 4)
+    over = tuple(range(axis % 3, 3))
+    mean = x.mean(over, keepdims=True)
+    square, var = (x * x).mean(over, keepdims=True), x.var(over, keepdims=True)
+    close([one("RMSNormalization", x, scale, axis=axis, opset=23)],
+          [x / np.sqrt(square + np.float32(1e-5)) * scale])
+    close(one("LayerNormalization", x, scale, axis=axis, n_out=3),
+          [(x - mean) / np.sqrt(var + 1e-5) * scale, mean, 1 / np.sqrt(var + np.float32(1e-5))])
+
+
+@pytest.mark.parametrize("by_column, wanted", [(0, [6, 7, 10, 11]), (1, [7, 10, 8, 11])])
+def test_places_of_largest_elements_count_over_all_images(by_column, wanted):
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    order = {"storage_order": 1} if by_column else {}
+    y, at = one("MaxPool", x, kernel_shape=[2, 3], n_out=2, **order)
+    np.testing.assert_array_equal(y.ravel(), x[:, :, 1:, 2:].ravel())
+    np.testing.assert_array_equal(at.ravel(), wanted + [i + 12 for i in wanted])
+
+
+@pytest.mark.parametrize("left, right", [(1, -1), (-1, 0), (2, 1), (0, 0)])
+def test_attention_looks_into_its_window(left, right):
+    q, k, v = (array(1, 2, 5, 4, seed=i) for i in range(3))
+    away = np.arange(5) - np.arange(5)[:, None]  # key - query
+    seen = ((away >= -left) | (left < 0)) & ((away <= right) | (right < 0))
+    e = np.exp(q @ k.swapaxes(2, 3) / 2) * seen
+    close([one("Attention", q, k, v, left_window_size=left, right_window_size=right)],
+          [e / e.sum(3, keepdims=True) @ v])
+
+
+@pytest.mark.parametrize("a", [-0.75, -0.5])
+def test_resize_by_keys_cubic(a):
+    """Twice as many places: between those that were, a quarter from one."""
+    x = np.zeros((1, 1, 1, 9), np.float32)
+    x[..., 4] = 1  # the weights of its neighbours
+    t = np.abs((np.arange(18) + 0.5) / 2 - 0.5 - 4)
+    near, far = (a + 2) * t**3 - (a + 3) * t**2 + 1, a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a
+    want = np.where(t <= 1, near, np.where(t < 2, far, 0)).astype(np.float32)
+    got = one("Resize", x, None, np.array([1, 1, 1, 2], np.float32), known=[2], mode="cubic",
+              cubic_coeff_a=a)
+    close([got.ravel()], [want])
