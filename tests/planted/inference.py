@@ -40,6 +40,31 @@ BUGS = [
         "tests/infer/test_memory.py"
         "::test_200_random_graphs_are_within_a_tenth_of_the_bound_and_never_overlap"),
     Bug(
+        "a branch of If takes a constant from outside that has the name of its own",
+        "minidl/infer/onnx/load.py", "Model.run",
+        "scope.maps[0] if isinstance(scope, ChainMap) else scope", "scope",
+        "tests/infer/onnx/test_operators.py::test_the_branches_of_if_have_constants_of_their_own"),
+    Bug(
+        "a norm takes a scale of one number for one of the whole row",
+        "minidl/infer/onnx/layers.py", "RMSNormalization",
+        "np.float32 and scale", "np.float32 or scale",
+        "tests/infer/onnx/test_operators.py::test_norms_with_a_scale_that_is_broadcast"),
+    Bug(
+        "a window of attention has no end to the right",
+        "minidl/infer/onnx/layers.py", "_bias",
+        "(right < 0)", "(right < 9)",
+        "tests/infer/onnx/test_operators.py::test_attention_looks_into_its_window"),
+    Bug(
+        "the limits of clamp are written in the dtype of integers",
+        "minidl/infer/onnx/writers.py", "_alike",
+        "else _by(v, node) for", "else x for",
+        "tests/infer/onnx/test_every_writer.py::test_every_writer_is_called_and_read_back"),
+    Bug(
+        "isfinite is written as neither NaN nor an infinity at once",
+        "minidl/infer/onnx/writers.py", "LAMBDAS",
+        '"Or", [w.add("IsNaN", xs)', '"And", [w.add("IsNaN", xs)',
+        "tests/infer/onnx/test_every_writer.py::test_every_writer_is_called_and_read_back"),
+    Bug(
         "bits of bool are written as BitwiseAnd, which ONNX has for whole numbers",
         "minidl/infer/onnx/writers.py", "_bitwise",
         "of_bool if node.output.dtype == bool else of_int", "of_int",
