@@ -53,10 +53,8 @@ def Slice(x, starts: Known, ends: Known, axes: Known = None, steps: Known = None
         start, end = start + n * (start < 0), end + n * (end < 0)
         if step > 0:
             index[axis] = slice(max(start, 0), max(end, 0), step)
-        elif start >= 0:
-            index[axis] = slice(min(start, n - 1), end if end >= 0 else None, step)
-        else:
-            index[axis] = slice(0, 0)
+        elif n:  # a start before the first element is the first, unlike in NumPy
+            index[axis] = slice(min(max(start, 0), n - 1), end if end >= 0 else None, step)
     if isinstance(x, Tensor):
         return Getitem.apply(x, index=tuple(index))  # x[...] wants steps above 0
     return x[tuple(index)]

@@ -200,7 +200,9 @@ ARRANGE = {
               case(X, n=3, axis=1, num_outputs=3), case(X, n=2, opset=11, axis=2, split=[3, 1])],
     "Slice": [case(X, i8(1), i8(3), i8(2)), case(X, i8(-1), i8(BACK), i8(2), i8(-1)),
               case(X, i8(0, 1), i8(99, -1)), case(X, i8(3, 0), i8(0, 2), i8(-1, 0), i8(-2, 1)),
-              case(X, opset=9, starts=[1], ends=[3], axes=[1]), case(X, i8(2), i8(2), i8(1))],
+              case(X, opset=9, starts=[1], ends=[3], axes=[1]), case(X, i8(2), i8(2), i8(1)),
+              case(X, i8(0), i8(BACK), i8(2), i8(-2)), case(X, i8(-9), i8(-99), i8(1), i8(-1)),
+              case(X[:, :0], i8(-1), i8(BACK), i8(1), i8(-1))],
     "Pad": [case(X, i8(0, 1, 2, 1, 0, 0)), case(X, i8(0, 1, 2, 1, 0, 0), np.float32(1.5)),
             case(X, i8(1, 1), np.float32(2), i8(2)), case(X, i8(0, 0, -1, 0, 0, 2)),
             case(i8(1, 2), i8(1, 1), np.int64(9)), case(X, opset=10, pads=[0] * 5 + [2], value=.5),
@@ -248,11 +250,14 @@ LAYERS = {
     "MatMul": [case(array(2, 3), array(3, 4)), case(array(2, 1, 2, 3), array(5, 3, 4)),
                case(array(3), array(3, 4)), case(array(2, 3), array(3)), case(array(3), array(3)),
                case((5 * array(2, 3)).astype(I4), (5 * array(3, 4)).astype(I4))],
-    "Gemm": [case(array(2, 3), array(3, 4)), case(array(2, 3), array(4, 3), array(4), transB=1),
+    "Gemm": [case(i8([1, 2], [3, 4]), i8([5, 6], [7, 8]), i8(1, 2)),
+             case(array(2, 3), array(3, 4)), case(array(2, 3), array(4, 3), array(4), transB=1),
              case(array(3, 2), array(3, 4), array(2, 4), transA=1, alpha=.5, beta=2.0),
              case(array(2, 3), array(3, 4), array(1), beta=.5),
              case(array(2, 3), array(3, 4), array(2, 1))],
     "Conv": [case(IMAGE, W, B4, **how) for how in CONVS]
+    + [case(IMAGE, array(4, 3, 1, 1), strides=[2, 2], auto_pad=how)
+       for how in ("SAME_UPPER", "SAME_LOWER")]
     + [case(IMAGE, W), case(array(1, 4, 5, 5), array(6, 2, 3, 3), group=2),
        case(array(2, 3, 8), array(4, 3, 3), B4, strides=[2], pads=[1, 0])],
     "ConvTranspose": [case(array(2, 3, 4, 3), array(3, 4, 3, 2), b, **how) for b, how in (
@@ -298,6 +303,9 @@ LAYERS = {
         case(array(2, 3, 16), array(2, 5, 16, seed=1), array(2, 5, 12, seed=2), q_num_heads=4,
              kv_num_heads=4), *(case(Q, K4, V4, n=4, softcap=3.0, qk_matmul_output_mode=mode)
                                 for mode in range(4)),
+        case(Q, K4, V4, None, None, None, i8(5, 4), opset=24),
+        case(Q, K4, V4, None, None, None, i8(5, 3), is_causal=1, opset=24),
+        case(*(v.astype(F2) for v in SQUARE), softmax_precision=1),
         case(*SQUARE, is_causal=1, left_window_size=1, opset=25),
         case(*SQUARE, left_window_size=1, right_window_size=0, opset=25)],
 }
@@ -397,17 +405,13 @@ def body():
         [onnx.numpy_helper.from_array(np.int64(3), "three")])
 
 
-def control(name):
-    """(cases of If or Loop)"""
-    if name == "Loop":
-        return [case(limit, True, array(2), n=2, body=body())
-                for limit in (np.int64(2), np.int64(9), None)]
-    return [case(numbers(1, 2), np.array(which), then_branch=branch("Add", 5),
-                 else_branch=branch("Mul", 7)) for which in (True, False)]
-
-
+CONTROL = {
+    "If": [case(numbers(1, 2), which, then_branch=branch("Add", 5), else_branch=branch("Mul", 7))
+           for which in (True, False)],
+    "Loop": [case(limit, True, array(2), n=2, body=body())
+             for limit in (np.int64(2), np.int64(9), None)]}
 CASES = {**ELEMENTS, **REDUCTIONS, **ARRANGE, **LAYERS, **RESIZE, **RECURRENT, **QUANTIZED,
-         "If": control("If"), "Loop": control("Loop")}
+         **CONTROL}
 
 
 def test_every_operator_has_a_case():
