@@ -63,7 +63,7 @@ def _positions(n, m, scale, how, part):
         return first + i * (last - first) / (wide - 1) if wide != 1 else i + (last - first) / 2
     at = (i + 0.5) / scale - 0.5
     if how == "pytorch_half_pixel":
-        return at if wide != 1 else i - 0.5
+        return at if m > 1 else i * 0.0
     if how == "half_pixel_symmetric":
         return at + n / 2 * (1 - m / wide)
     if how != "half_pixel":

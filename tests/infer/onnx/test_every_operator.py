@@ -318,7 +318,7 @@ RESIZE = {
     "Resize": [case(RAMP, None, numbers(1, 1, *scales), mode=mode,
                     coordinate_transformation_mode=way)
                for mode in ("nearest", "linear", "cubic") for way in WAYS
-               for scales in ((2.0, 1.5), (.6, .5))]
+               for scales in ((2.0, 1.5), (.6, .5), (.2, .25))]
     + [case(RAMP, None, None, i8(1, 2, *sizes), mode=mode)
        for mode in ("nearest", "linear", "cubic") for sizes in ((8, 3), (1, 9))]
     + [case(RAMP, None, numbers(1, 1, .6, .5), mode=mode, antialias=1)
@@ -338,7 +338,7 @@ RESIZE = {
 # ---- recurrent ----
 
 
-def recurrent(n_gates, states, **attributes):
+def recurrent(n_gates, states, batchwise=False, **attributes):
     """A layer of 3 over 4 steps, 2 samples of 5 numbers: alone, from states, backwards, both."""
     x, cases = array(4, 2, 5), []
     for direction, d in (("forward", 1), ("reverse", 1), ("bidirectional", 2)):
@@ -347,11 +347,14 @@ def recurrent(n_gates, states, **attributes):
         start = [array(d, 2, 3, seed=4 + i) for i in range(states)]
         options = {"hidden_size": 3, "direction": direction, "n": 1 + states, **attributes}
         cases += [case(x, w, r, **options), case(x, w, r, b, None, *start, **options)]
+        turned = [v.swapaxes(0, 1) for v in (x, *start)]  # of layout 1, samples are first
+        cases += [case(turned[0], w, r, b, None, *turned[1:], layout=1, **options)] * batchwise
     return cases
 
 
 RECURRENT = {
-    "RNN": recurrent(1, 1) + recurrent(1, 1, activations=["Relu", "Relu"])[4:],
+    "RNN": recurrent(1, 1, batchwise=True)
+    + recurrent(1, 1, activations=["Relu", "Relu"])[4:],
     "LSTM": recurrent(4, 2),
     "GRU": recurrent(3, 1) + recurrent(3, 1, linear_before_reset=1)}
 
