@@ -157,7 +157,7 @@ def test_the_formula_of_attention_on_device_arrays_equals_the_counter(dtype):
 
 def there(x):
     """The tensor as a leaf on the device."""
-    return minidl.Tensor(put(x.numpy(), "cuda"), requires_grad=True)
+    return minidl.Tensor(put(x.array, "cuda"), requires_grad=True)
 
 
 def cnn():
@@ -199,8 +199,8 @@ def test_the_recorded_peak_of_a_convolution_is_what_python_allocates():
     step()
     x.grad = w.grad = None
     with memory.record() as ledger:
-        memory.note(x.data, "inputs")
-        memory.note(w.data, "inputs")
+        memory.note(x.array, "inputs")
+        memory.note(w.array, "inputs")
         step()
     x.grad = w.grad = None
     tracemalloc.start()
