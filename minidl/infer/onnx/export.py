@@ -6,7 +6,8 @@
     %2 = std(%1, dim=1)                       ONNX has none: written in other operators
 
 Parameters keep their names. What ONNX has no operators for is refused by name. Version 20 of the
-operators: the last that most runtimes read.   Test: tests/infer/onnx/test_export.py
+operators: the last that most runtimes read.
+Test: tests/infer/onnx/test_export.py, test_every_writer.py
 """
 
 import numpy as np

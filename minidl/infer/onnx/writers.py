@@ -4,7 +4,7 @@
 
     w: the Writer of export.py     xs: names of the inputs     o: attributes     node: the line
 
-Test: tests/infer/onnx/test_every_writer.py, test_export.py
+Test: tests/infer/onnx/test_every_writer.py, test_export.py, test_export_index.py
 """
 
 import math

@@ -104,6 +104,7 @@ def test_parameters_keep_their_names():
     model = infer.export_onnx(infer.trace(nn.MLP(6, 8, 3).eval(), array(4, 6)))
     names = [t.name for t in model.graph.initializer]
     assert {n for n, _ in nn.MLP(6, 8, 3).named_parameters()} <= set(names)
+    assert [(o.domain, o.version) for o in model.opset_import] == [("", 20)]
 
 
 def test_random_graphs_there_and_back_and_compiled():
