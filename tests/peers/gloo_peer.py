@@ -153,17 +153,17 @@ def of_gloo(size, word):
         return [pickle.loads((Path(folder) / str(rank)).read_bytes()) for rank in range(size)]
 
 
+def of_rank(t, dist, word):
+    dist.enter(t)
+    return play(dist, t.rank, t.size, word)
+
+
 def cases(word=""):
     for size in SIZES:
         wanted = of_gloo(size, word)
         for algorithm, f in ALL_REDUCES.items():
-            dist = Dist(size, f)
-
-            def of_rank(t):
-                dist.enter(t)
-                return play(dist, t.rank, size, word if algorithm == "ring" else "all_reduce")
-
-            got = comm.simulate(size, of_rank)
+            words = word if algorithm == "ring" else "all_reduce"
+            got = comm.simulate(size, of_rank, Dist(size, f), words)
             for name in got[0]:
                 if word in name:
                     yield f"{name}, {algorithm}", *judged([x[name] for x in wanted],

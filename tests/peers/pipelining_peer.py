@@ -39,29 +39,28 @@ def cases(word=""):
 def _cases():
     for p in RANKS:
         for m in MICRO:
-            yield compared(f"GPipe p={p} m={m}", lambda: schedule.gpipe(p, m),
-                           lambda: [recorded(schedules.ScheduleGPipe, p, m, r) for r in range(p)])
-            yield compared(f"1F1B p={p} m={m}", lambda: schedule.one_f_one_b(p, m),
-                           lambda: [recorded(schedules.Schedule1F1B, p, m, r) for r in range(p)])
-            yield compared(f"ZB1P p={p} m={m}", lambda: schedule.zb_h1(p, m),
-                           lambda: planned(schedules.ScheduleInterleavedZeroBubble, p, m, 1))
+            yield compared(f"GPipe p={p} m={m}", schedule.gpipe, recorded, schedules.ScheduleGPipe,
+                           p, m)
+            yield compared(f"1F1B p={p} m={m}", schedule.one_f_one_b, recorded,
+                           schedules.Schedule1F1B, p, m)
+            yield compared(f"ZB1P p={p} m={m}", schedule.zb_h1, planned,
+                           schedules.ScheduleInterleavedZeroBubble, p, m)
             for v in CHUNKS:
-                yield compared(f"Interleaved1F1B p={p} m={m} v={v}",
-                               lambda: schedule.interleaved(p, m, v),
-                               lambda: planned(schedules.ScheduleInterleaved1F1B, p, m, v))
+                yield compared(f"Interleaved1F1B p={p} m={m} v={v}", schedule.interleaved, planned,
+                               schedules.ScheduleInterleaved1F1B, p, m, v)
             for name, chunks in OTHERS.items():
                 for v in chunks:
                     yield from checked(name, p, m, v)
 
 
-def compared(name, ours, theirs):
-    """Are the two orders equal, rank by rank?"""
+def compared(name, ours, theirs, kind, *sizes):
+    """Are the orders that ours(*sizes) and theirs(kind, *sizes) return equal, rank by rank?"""
     try:
-        want = theirs()
+        want = theirs(kind, *sizes)
     except ValueError as error:
         return name, "not mapped", f"{name.split()[0]}: PyTorch refuses: {shortened(error)}"
     try:
-        got = ours()
+        got = ours(*sizes)
     except ValueError as error:
         return name, "not mapped", f"{name.split()[0]}: minidl refuses: {shortened(error)}"
     for rank, (a, b) in enumerate(zip(got, want, strict=True)):
@@ -87,19 +86,23 @@ def stage_of(p, v, rank):
     return stage
 
 
-def recorded(kind, p, m, rank):
-    """Returns the parts that a running schedule asks of rank's stage."""
-    parts, stage = [], stage_of(p, 1, rank)
-    stage.forward_one_chunk.side_effect = lambda i, *_, **__: parts.append(Do("F", rank, i))
-    stage.backward_one_chunk.side_effect = lambda i, **_: parts.append(Do("B", rank, i))
+def recorded(kind, p, m):
+    """Returns, for each rank, the parts that a running schedule asks of its stage."""
+    return [recorded_on(kind, p, m, rank) for rank in range(p)]
+
+
+def recorded_on(kind, p, m, rank):
+    found, stage = [], stage_of(p, 1, rank)
+    stage.forward_one_chunk.side_effect = lambda i, *_, **__: found.append(Do("F", rank, i))
+    stage.backward_one_chunk.side_effect = lambda i, **_: found.append(Do("B", rank, i))
     run = kind(stage, m)
     run._stage_forward_initialized = run._stage_backward_initialized = True
     with mock.patch.object(run, "_initialize_stage"):
         run._step_microbatches([()] * m, [{}] * m)
-    return parts
+    return found
 
 
-def planned(kind, p, m, v):
+def planned(kind, p, m, v=1):
     """Returns the order that a schedule of v stages a rank has made for each of its ranks."""
     made = kind([stage_of(p, v, 0) for _ in range(v)], m)
     return [parts(made.pipeline_order[rank]) for rank in range(p)]
