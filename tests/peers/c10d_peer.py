@@ -15,12 +15,13 @@ import os
 import sys
 import types
 import unittest
+from unittest import mock
 
 import greenlet
 import numpy as np
 import torch
 import torch.distributed as theirs
-from torch.testing._internal.common_distributed import TEST_SKIPS
+from torch.testing._internal import common_distributed
 from torch.testing._internal.common_utils import TestCase
 
 from minidl import comm
@@ -38,7 +39,7 @@ ALL_REDUCES = {
     "shared_memory": comm.shared_memory.all_reduce}
 OPS = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum,
        "BAND": np.bitwise_and, "BOR": np.bitwise_or, "BXOR": np.bitwise_xor}
-SKIPS = {skip.exit_code: skip.message for skip in TEST_SKIPS.values()}
+SKIPS = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
 DDP, SGD = "DistributedDataParallel of PyTorch's modules", "local SGD of PyTorch's modules"
 WORDS = "the words of an error: minidl takes any function of NumPy as op"
 NOT_MAPPED = {  # what has one of these words in its name, and why
@@ -305,6 +306,9 @@ def load(backend, size):
     spec = importlib.util.find_spec(FILE)
     module = sys.modules[FILE] = importlib.util.module_from_spec(spec)  # pickle looks there
     spec.loader.exec_module(module)
+    make = module.create_collectives_object_test_list
+    # as in processes of their own, all ranks draw the same numbers
+    module.create_collectives_object_test_list = lambda: (torch.manual_seed(0), make())[1]
     os.environ["BACKEND"] = "mpi"  # the others skip groups of a few ranks
     return module
 
@@ -360,7 +364,6 @@ def ran(module, case, name, size, all_reduce):
         module.dist.enter(t)
         one = case(name)
         one.rank = t.rank
-        torch.manual_seed(0)  # as in a process of its own: the ranks draw the same numbers
         try:
             getattr(one, name)()
         except unittest.SkipTest as error:
@@ -369,7 +372,9 @@ def ran(module, case, name, size, all_reduce):
             raise NotMapped(SKIPS.get(error.code, str(error))) from None
 
     try:
-        comm.simulate(size, of_rank)
+        # a decorator waits for the real processes after each level of logging
+        with mock.patch.object(common_distributed.c10d, "barrier"):
+            comm.simulate(size, of_rank)
     except RankFailed as error:
         cause = error.__cause__
         if isinstance(cause, NotMapped):
