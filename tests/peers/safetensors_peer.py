@@ -32,7 +32,7 @@ from tests.peers.sdist import unpacked
 VERSION = "0.8.0"
 FILES = ("test_simple", "test_handle", "test_pread_backend", "test_pt_comparison", "test_pt_model",
          "test_threadable")
-N_DAMAGED = 500  # of each text
+N_DAMAGED = 300  # of each text, and as many for each tensor in it
 SIGNS = b'{}[]",:0123456789-.e '  # the signs of JSON
 # Names that safetensors.torch does not have, as its safe_open needs none: (dtype, numbers in one).
 RARE = {"F8_E8M0": (torch.float8_e8m0fnu, 1), "F4": (torch.float4_e2m1fn_x2, 2)}
@@ -184,11 +184,14 @@ def judged(test):
 
 
 def texts(sources):
-    """Returns the texts of bytes in the library's Rust tests; each is a file, whole or not."""
+    """Returns the texts of bytes in the library's Rust tests, and two files of four tensors."""
     found = []
     for path in sorted(sources.glob("safetensors/src/*.rs")):
         for text in re.findall(r'\bb"((?:[^"\\]|\\.)*)"', path.read_text(), re.S):
             found.append(ast.literal_eval(f'b"{text}"'))
+    tensors = {"a": np.ones(2, "f4"), "b": np.ones((2, 3), "f2"), "c": np.ones((0, 5), "i8"),
+               "d": np.ones(1, "u1")}
+    found += [safetensors.numpy.save(tensors, told) for told in (None, {"framework": "np"})]
     return [text for text in dict.fromkeys(found) if len(text) > 8]
 
 
@@ -198,7 +201,7 @@ def of_texts(found):
         path = Path(folder) / "file"
         for i, text in enumerate(found):
             yield f"rust {i}", *compared(path, text)
-            for j in range(N_DAMAGED):
+            for j in range(N_DAMAGED * (1 + text.count(b"dtype"))):
                 yield f"damaged {i}.{j}", *compared(path, damaged(rng, text))
 
 
@@ -209,12 +212,15 @@ def damaged(rng, text):
     begin, end = (8, 8 + n) if whole else (0, len(text))
     made = bytearray(text[begin:end])
     for _ in range(rng.integers(1, 4)):
-        at, how = int(rng.integers(max(len(made), 1))), rng.integers(3)
+        at, how = int(rng.integers(max(len(made), 1))), rng.integers(6)
         if how == 0:
             made[at : at + 1] = bytes([rng.integers(256)])
         elif how == 1:
             del made[at : at + int(rng.integers(1, 4))]
-        made[at:at] = bytes(rng.choice(list(SIGNS), int(rng.integers(how + 1))).astype(np.uint8))
+        elif how == 2:
+            made[at:at] = bytes(rng.choice(list(SIGNS), 2).astype(np.uint8))
+        elif digits := [i for i, sign in enumerate(made) if sign in b"0123456789"]:
+            made[rng.choice(digits)] = rng.choice(list(b"0123456789"))
     return (len(made).to_bytes(8, "little") if whole else b"") + bytes(made) + text[end:]
 
 

@@ -408,9 +408,11 @@ def outcome_of(name, error):
         return "not mapped", str(error)
     if name in TINYGRADS:
         return "not mapped", f"tinygrad's own: {TINYGRADS[name]}"
-    if type(error) in (Exception, AssertionError):  # the file's own, and unittest's
-        return "wrong", str(error)[:400]
-    return "not mapped", f"minidl refuses: {type(error).__name__}: {str(error)[:70]}"
+    if isinstance(error, AttributeError) and str(error).startswith("__"):
+        return "not mapped", f"Tensor.{error}"
+    if isinstance(error, REFUSALS) and not isinstance(error, AssertionError):
+        return "not mapped", f"minidl refuses: {type(error).__name__}: {str(error)[:70]}"
+    return "wrong", f"{type(error).__name__}: {str(error)[:400]}"
 
 
 def cases(word=""):
