@@ -1,4 +1,4 @@
-"""`make peers` counts right and ends red where it must; the peers themselves are not needed here."""
+"""`make peers` counts right and ends red where it must. The peers are not needed here."""
 
 import types
 
