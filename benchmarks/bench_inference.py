@@ -113,7 +113,7 @@ def session(graph, n_threads=1):
     def name(x):
         if x not in names:
             names[x] = f"v{len(names)}"
-            if getattr(x, "data", None) is not None:
+            if getattr(x, "array", None) is not None:
                 constants.append(numpy_helper.from_array(x.array, names[x]))
         return names[x]
 

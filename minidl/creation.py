@@ -110,6 +110,8 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
 def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False):
     """`steps` numbers at equal distances, both ends included."""
     dtype = np.dtype(dtype or backend.DEFAULT_FLOAT)
+    if dtype.kind == "b":
+        raise TypeError("linspace: wants a dtype of numbers, got bool")
     start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
     i = np.arange(steps)
     step = (end - start) / max(steps - 1, 1)  # from the nearer end, as PyTorch counts

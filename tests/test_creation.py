@@ -56,6 +56,11 @@ def test_tensor_copies_as_tensor_and_from_numpy_share():
         minidl.tensor([[1, 2], [3]])
 
 
+def test_linspace_of_truth_values_is_refused():
+    with pytest.raises(TypeError, match="linspace: wants a dtype of numbers, got bool"):
+        minidl.linspace(0, 1, 5, dtype=bool)
+
+
 @needs_torch
 def test_from_dlpack_shares_the_memory_of_another_library_s_tensor():
     theirs = torch.zeros(2, 3)

@@ -67,7 +67,10 @@ class Mean(Reduction):
 
 
 class Var(Reduction):
-    """y = sum((x - mean)^2) / (n - correction), nan if that divides by 0. Saves x - mean."""
+    """y = sum((x - mean)^2) / (n - correction). Saves x - mean.
+
+    Where n - correction is 0 or less, it divides by 0, as PyTorch: inf, or nan where all are equal.
+    """
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
@@ -77,9 +80,11 @@ class Var(Reduction):
         dtype = backend.accumulate_dtype(x.dtype)
         mean = x.sum(axis=axes, keepdims=True, dtype=dtype) / (n or 1)
         centered = x - mean
-        self.scale = 1 / (n - correction) if n > correction else np.nan
+        self.scale = 1 / (n - correction) if n > correction else np.inf
         squares = self.xp.square(centered).sum(axis=axes, keepdims=True)
-        return self.finish((squares * self.scale).reshape(self.result), centered, x.dtype)
+        with np.errstate(invalid="ignore"):  # 0 times inf
+            y = squares * self.scale
+        return self.finish(y.reshape(self.result), centered, x.dtype)
 
     def finish(self, var, centered, dtype):
         self.save(centered)
@@ -87,7 +92,8 @@ class Var(Reduction):
 
     def backward(self, gy):
         (centered,) = self.saved
-        return self.spread(gy * (2 * self.scale)) * centered
+        with np.errstate(invalid="ignore"):
+            return self.spread(gy * (2 * self.scale)) * centered
 
 
 class Std(Var):
@@ -101,7 +107,8 @@ class Std(Var):
     def backward(self, gy):
         centered, y = self.saved
         gy = self.xp.where(y == 0, 0, gy / self.xp.where(y == 0, 1, y))
-        return self.spread(gy * self.scale) * centered
+        with np.errstate(invalid="ignore"):
+            return self.spread(gy * self.scale) * centered
 
 
 class Prod(Reduction):

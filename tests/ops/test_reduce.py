@@ -60,6 +60,18 @@ def test_variance_of_a_large_offset():
     assert x.std(unbiased=False).item() == pytest.approx(8 * (2 / 3) ** 0.5)
 
 
+@pytest.mark.parametrize("correction, var", [(2, 2.5), (3, 5.0), (4, np.inf), (5, np.inf)])
+def test_a_variance_without_degrees_of_freedom_is_infinite(correction, var):
+    """It divides by n - correction, but by no less than 0: of equal numbers it is then nan."""
+    x = leaf([1.0, 2.0, 3.0, 4.0])
+    x.var(correction=correction).backward()
+    assert x.var(correction=correction).item() == pytest.approx(var, rel=1e-15)
+    assert x.std(correction=correction).item() == pytest.approx(var**0.5, rel=1e-15)
+    if var == np.inf:
+        assert np.isnan(minidl.ones(4).var(correction=correction).item())
+        assert x.grad.tolist() == [-np.inf, -np.inf, np.inf, np.inf]
+
+
 def test_fp16_sums_in_fp32():
     # along dim 0 of two columns: one by one, where an fp16 sum of ones ends at 2,048
     x = minidl.ones(4096, 2, dtype=np.float16, requires_grad=True)

@@ -40,6 +40,11 @@ BUGS = [
         "(2, 13)", "(13,)",
         "tests/test_creation.py::test_from_dlpack_gives_device_memory_to_cupy"),
     Bug(
+        "linspace takes truth values",
+        "minidl/creation.py", "linspace",
+        'if dtype.kind == "b"', "if False",
+        "tests/test_creation.py::test_linspace_of_truth_values_is_refused"),
+    Bug(
         "an edge forgets which output it comes from",
         "minidl/function.py", "Function.apply",
         "x.slot", "0",
@@ -283,6 +288,11 @@ BUGS = [
         "k - min(self.offset, 0), k + max(self.offset, 0)", "k, k + abs(self.offset)",
         "tests/ops/test_every_op.py::test_gradient_equals_central_differences"),
     Bug(
+        "a circular border is taken of what was cropped",
+        "minidl/ops/extra/rearrange.py", "pad",
+        'mode == "circular"', "False",
+        "tests/ops/extra/test_rearrange.py::test_wrong_arguments_are_refused"),
+    Bug(
         "an LSTM's cell forgets the gradient of the step after it",
         "minidl/ops/extra/recurrent.py", "Lstm.backward",
         "gc = gc * f", "gc = gc * 0",
@@ -400,6 +410,11 @@ BUGS = [
         "minidl/ops/products.py", "bmm",
         "b[0]", "b[0] != 1",
         "tests/ops/test_matmul.py::test_products_of_vectors_and_batches_refuse_other_shapes"),
+    Bug(
+        "a variance without degrees of freedom is nan",
+        "minidl/ops/reduce.py", "Var.forward",
+        "else np.inf", "else np.nan",
+        "tests/ops/test_reduce.py::test_a_variance_without_degrees_of_freedom_is_infinite"),
     Bug(
         "cumsum's gradient in fp16 is summed in fp16",
         "minidl/ops/reduce.py", "Cumsum.backward",

@@ -410,4 +410,9 @@ BUGS = [
         "minidl/profile/trace.py", "events",
         'way == "send"', "way",
         "tests/profile/test_trace.py::test_a_message_goes_to_the_rank_that_it_was_sent_to"),
+    Bug(
+        "a peer that ran nothing is green",
+        "tests/peers/__main__.py", "main",
+        'or not counts["passed"]', "",
+        "tests/test_peers.py::test_a_wrong_answer_is_red_and_so_is_a_peer_that_ran_nothing"),
 ]

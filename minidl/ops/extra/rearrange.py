@@ -159,7 +159,10 @@ def pad(input, pad, mode="constant", value=None):
     for i, (left, right) in enumerate(zip(pad[::2], pad[1::2])):
         d = input.ndim - 1 - i
         n = input.shape[d]
-        if not n or n + left + right < 1 or max(left, right) > BORDERS[mode][1](n):
+        kept = n + left + right
+        if mode == "circular":  # the borders are of what is not cropped
+            kept = n + min(left, 0) + min(right, 0)
+        if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
                              f"most {BORDERS[mode][1](n)}, and something left")
         places[d] = BORDERS[mode][0](left, right, n)
