@@ -64,6 +64,12 @@ BUGS = [
         "pthread_setspecific(at_thread_end, engine);", "",
         "tests/cuda/host/test_fibre.py::test_a_cpu_thread_that_ends_gives_its_stacks_back"),
     Bug(
+        "the type before __shared__ hides that a kernel wants dynamic memory",
+        "minidl/cuda/host/scan.py", "shared_first",
+        "begin = words.start() if words else", "begin =",
+        "tests/cuda/host/test_shared_guards.py::"
+        "test_the_words_of_a_declaration_may_stand_in_any_order"),
+    Bug(
         "e^x ends a degree early",
         "kernels/host/float_math.h", "minidl_exp_scaled",
         "0.001381446490995586f; p = p * r +", "",
