@@ -31,6 +31,8 @@ int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
 int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
 void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
                  const char* file, int line);
+// waits for all threads of the tile of n_threads, more than a warp
+void minidl_tile_barrier(int n_threads, const char* file, int line);
 void minidl_returned(const char* file, int line);
 // lets other threads run: called now and then by atomics
 void minidl_spin(const char* file, int line);
@@ -47,6 +49,7 @@ struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
+  void (*tile_barrier)(int begin, int end);  // threads of the block
   // a shuffle whose source lane takes no part
   void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };

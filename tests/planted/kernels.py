@@ -70,6 +70,16 @@ BUGS = [
         "tests/cuda/host/test_shared_guards.py::"
         "test_the_words_of_a_declaration_may_stand_in_any_order"),
     Bug(
+        "the sync of one large tile orders the threads of all",
+        "kernels/host/shadow.h", "in_tile",
+        "t / n_threads == me / n_threads &&", "",
+        "tests/cuda/host/test_features.py::test_a_tile_orders_its_own_threads_alone"),
+    Bug(
+        "a large tile hands out its values before all have put theirs",
+        "kernels/host/cooperative_groups.h", "reduce",
+        "value<T>(thread_rank() / 32) = v; sync(file, line);", "value<T>(thread_rank() / 32) = v;",
+        "tests/cuda/host/test_features.py::test_tiles_larger_than_a_warp"),
+    Bug(
         "e^x ends a degree early",
         "kernels/host/float_math.h", "minidl_exp_scaled",
         "0.001381446490995586f; p = p * r +", "",
