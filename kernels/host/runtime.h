@@ -3,6 +3,10 @@
 #pragma once
 #include "vector_types.h"
 
+// The bytes of a type; 0 of a struct that is only declared.
+template <class T, int n_bytes = sizeof(T)> constexpr int minidl_size(int) { return n_bytes; }
+template <class T> constexpr int minidl_size(...) { return 0; }
+
 // What Python packs for one launch; the kernel's arguments follow in slots of eight bytes.
 struct MinidlLaunch {
   unsigned grid[3], block[3];

@@ -80,6 +80,11 @@ BUGS = [
         "value<T>(thread_rank() / 32) = v; sync(file, line);", "value<T>(thread_rank() / 32) = v;",
         "tests/cuda/host/test_features.py::test_tiles_larger_than_a_warp"),
     Bug(
+        "an array whose elements are smaller than the struct is passed for it",
+        "minidl/cuda/host/arguments.py", "_other_pointer",
+        "size and not (a.dtype.names and a.itemsize == size)", "size and not a.dtype.names",
+        "tests/cuda/host/test_structs.py::test_another_array_is_refused"),
+    Bug(
         "e^x ends a degree early",
         "kernels/host/float_math.h", "minidl_exp_scaled",
         "0.001381446490995586f; p = p * r +", "",

@@ -54,7 +54,7 @@ class CpuKernel:
         self.plain = library[f"minidl_plain_launch_{number}"] if has_copy else None
         parameters = [Parameter(**p) for p in parameters]
         sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
-                 for i, p in enumerate(parameters) if p.kind == "struct"}
+                 for i, p in enumerate(parameters) if p.has_struct}
         most = ctypes.c_int.in_dll(library, f"minidl_most_{number}").value
         self.signature = Signature(name, parameters, dynamic_shared, sizes, most)
         self.tried = False  # by selfcheck.py
@@ -202,8 +202,8 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         most = source.launch_bound(name)
         starts.append(f"MINIDL_EXPORT const int minidl_most_{number} = {most};")
         # so that Python can compare the size of a struct that it is given
-        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = sizeof({p.ctype});"
-                   for i, p in enumerate(parameters) if p.kind == "struct"]
+        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = minidl_size<{p.ctype}>(0);"
+                   for i, p in enumerate(parameters) if p.has_struct]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": _uses_dynamic_shared(source, name),

@@ -19,7 +19,8 @@ WAYS = {"auto": {}, "fibre": {"form": "fibre"}, "descending": {"order": "descend
 def launch(request):
     """launch(name, grid, block, *args): run the kernel in one of the WAYS."""
     def launch(name, grid, block, *args, shared_mem=0):
-        file = GROUPS if name.split("<")[0] in ("thread_groups", "aggregated", "large_tiles") else FILE
+        in_groups = name.split("<")[0] in ("thread_groups", "aggregated", "large_tiles")
+        file = GROUPS if in_groups else FILE
         if request.param == "check":
             report = cuda.check(file, grid, block, args, name=name, shared_mem=shared_mem)
             assert not report.errors, str(report)
@@ -143,11 +144,11 @@ extern "C" __global__ void tiles(int* y) {
 
 
 @pytest.mark.parametrize("block, memory, absent, said", [
-    (128, "", 9, "line 7 of .*: a tile of more than 32 threads needs memory: __shared__ cg::block_"),
+    (128, "", 9, "line 7 of .*: a tile of more than 32 threads needs memory: __shared__ cg::bloc"),
     (256, "memory", 9, "line 6 of .*: the block has more threads than its block_tile_memory is"),
     (96, "memory", 9, "line 7 of .*: a block, or a tile, is divided into large tiles without a"),
-    (128, "memory", 3, r"deadlock: 96 threads returned at the end of the kernel, 32 threads wait in "
-                       r"a tile at line 8 of tiles.cu. Every thread of a tile must reach its sync"),
+    (128, "memory", 3, "deadlock: 96 threads returned at the end of the kernel, 32 threads wait in "
+                       "a tile at line 8 of tiles.cu. Every thread of a tile must reach its sync"),
     (64, "memory", 1, "deadlock: 32 threads wait in a tile at line 8 .*, 32 threads returned at")])
 def test_a_large_tile_that_cannot_be_is_a_sentence(tmp_path, block, memory, absent, said):
     file = tmp_path / "tiles.cu"

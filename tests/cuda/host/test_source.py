@@ -62,7 +62,8 @@ def test_kernels_are_found_among_everything_else():
         ("std::uint8_t n", ("n", "scalar", "unsigned char", "u1", False)),
         ("bool b = true", ("b", "scalar", "bool", "?", False)),
         ("Config c", ("c", "struct", "Config", None, False)),
-        ("Config* c", ("c", "other", "Config", None, False)),
+        ("const Config* c", ("c", "pointer", "Config", None, True)),
+        ("Config& c", ("c", "other", "Config", None, False)),
     ],
 )
 def test_parameters(written, read):
