@@ -25,7 +25,7 @@ _COMMON = set("""const constexpr static inline extern typedef using template typ
     union enum unsigned signed int float double char short long bool void auto volatile size_t
     namespace __device__ __global__ __host__ __constant__ __managed__ __shared__ __restrict__
     __forceinline__ __noinline__ __attribute__ __align__ __launch_bounds__ alignas public private
-    return if for while sizeof decltype""".split())
+    return if for while sizeof decltype operator""".split())
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def _without_bodies(text):
         before = _TEMPLATE.sub(" ", text[max(text.rfind(c, 0, begin) for c in ";{}") + 1 : begin])
         close = match_bracket(text, begin)
         if at <= begin < close and "(" in before and not _TYPE.search(before):
-            out.append(text[at:begin])
+            # nor does a constructor's list of initial values
+            out.append(re.sub(r"\)\s*:(?!:)[^;{}]*$", ")", text[at:begin]))
             at = close + 1
     return "".join([*out, text[at:]])
 

@@ -111,10 +111,11 @@ def test_what_cannot_run_has_no_say():
 def test_a_function_that_a_type_calls_does_not_lead_to_the_type():
     """Red before: the kernel was refused, because Moved calls what the kernel calls."""
     text = """
+    __device__ float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
     __device__ float twice(float x) { return 2 * x; }
     struct Moved {
       float by;
-      __device__ Moved(float by) : by(by) {}
+      __device__ Moved(float by) : by(by), x(by) {}
       struct Inner { int deep(int x) { return x; } };
       template <class T> __device__ void operator()(T t) { thrust::get<0>(t) = twice(by); }
       __device__ float far() { return twice(by); }
