@@ -21,6 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from minidl.mode import current
+from minidl.own_files import write_whole
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
@@ -70,7 +71,7 @@ def generated(text):
         whole = False
     if not whole:
         try:
-            compiler.write_whole(path, text)
+            write_whole(path, text)
         except OSError:
             path = compiler.own_folder("has no space left") / path.name
             path.write_text(text, "utf-8")

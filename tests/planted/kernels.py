@@ -10,7 +10,7 @@ BUGS = [
         "tests/cuda/host/test_compiler.py::test_a_library_without_its_checksum_is_made_again"),
     Bug(
         "a library of another user is loaded",
-        "minidl/cuda/host/compiler.py", "_is_ours",
+        "minidl/own_files.py", "is_ours",
         "about.st_uid in owners and not", "not",
         "tests/cuda/host/test_compiler.py::test_a_library_of_another_user_is_not_loaded"),
     Bug(

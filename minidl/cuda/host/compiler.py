@@ -22,7 +22,6 @@ import os
 import platform
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ import warnings
 from pathlib import Path
 
 from minidl.cuda.host.includes import KERNELS, KernelError
+from minidl.own_files import is_ours, write_whole
 
 HOST = KERNELS / "host"  # the CPU side of CUDA
 
@@ -186,25 +186,13 @@ def is_whole(file):
     written it."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
-        return told == hashlib.sha256(data).hexdigest() and _is_ours(file)
+        return told == hashlib.sha256(data).hexdigest() and is_ours(file)
     except (OSError, ValueError):
         return False
 
 
 def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
-
-
-def _is_ours(file):
-    """Returns whether this user, root, or the owner of a folder that the user named has written the
-    file, and no other user can."""
-    if not hasattr(os, "getuid"):
-        return True
-    about, folder = file.stat(), file.parent.stat()
-    owners = {os.getuid(), 0} | ({folder.st_uid} if os.environ.get("MINIDL_CACHE") else set())
-    # with the sticky bit nobody replaces another user's file
-    others_may_replace = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
-    return about.st_uid in owners and not about.st_mode & 0o022 and not others_may_replace
 
 
 _made = []  # this process's own folder, where the cache cannot be written; removed when Python ends
@@ -275,21 +263,6 @@ def _no_space(describe):
         f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
 
 
-def write_whole(path, text):
-    """Write a file into the cache, whole or not at all: several processes write it, and read it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with open(handle, "w", encoding="utf-8") as f:
-            f.write(text)
-            f.flush()
-            os.fsync(f.fileno())
-        os.chmod(temporary, 0o644)  # others may read a cache that is shared
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-
-
 def keep(path, text):
     """Write a text into the cache, with its checksum; a cache without space is left as it is."""
     with contextlib.suppress(OSError):
@@ -301,7 +274,7 @@ def kept(path):
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()
-        return text if whole and _is_ours(path) else None
+        return text if whole and is_ours(path) else None
     except (OSError, ValueError):
         return None
 
