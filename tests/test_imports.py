@@ -44,7 +44,8 @@ MAY_IMPORT = {
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
-    "comm": "cuda/host_memory own_files text timeline backend",  # staged messages wait in pinned memory
+    # staged messages wait in pinned memory
+    "comm": "cuda/host_memory own_files text timeline backend",
     "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "cuda/host_memory random backend",
