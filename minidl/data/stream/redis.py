@@ -85,7 +85,6 @@ class RedisLog(Log):
         self.same_partitions(f"{url}/{name}", partitions)
 
     def append(self, partition, values, times):
-        key = self._key(partition)
         self.as_many(partition, values, times)
         if not values:
             return self.newest(partition)
