@@ -4,6 +4,11 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a second disk that fills ends the program",
+        "minidl/cuda/host/compiler.py", "own_folder",
+        "(None, MEMORY)[len(_made):]", "(None,)[len(_made):]",
+        "tests/cuda/host/test_compiler.py::test_a_disk_that_fills_between_two_kernels"),
+    Bug(
         "a library in the cache is loaded without its checksum",
         "minidl/cuda/host/compiler.py", "is_whole",
         "told == hashlib.sha256(data).hexdigest()", "True",

@@ -216,12 +216,19 @@ def own_folder(why):
                       "MINIDL_CACHE", RuntimeWarning, stacklevel=3)
     for parent in (None, MEMORY)[len(_made):]:  # None: TMPDIR, or the system's
         try:
+            if _refuses_libraries(parent or tempfile.gettempdir()):
+                continue
             _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-", dir=parent))
             return Path(_made[-1].name)
         except OSError:
             pass
     raise NoSpace("compiled kernels cannot be written anywhere, there is no space left: name "
                   "folders in TMPDIR and MINIDL_CACHE")
+
+
+def _refuses_libraries(folder):
+    """Whether no library can be loaded from there: so containers mount /dev/shm."""
+    return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 class NoSpace(KernelError):

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -303,6 +304,23 @@ def test_a_compiler_without_room_for_its_own_files_gets_some(tmp_path, own_cache
     assert len(made) == 2 and len(list(Path(made[1].name).glob("*.so"))) >= 1
     for folder in made:
         folder.cleanup()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not tell")
+def test_a_folder_that_no_library_can_be_loaded_from_is_passed_over(tmp_path, monkeypatch):
+    made, real = [], os.statvfs
+    monkeypatch.setattr(compiler, "_made", made)
+    monkeypatch.setattr(compiler, "MEMORY", str(tmp_path))
+
+    def no_exec(folder):
+        found = list(real(folder))
+        found[8] |= os.ST_NOEXEC * (str(folder) == tempfile.gettempdir())
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(compiler.os, "statvfs", no_exec)
+    with pytest.warns(RuntimeWarning, match="has no space left"):
+        assert compiler.own_folder("has no space left").parent == tmp_path
+    made[0].cleanup()
 
 
 def test_numpy_computes_where_no_kernel_can_be_kept(tmp_path):
