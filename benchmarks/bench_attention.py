@@ -66,7 +66,7 @@ def contestants(shape, is_causal, with_backward, device="cpu", n_threads=1):
                 y = F.scaled_dot_product_attention(*tensors, is_causal=is_causal)
                 if with_backward:
                     y.backward(go)
-            return y.data, *(t.grad for t in tensors if with_backward)
+            return y.array, *(t.grad for t in tensors if with_backward)
 
         return run
 

@@ -114,7 +114,7 @@ def session(graph, n_threads=1):
         if x not in names:
             names[x] = f"v{len(names)}"
             if getattr(x, "data", None) is not None:
-                constants.append(numpy_helper.from_array(x.data, names[x]))
+                constants.append(numpy_helper.from_array(x.array, names[x]))
         return names[x]
 
     def constant(array):
@@ -166,11 +166,11 @@ def write(line, name, constant, node, past):
         node("Gemm", xs, [y], transB=1)
     elif line.op == "linear":
         product = y if len(xs) == 2 else y + "_"
-        node("MatMul", [xs[0], constant(np.ascontiguousarray(line.inputs[1].data.T))], [product])
+        node("MatMul", [xs[0], constant(np.ascontiguousarray(line.inputs[1].array.T))], [product])
         if len(xs) == 3:
             node("Add", [product, xs[2]], [y])
     elif line.op == "linear_int8":
-        q, scale = (v.data for v in line.inputs[1:3])
+        q, scale = (v.array for v in line.inputs[1:3])
         node("DynamicQuantizeLinear", xs[:1], [f"{y}{c}" for c in "qsz"])
         node("MatMulInteger", [f"{y}q", constant(np.ascontiguousarray(q.T)), f"{y}z"], [f"{y}i"])
         node("Cast", [f"{y}i"], [f"{y}f"], to=TensorProto.FLOAT)
@@ -197,7 +197,7 @@ def write(line, name, constant, node, past):
     elif line.op == "cached_attention":
         thirds = [f"{y}{c}" for c in "qkv"]
         node("Split", xs[:1], thirds, axis=2, num_outputs=3)
-        kept = past(*(v.data for v in line.inputs[2:4]))
+        kept = past(*(v.array for v in line.inputs[2:4]))
         node("MultiHeadAttention", [*thirds, "", "", "", *kept],
              [y, f"{y}K", f"{y}V"], domain="com.microsoft", num_heads=o["n_heads"])
     elif line.op == "self_attention":
@@ -326,7 +326,7 @@ def one_model(name, repeats, n_threads, others=()):
         with minidl.no_grad():
             return model(t)
 
-    want = eager().data
+    want = eager().array
     want = want[:, -1:] if name == "gpt step" else want
     if name.startswith("int8"):
         from minidl import infer
@@ -375,7 +375,7 @@ def plan_of(model, x, quantised=False, n_threads=1):
         start = time.perf_counter()
         plan = infer.compile(graph, threads=n_threads)
         compile_s.append(time.perf_counter() - start)
-    return lambda: plan(x).data, lambda: theirs(x), compile_s, str(plan.memory)
+    return lambda: plan(x).array, lambda: theirs(x), compile_s, str(plan.memory)
 
 
 def step_of(model, ids):

@@ -55,14 +55,14 @@ def expression_step(params):
     """AdamW as the formula is written."""
     xp = params[0]._xp
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
-    state = [(xp.zeros_like(p.data), xp.zeros_like(p.data)) for p in params]
+    state = [(xp.zeros_like(p.array), xp.zeros_like(p.array)) for p in params]
     t = 0
 
     def step():
         nonlocal t
         t += 1
         for i, p in enumerate(params):
-            w, g, (m, v) = p.data, p.grad, state[i]
+            w, g, (m, v) = p.array, p.grad, state[i]
             m = b1 * m + (1 - b1) * g
             v = b2 * v + (1 - b2) * g * g
             w = w - lr * decay * w

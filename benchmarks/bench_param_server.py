@@ -126,7 +126,7 @@ def train(rule, speeds, seconds, lr=0.2, batch=8):
                 before = server.version
                 rule.apply(server)
                 if server.version > before:
-                    curve.append((t.time(), loss(w.data) - least))
+                    curve.append((t.time(), loss(w.array) - least))
 
             make = None if rule.differences else lambda shard: optim.SGD(shard, lr=lr)
             Server(t, [w], 1, rule._replace(apply=apply_and_look), make).serve()
@@ -138,7 +138,7 @@ def train(rule, speeds, seconds, lr=0.2, batch=8):
                 for _ in range(GEO_STEPS if rule.differences else 1):
                     t.compute(speeds[t.rank - 1])
                     b = draw.integers(0, len(x), batch)
-                    w.grad = x[b].T @ (x[b] @ w.data - y[b]) / batch
+                    w.grad = x[b].T @ (x[b] @ w.array - y[b]) / batch
                     if rule.differences:
                         local.step()
                 worker.push_difference() if rule.differences else worker.push()

@@ -242,7 +242,7 @@ def attention(length):
         tensors = [minidl.Tensor(a, requires_grad=True) for a in qkv]
         y = F.scaled_dot_product_attention(*tensors, is_causal=True)
         y.backward(gy)
-        return y.data, *(t.grad for t in tensors)
+        return y.array, *(t.grad for t in tensors)
 
     def forward(*tensors):
         return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=True)

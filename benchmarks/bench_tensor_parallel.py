@@ -178,7 +178,7 @@ def experts_worker(args):
         leaf = minidl.tensor(x, requires_grad=True)
         y = layer(leaf)
         y.backward(g)
-        return y.data
+        return y.array
 
     run = divided.ranks.run
 

@@ -69,7 +69,7 @@ def where_it_lies(function):
     @functools.wraps(function)
     def run(first, *args, **options):
         if "cupy" in sys.modules:
-            arrays = [x._data for x in first] if isinstance(first, (list, tuple)) else [first]
+            arrays = [x.array for x in first] if isinstance(first, (list, tuple)) else [first]
             return there(function, arrays)(first, *args, **options)
         return function(first, *args, **options)
 
@@ -202,10 +202,16 @@ def optional(what, *extras):
         raise ImportError(f"{what}: {error.name} is not installed: {ways}") from error
 
 
+def array_of(x):
+    """Returns the array of a Tensor. Returns anything else as it is."""
+    return x.array if hasattr(x, "_requires_grad") else x
+
+
 def plain_array(x):
-    """The array in a Tensor or in one of PyTorch's; anything else as it is."""
-    if hasattr(x, "detach"):  # torch.Tensor: NumPy reads it on the CPU, outside of its graph
-        x = x._data if hasattr(x, "_data") else np.asarray(x.detach().cpu())
+    """Returns the array of a Tensor or of a torch.Tensor. Returns anything else as it is."""
+    x = array_of(x)
+    if hasattr(x, "detach"):  # a torch.Tensor: NumPy reads it on the CPU, outside of its graph
+        x = np.asarray(x.detach().cpu())
     return x
 
 

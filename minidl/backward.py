@@ -144,7 +144,7 @@ def _start(root, gradient):
             raise RuntimeError(f"backward of a tensor of shape {root.shape} wants a gradient of "
                                "that shape; only a single element starts from 1")
         return root._xp.ones(root.shape, root.dtype)
-    gradient = root._xp.asarray(getattr(gradient, "_data", gradient))
+    gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
         raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor {root.shape}")
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs

@@ -29,7 +29,7 @@ def _tensor(array, dtype, device, requires_grad):
 def _array(data):
     """`data` as an array, shared where it is one already; Python floats as float32."""
     if isinstance(data, Tensor):
-        return data._data
+        return data.array
     if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):
         return data if hasattr(data, "__cuda_array_interface__") else np.asarray(data)
     try:
@@ -47,9 +47,9 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """A copy of `data`: a number, nested lists, an array or a Tensor."""
     if isinstance(data, (int, float, list, tuple)) and dtype is not None:
         return _tensor(np.array(data, dtype=dtype), None, device, requires_grad)
-    given = getattr(data, "_data", data)
+    given = backend.array_of(data)
     result = _tensor(_array(data), dtype, device, requires_grad)
-    return Tensor(result._data.copy(), requires_grad) if result._data is given else result
+    return Tensor(result.array.copy(), requires_grad) if result.array is given else result
 
 
 def as_tensor(data, dtype=None, device=None):

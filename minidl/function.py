@@ -79,7 +79,7 @@ class Function:
         for x in inputs:
             edge = None
             if isinstance(x, Tensor):
-                array = x._data
+                array = x.array
                 arrays.append(array)
                 plain = plain and array.dtype is DEFAULT_FLOAT
                 if records and x._requires_grad:

@@ -42,7 +42,7 @@ class GradcheckError(AssertionError):
 
 def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
     """d<c, fn(*inputs)>/d inputs[index] by central differences, an array of that input's shape."""
-    x = inputs[index]._data
+    x = inputs[index].array
     flat = x.reshape(-1)
     if x.size and not np.shares_memory(flat, x):
         raise ValueError("numeric_gradient steps its inputs in place: it wants contiguous arrays")
@@ -101,4 +101,4 @@ def _tuple(y):
 
 
 def _dot(cotangents, outputs):
-    return sum(float((c * y._data).sum()) for c, y in zip(cotangents, _tuple(outputs)))
+    return sum(float((c * y.array).sum()) for c, y in zip(cotangents, _tuple(outputs)))

@@ -2,7 +2,7 @@
 
     forward saves   an array of its own      a leaf's array      any array, under memory.offload
     the node holds  the array                the leaf            Pack(array in the host's memory)
-    backward gets   the array                leaf._data          the array, brought back
+    backward gets   the array                leaf.array          the array, brought back
 
 A leaf is held by name, so that its array may be elsewhere in between (ZeRO frees weights). What
 may take an array's place comes in a fixed order, each on what the one before it holds:
@@ -92,10 +92,12 @@ def _packed(s, node, inputs, arrays, outputs, packers):
 
 def unpack(s):
     """The array that s, an entry of `_saved`, stands for."""
+    if type(s) is ndarray:
+        return s
     if type(s) is Pack:
         held, undo = s
         return undo(unpack(held))
-    return getattr(s, "_data", s)  # a leaf's
+    return backend.array_of(s)  # a leaf's
 
 
 class Saved:

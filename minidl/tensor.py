@@ -23,13 +23,14 @@ from minidl.backward import walk
 class Tensor:
     """An array, and the way back from it.
 
-    data:           the array (NumPy or CuPy). Assigning to it, `w.data -= lr * w.grad` included,
-                    moves `version`; writing into `w.data[...]` does not, as in PyTorch.
+    array:          the array (NumPy or CuPy). Code inside of minidl works on it.
+    data:           the same array. Assigning to it, `w.data -= lr * w.grad` included, moves
+                    `version`; writing into `w.data[...]` does not, as in PyTorch.
     grad:           array of the same shape and dtype, or None. Backward *adds* to it.
     requires_grad:  whether backward should reach it.
     grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf."""
 
-    __slots__ = ("_data", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
+    __slots__ = ("array", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
                  "__weakref__")
     __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
@@ -38,7 +39,7 @@ class Tensor:
         if not hasattr(data, "ndim") or isinstance(data, (np.generic, Tensor)):
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
-        self._data = data
+        self.array = data
         self.grad = self.grad_fn = self._hooks = None
         self.slot = self.version = 0
         self.requires_grad = requires_grad
@@ -49,22 +50,22 @@ class Tensor:
         self = object.__new__(Tensor)
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None
-        self._data, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
+        self.array, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
         self.grad = self._hooks = None
         self.slot, self.version = slot, 0
         return self
 
     @property
     def data(self):
-        return self._data
+        return self.array
 
     @data.setter
     def data(self, array):
         if isinstance(array, Tensor):
-            array = array._data
-        if array is not self._data and tuple(array.shape) != self.shape:
+            array = array.array
+        if array is not self.array and tuple(array.shape) != self.shape:
             raise ValueError(f"data of shape {self.shape} cannot become {tuple(array.shape)}")
-        self._data = array
+        self.array = array
         self.version += 1
 
     @property
@@ -83,15 +84,15 @@ class Tensor:
         self.requires_grad = requires_grad
         return self
 
-    shape = property(lambda self: tuple(self._data.shape))
-    dtype = property(lambda self: self._data.dtype)
-    ndim = property(lambda self: self._data.ndim)
-    device = property(lambda self: backend.device_of(self._data))
+    shape = property(lambda self: tuple(self.array.shape))
+    dtype = property(lambda self: self.array.dtype)
+    ndim = property(lambda self: self.array.ndim)
+    device = property(lambda self: backend.device_of(self.array))
     is_leaf = property(lambda self: self.grad_fn is None)
-    nbytes = property(lambda self: self._data.nbytes)
+    nbytes = property(lambda self: self.array.nbytes)
 
     def numel(self):
-        return int(self._data.size)
+        return int(self.array.size)
 
     def backward(self, gradient=None, retain_graph=False):
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
@@ -121,7 +122,7 @@ class Tensor:
 
     def detach(self):
         """The same array outside the graph."""
-        return Tensor._from(self._data)
+        return Tensor._from(self.array)
 
     def __deepcopy__(self, memo):
         """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
@@ -129,16 +130,16 @@ class Tensor:
             raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
                                "the graph of the original; copy x.detach()")
         twin = copy.copy(self)
-        twin._data, twin.grad = copy.deepcopy((self._data, self.grad), memo)
+        twin.array, twin.grad = copy.deepcopy((self.array, self.grad), memo)
         return twin
 
     def __getstate__(self):
         """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
-        slots = {"_data": self._data, "_requires_grad": self._requires_grad, "grad": None,
+        slots = {"array": self.array, "_requires_grad": self._requires_grad, "grad": None,
                  "grad_fn": None, "slot": 0, "version": 0, "_hooks": None}
         return getattr(self, "__dict__", None), slots
 
-    _xp = property(lambda self: backend.xp_of([self._data]))
+    _xp = property(lambda self: backend.xp_of([self.array]))
     __hash__ = object.__hash__  # by identity, although == compares elements
 
 

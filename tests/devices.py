@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from minidl import backend
 from minidl.backend import to_device
 from minidl.comm.transport import staging
 from minidl.comm.transport.protocol import Transport, Wrapper
@@ -27,7 +28,7 @@ def put(x, device):
 
 def host(x):
     """A tensor or an array of either kind as a NumPy array, which may be x itself."""
-    x = getattr(x, "_data", x)
+    x = backend.array_of(x)
     if isinstance(x, np.ndarray):
         return x
     with x.device:  # perhaps not the current one

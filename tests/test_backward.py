@@ -45,7 +45,7 @@ def test_a_node_used_twice_gets_both_gradients_before_its_turn():
         long = long * 1.5
     (shared.sum() + long.sum()).backward()
     # float64: ten products and two sums
-    np.testing.assert_allclose(x.grad, 2 * x._data * (1 + 1.5**10), rtol=1e-14)
+    np.testing.assert_allclose(x.grad, 2 * x.array * (1 + 1.5**10), rtol=1e-14)
 
 
 def test_a_node_waits_for_all_consumers_whichever_of_their_inputs_is_deep():
@@ -61,13 +61,13 @@ def test_a_node_waits_for_all_consumers_whichever_of_their_inputs_is_deep():
 def test_a_leaf_used_twice_by_one_op():
     x = leaf(3)
     (x * x + x + x).sum().backward()
-    np.testing.assert_allclose(x.grad, 2 * x._data + 2, rtol=3e-7)  # float32, three additions
+    np.testing.assert_allclose(x.grad, 2 * x.array + 2, rtol=3e-7)  # float32, three additions
 
 
 def test_saved_arrays_are_freed_as_the_walk_passes():
     x = leaf(1000)
     y = x.exp()
-    kept = weakref.ref(y._data)
+    kept = weakref.ref(y.array)
     z = y * y
     del y
     loss = z.sum()
@@ -88,7 +88,7 @@ def test_the_walk_lets_go_of_the_nodes_it_has_passed():
 
 def test_without_backward_the_graph_dies_with_its_result():
     y = leaf(10).exp()
-    kept = weakref.ref(y._data)
+    kept = weakref.ref(y.array)
     z = (y * 2).sum()
     del y, z
     gc.collect()
@@ -107,7 +107,7 @@ def test_retain_graph_allows_a_second_backward():
     loss = x.exp().sum()
     loss.backward(retain_graph=True)
     loss.backward()
-    assert np.array_equal(x.grad, 2 * np.exp(x._data))  # doubling is exact
+    assert np.array_equal(x.grad, 2 * np.exp(x.array))  # doubling is exact
 
 
 @pytest.mark.parametrize("change", [
@@ -116,7 +116,7 @@ def test_retain_graph_allows_a_second_backward():
     lambda w: w.__isub__(1.0),
     lambda w: w.__imul__(2.0),
     lambda w: w.__setitem__(0, 5.0),
-    lambda w: setattr(w, "data", w.data - 0.1),
+    lambda w: setattr(w, "data", w.array - 0.1),
 ], ids=["copy_", "zero_", "-=", "*=", "[]=", "data ="])
 def test_in_place_change_of_a_saved_leaf_is_detected(change):
     w = leaf(3)
@@ -307,9 +307,9 @@ def test_retain_grad_keeps_the_gradient_of_a_result():
     y = x * 2.0
     y.retain_grad()
     (y * y).sum().backward()
-    assert np.array_equal(y.grad, 2 * y._data) and np.array_equal(x.grad, 2 * y.grad)
+    assert np.array_equal(y.grad, 2 * y.array) and np.array_equal(x.grad, 2 * y.grad)
     y.grad += 1  # its own memory, though the walk handed it on
-    np.testing.assert_allclose(x.grad, 4 * y._data, rtol=1e-6)
+    np.testing.assert_allclose(x.grad, 4 * y.array, rtol=1e-6)
 
 
 def test_retained_gradients_are_nobody_else_s():
@@ -321,7 +321,7 @@ def test_retained_gradients_are_nobody_else_s():
     z.backward(np.ones(3, np.float32))
     z.grad += 5
     assert np.array_equal(y.grad, np.ones(3))
-    assert np.array_equal(x.grad, y._data)
+    assert np.array_equal(x.grad, y.array)
 
 
 def test_one_output_of_several_unused():
@@ -348,9 +348,9 @@ def test_broadcast_dimensions_are_summed():
     (a * b * c * d).sum().backward()
     for x in (a, b, c, d):
         assert x.grad.shape == x.shape and type(x.grad) is np.ndarray
-    full = np.broadcast_to(a._data * b._data, (2, 4, 3))
+    full = np.broadcast_to(a.array * b.array, (2, 4, 3))
     # float32: a sum of 24 products, in another order
-    np.testing.assert_allclose(c.grad, full.sum() * d._data.item(), rtol=1e-5)
+    np.testing.assert_allclose(c.grad, full.sum() * d.array.item(), rtol=1e-5)
 
 
 def test_fp16_broadcast_sums_in_fp32():
@@ -398,8 +398,8 @@ def test_grad_returns_gradients_and_touches_nothing():
     x.on_grad_ready(fired.append)
     gx, gy, none = minidl.grad((x * y * y).sum(), [x, y, unused])
     # float32: a product, rounded once; a product and a sum of equal ones
-    np.testing.assert_allclose(gx, y._data**2, rtol=2e-7)
-    np.testing.assert_allclose(gy, 2 * x._data * y._data, rtol=2e-7)
+    np.testing.assert_allclose(gx, y.array**2, rtol=2e-7)
+    np.testing.assert_allclose(gy, 2 * x.array * y.array, rtol=2e-7)
     assert none is None and x.grad is None and y.grad is None and fired == []
     with pytest.raises(ValueError, match="leaves"):
         minidl.grad((x * 2).sum(), [x * 2])

@@ -39,14 +39,14 @@ def test_the_same_call_gives_torch_s_tensor(make):
     assert f"torch.{ours.dtype}" == str(theirs.dtype)
     assert ours.shape == tuple(theirs.shape)
     # float32 and narrower: linspace rounds its steps, here in float64, there in float32
-    np.testing.assert_allclose(ours._data, theirs.numpy(), rtol=2e-7)
+    np.testing.assert_allclose(ours.array, theirs.numpy(), rtol=2e-7)
 
 
 def test_tensor_copies_as_tensor_and_from_numpy_share():
     a = np.zeros(3)
-    assert not np.shares_memory(minidl.tensor(a)._data, a)
-    assert not np.shares_memory(minidl.tensor(minidl.Tensor(a))._data, a)
-    assert minidl.as_tensor(a)._data is a and minidl.from_numpy(a)._data is a
+    assert not np.shares_memory(minidl.tensor(a).array, a)
+    assert not np.shares_memory(minidl.tensor(minidl.Tensor(a)).array, a)
+    assert minidl.as_tensor(a).array is a and minidl.from_numpy(a).array is a
     x = minidl.ones(2)
     assert minidl.as_tensor(x) is x
     assert minidl.as_tensor(a, dtype=np.float32).dtype == np.float32
@@ -69,7 +69,7 @@ def test_from_dlpack_gives_device_memory_to_cupy(strict_cupy, monkeypatch, kind)
     theirs = SimpleNamespace(__dlpack_device__=lambda: (kind, 0))
     array, given = strict_cupy.arange(3), []
     monkeypatch.setattr(strict_cupy, "from_dlpack", lambda source: given.append(source) or array)
-    assert minidl.from_dlpack(theirs)._data is array and given == [theirs]
+    assert minidl.from_dlpack(theirs).array is array and given == [theirs]
 
 
 def test_from_dlpack_names_the_remedy_where_cupy_is_not_installed(monkeypatch):

@@ -14,7 +14,7 @@ def leaf(*values, dtype=np.float32):
 def test_results_are_arrays_also_where_numpy_gives_scalars():
     x = leaf(1, 2)
     for y in (x.sum(), x[0], x.max(), x.sum() * 2, x.mean().exp(), x.prod(), x.argmax(), x.any()):
-        assert type(y._data) is np.ndarray and y.shape == ()
+        assert type(y.array) is np.ndarray and y.shape == ()
 
 
 def test_needs_tells_forward_what_backward_will_want():
@@ -88,7 +88,7 @@ def test_an_error_names_the_op_and_the_shapes():
 def test_an_error_inside_nested_functions_names_the_inner_op_once():
     class Outer(Function):
         def forward(self, x):
-            return (Tensor(x) + minidl.ones(4))._data
+            return (Tensor(x) + minidl.ones(4)).array
 
     with pytest.raises(ValueError) as caught:
         Outer.apply(minidl.ones(3))

@@ -85,7 +85,7 @@ def test_numeric_gradient_restores_its_inputs():
     g = numeric_gradient(lambda x: x * x, [x], 0, [np.ones_like(X)])
     # x * x has no third derivative; eps / h is 4e-11, of numbers up to 10
     np.testing.assert_allclose(g, 2 * X, rtol=0, atol=1e-9)
-    assert np.array_equal(x._data, X)
+    assert np.array_equal(x.array, X)
 
 
 def test_the_step_balances_its_two_errors():

@@ -31,9 +31,9 @@ def test_a_leaf_is_held_by_name_and_anything_else_as_it_is():
     x, y = leaf(), leaf() * 1.0
     node = Keep.apply(x, y).grad_fn
     kept = list(saved.held(node))
-    assert kept[0] is x and kept[1].base is y.data and kept[2] is node.own
+    assert kept[0] is x and kept[1].base is y.array and kept[2] is node.own
     assert kept[3:] == [None, 2.5]
-    assert node.saved[0] is x.data and node.saved[1] is kept[1]
+    assert node.saved[0] is x.array and node.saved[1] is kept[1]
 
 
 def test_all_of_a_leaf_in_another_shape_is_held_by_name_a_part_of_it_is_not():
@@ -46,13 +46,13 @@ def test_all_of_a_leaf_in_another_shape_is_held_by_name_a_part_of_it_is_not():
     node = Views.apply(x).grad_fn
     whole, part = saved.held(node)
     assert whole is x and isinstance(part, np.ndarray)
-    x._data = x._data + 10  # the array may be another by then
-    assert np.array_equal(node.saved[0], x.data.reshape(2, 3))
+    x.array = x.array + 10  # the array may be another by then
+    assert np.array_equal(node.saved[0], x.array.reshape(2, 3))
 
 
 def test_a_constant_input_is_held_by_its_array():
     x, y = minidl.ones(4), leaf(4)
-    assert list(saved.held(Keep.apply(x, y).grad_fn))[0] is x.data
+    assert list(saved.held(Keep.apply(x, y).grad_fn))[0] is x.array
 
 
 def test_the_walk_unpacks_once_and_forgets():
@@ -129,7 +129,7 @@ def test_saved_bytes_sees_through_packs():
     pytest.importorskip("ml_dtypes")
     x = (minidl.randn(32, 32, requires_grad=True) * 1.0).to(minidl.bfloat16)
     y = F.gelu(x)  # saves x, widened in forward and held as it came
-    assert list(saved.held(y.grad_fn))[0] is x.data
+    assert list(saved.held(y.grad_fn))[0] is x.array
     assert minidl.memory.saved_bytes(y) == 32 * 32 * 2
 
 

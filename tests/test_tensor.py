@@ -15,7 +15,7 @@ def leaf(*values, dtype=np.float32):
 
 def test_wraps_an_array_without_copying_and_nothing_else():
     a = np.zeros(3)
-    assert Tensor(a)._data is a
+    assert Tensor(a).array is a
     for wrong in ([1, 2], 3.0, np.float32(1), Tensor(a)):
         with pytest.raises(TypeError, match="minidl.tensor"):
             Tensor(wrong)
@@ -53,7 +53,7 @@ def test_operators_and_their_reflections_compute_what_numpy_does(op):
             for y in [Tensor(right) if isinstance(right, np.ndarray) else right]:
                 got = op(x, y)
                 assert isinstance(got, Tensor) and got.dtype == wanted.dtype
-                np.testing.assert_allclose(got._data, wanted, rtol=1e-6)
+                np.testing.assert_allclose(got.array, wanted, rtol=1e-6)
     # an array on the left must ask the tensor, or the graph would not see it
     x = Tensor(b, requires_grad=True)
     assert isinstance(op(a, x), Tensor) and isinstance(op(np.float32(2), x), Tensor)
@@ -62,11 +62,11 @@ def test_operators_and_their_reflections_compute_what_numpy_does(op):
 def test_logical_operators():
     a, b = np.array([True, True, False]), np.array([True, False, False])
     for op in (operator.and_, operator.or_, operator.xor):
-        assert np.array_equal(op(Tensor(a), Tensor(b))._data, op(a, b))
-        assert np.array_equal(op(True, Tensor(b))._data, op(True, b))
-    assert np.array_equal((~Tensor(a))._data, ~a)
-    assert np.array_equal((-Tensor(np.arange(3)))._data, [0, -1, -2])
-    assert np.array_equal(abs(Tensor(np.array([-1, 2])))._data, [1, 2])
+        assert np.array_equal(op(Tensor(a), Tensor(b)).array, op(a, b))
+        assert np.array_equal(op(True, Tensor(b)).array, op(True, b))
+    assert np.array_equal((~Tensor(a)).array, ~a)
+    assert np.array_equal((-Tensor(np.arange(3))).array, [0, -1, -2])
+    assert np.array_equal(abs(Tensor(np.array([-1, 2]))).array, [1, 2])
 
 
 def test_foreign_operands_are_refused_in_python_s_way():
@@ -84,13 +84,13 @@ def test_foreign_operands_are_refused_in_python_s_way():
 
 def test_in_place_operators_under_no_grad_keep_the_memory_and_count_versions():
     w = leaf(1, 2, 3)
-    memory, me = w._data, w
+    memory, me = w.array, w
     with minidl.no_grad():
         w += 1
         w *= minidl.tensor([1.0, 2.0, 3.0])
         w -= np.ones(3, np.float32)
         w /= 2
-    assert w is me and w._data is memory and w.version == 4
+    assert w is me and w.array is memory and w.version == 4
     assert memory.tolist() == [0.5, 2.5, 5.5]
 
 
@@ -110,7 +110,7 @@ def test_augmented_assignment_in_a_graph_makes_a_new_tensor():
     y += w
     y *= 3.0
     y.sum().backward()
-    assert y is not before and np.array_equal(before._data, [2, 4])
+    assert y is not before and np.array_equal(before.array, [2, 4])
     assert np.array_equal(w.grad, [9, 9])
     x = minidl.zeros(2)
     x += w  # a constant that takes up a recorded value becomes recorded
@@ -119,16 +119,16 @@ def test_augmented_assignment_in_a_graph_makes_a_new_tensor():
 
 def test_augmented_assignment_of_a_constant_is_in_place():
     x = minidl.zeros(3)
-    memory = x._data
+    memory = x.array
     x += 2
-    assert x._data is memory and np.array_equal(memory, [2, 2, 2])
+    assert x.array is memory and np.array_equal(memory, [2, 2, 2])
 
 
 def test_in_place_does_not_change_the_dtype():
     n = minidl.arange(3)
     with pytest.raises(TypeError):
         n += 0.5
-    assert np.array_equal(n._data, [0, 1, 2])
+    assert np.array_equal(n.array, [0, 1, 2])
 
 
 @pytest.mark.gpu
@@ -147,7 +147,7 @@ def test_copy_between_devices():
 def test_copy_broadcasts_and_casts():
     x = minidl.zeros(2, 3)
     assert x.copy_(np.arange(3.0)) is x
-    assert np.array_equal(x._data, [[0, 1, 2]] * 2) and x.dtype == np.float32
+    assert np.array_equal(x.array, [[0, 1, 2]] * 2) and x.dtype == np.float32
     with pytest.raises(ValueError):
         x.copy_(np.zeros(4))
 
@@ -156,7 +156,7 @@ def test_assigning_data_counts_a_version_and_keeps_the_shape():
     w = leaf(1, 2)
     w.data = np.zeros(2, np.float32)
     w.data -= np.float32(1)
-    assert w.version == 2 and np.array_equal(w._data, [-1, -1])
+    assert w.version == 2 and np.array_equal(w.array, [-1, -1])
     with pytest.raises(ValueError, match=r"\(2,\) cannot become \(3,\)"):
         w.data = np.zeros(3, np.float32)
 
@@ -165,14 +165,14 @@ def test_setitem_takes_tensors_as_index_and_value():
     x = minidl.zeros(3, 2)
     x[minidl.tensor([0, 2]), minidl.tensor([1, 1])] = minidl.tensor([5.0, 6.0])
     x[1] = 7
-    assert np.array_equal(x._data, [[0, 5], [7, 7], [0, 6]])
+    assert np.array_equal(x.array, [[0, 5], [7, 7], [0, 6]])
 
 
 def test_detach_shares_memory_outside_the_graph():
     x = leaf(1, 2)
     y = (x * 2).detach()
     assert y.is_leaf and not y.requires_grad
-    assert x.detach()._data is x._data
+    assert x.detach().array is x.array
 
 
 # -- other libraries
@@ -193,7 +193,7 @@ def test_dlpack_shares_memory_with_numpy():
     x[0] = 9
     assert shared[0] == 9
     back = minidl.from_dlpack(shared)
-    assert np.shares_memory(back._data, x._data)
+    assert np.shares_memory(back.array, x.array)
 
 
 def test_dlpack_shares_memory_with_torch():
@@ -203,7 +203,7 @@ def test_dlpack_shares_memory_with_torch():
     theirs[1] = 7
     assert ours[1].item() == 7
     again = minidl.from_dlpack(theirs)
-    assert np.shares_memory(again._data, ours._data)
+    assert np.shares_memory(again.array, ours.array)
 
 
 def test_python_numbers():

@@ -56,7 +56,7 @@ class LogSumExp(minidl.Function):
 
 def backward(loss):
     """{leaf: d loss / d leaf}, by hand: the walk of minidl/backward.py in its simplest form."""
-    gradient = {loss.grad_fn: np.ones_like(loss.data)}  # by node or leaf: what has arrived so far
+    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # by node or leaf: what has arrived so far
     for node in reversed(nodes_in_order(loss)):  # each node after all that use its output
         gxs = node.backward(gradient.pop(node))
         if not isinstance(gxs, tuple):

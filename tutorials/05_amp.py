@@ -115,7 +115,7 @@ def new_model(args, level):
 def train(model, args, digits, scaler, steps, with_masters):
     """(the loss on batch 0 after every tenth step, the scale at every step, weights that a skipped
     step changed)."""
-    weights = [p.data for p in model.parameters()]
+    weights = [p.array for p in model.parameters()]
     masters = weights
     if with_masters:
         masters = [w.astype(np.float32) for w in weights]

@@ -46,7 +46,7 @@ class Recompute(minidl.Function):
         self.place = generator.get_state()  # where its random numbers begin
         self.save(x)
         with minidl.no_grad():  # nothing inside is kept
-            return block(minidl.Tensor(x)).data
+            return block(minidl.Tensor(x)).array
 
     def backward(self, gy):
         (x,) = self.saved
@@ -136,7 +136,7 @@ def measure(args, widths, segments):
     x = put(args, minidl.Generator(2).normal(args.batch, widths[0]))
     with memory.record() as ledger:
         y = run(layers, minidl.Tensor(x, requires_grad=True), segments)
-        y.backward(np.ones_like(y.data))
+        y.backward(np.ones_like(y.array))
     gradients = [p.grad for p in layers.parameters()]
     return ledger.most("activations"), len(forwards), gradients
 

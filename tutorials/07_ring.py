@@ -144,7 +144,7 @@ def train(t, args):
         loss.backward()
         average_gradients(t, parameters)
         for parameter in parameters:
-            parameter.data = parameter.data - args.lr * parameter.grad
+            parameter.data = parameter.array - args.lr * parameter.grad
 
         mean = np.array([loss.item()])
         all_reduce(t, mean)

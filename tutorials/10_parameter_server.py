@@ -125,7 +125,7 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
             mine = random.integers(0, len(images), (16,))
             F.cross_entropy(model(images[mine]), labels[mine]).backward()
             t.compute(slow if is_last else 1.0)
-            spans.append((t.rank, start, t.time(), worker.versions[0], float(loss.data)))
+            spans.append((t.rank, start, t.time(), worker.versions[0], float(loss.array)))
             worker.push(len(mine))
     return spans
 
@@ -166,9 +166,9 @@ def descend(tau, rates, n_updates):
         with Worker(t, [x]) as worker:
             for _ in range(n_updates // (tau + 1)):
                 worker.pull()
-                sizes[worker.versions[0]] = np.abs(x.data)
+                sizes[worker.versions[0]] = np.abs(x.array)
                 t.compute(1.0)
-                x.grad = rates * x.data
+                x.grad = rates * x.array
                 worker.push()
 
     simulate(tau + 2, rank)

@@ -186,7 +186,7 @@ def n_own(model, stage):
     """Returns the elements that this rank updates: X/p, or near it where p does not divide X."""
     if stage == 0:
         return n_whole(model)
-    return sum(len(shard.data) for shard in model.shards())
+    return sum(len(shard.array) for shard in model.shards())
 
 
 def bytes_held(stage, whole, own):

@@ -242,7 +242,7 @@ def by_hand(t, data, args, period):
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):
-                p.data[...] = part.reshape(p.shape)
+                p.array[...] = part.reshape(p.shape)
     return vector(model)
 
 

@@ -123,7 +123,7 @@ def noise_scale(x, y):
 def measured_noise_scale(t, x, y, args):
     """The same as DataParallel finds it from batches that it draws."""
     layer = nn.Linear(64, 10, bias=False)
-    layer.weight.data[...] = 0
+    layer.weight.array[...] = 0
     model = DataParallel(put(args, layer), t)
     noise = NoiseScale(model, beta=1 - 1 / args.draws)
     draw = np.random.default_rng(100 + t.rank)
@@ -144,7 +144,7 @@ def steps_to(x, y, batch, target, most=1500):
         for step in range(1, most):
             rows = draw.integers(0, len(x), batch)
             F.cross_entropy(F.linear(x[rows], w), y[rows]).backward()
-            w = minidl.tensor(w.data - rate * w.grad, requires_grad=True)
+            w = minidl.tensor(w.array - rate * w.grad, requires_grad=True)
             if step % 5 == 0 and F.cross_entropy(F.linear(x, w), y).item() <= target:
                 most = step
                 break
@@ -165,10 +165,10 @@ def layer_rates(table, x, y):
         minidl.manual_seed(1)
         model = nn.MLP(64, 32, 10)
         weights = [p for p in model.parameters() if p.ndim > 1]
-        before = [p.data.copy() for p in weights]
+        before = [p.array.copy() for p in weights]
         F.cross_entropy(model(x[:256]), y[:256]).backward()
         make(weights).step()
-        shares[name] = [float(np.linalg.norm(p.data - w) / np.linalg.norm(w))
+        shares[name] = [float(np.linalg.norm(p.array - w) / np.linalg.norm(w))
                         for p, w in zip(weights, before, strict=True)]
         for i, share in enumerate(shares[name], 1):
             quantity = f"{name}: step of layer {i} over its length"
@@ -190,7 +190,7 @@ def lamb_by_hand(table):
         p.grad = draw.normal(size=w.shape)
         w, m, v = lamb(w, p.grad, m, v, step, lr=0.1, b1=0.9, b2=0.999, eps=1e-6, decay=0.1)
         optimizer.step()
-    table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.data).max()), 0, "abs<1e-9")
+    table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.array).max()), 0, "abs<1e-9")
 
 
 def steps_of_all(t, x, y, batches, loss):

@@ -125,7 +125,7 @@ def fold(t, model, x, table):
     plan = infer.compile(graph)
     # 2 convolutions, 2 products, the pooling; the channels to the end and back
     table.row("launches after", len(plan.launches), 5 + 2, "exact")
-    error = np.abs(plan(x).data - want).max() / np.abs(want).max()
+    error = np.abs(plan(x).array - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")
 
     for name, run in ("eager", model), ("plan", plan):
@@ -152,13 +152,13 @@ def reuse(model, x, table):
 
 def right(run, images, labels):
     """Returns the share of the images whose digit is found."""
-    return float((run(minidl.tensor(images)).data.argmax(1) == labels).mean())
+    return float((run(minidl.tensor(images)).array.argmax(1) == labels).mean())
 
 
 def quantise(model, known, images, labels, table):
     """(the errors of one scale for a matrix, of one for each row), in steps of the row's."""
     # channels of unlike size, as after folding batch norm
-    w = model[8].weight.data * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
+    w = model[8].weight.array * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
     q, scale = per_channel(w)
     n_bytes = q.nbytes + scale.nbytes
     table.row("bytes of the weights: n k + 4 n", n_bytes, w.size + 4 * len(w), "exact")

@@ -152,7 +152,7 @@ def layer_costs(t, args, table):
 def balance_loss(table):
     """Show both ends of it: each token likes another expert; all tokens like one expert."""
     layer = nn.MoE(4, n_experts=4)
-    layer.router.weight.data[...] = 40 * np.eye(4)
+    layer.router.weight.array[...] = 40 * np.eye(4)
     for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
         layer(Tensor(np.eye(4, dtype="f4")[likes]))
         table.row(f"balance loss, {name}", layer.aux_loss.item(), theory, "rel<1e-6")
@@ -166,7 +166,7 @@ def train(t, args, table, name):
     layers = moe.layers(model)
     for layer in layers:  # a bad start: one expert is liked
         layer.router.weight.data *= 12
-        layer.router.weight.data[0] *= 3
+        layer.router.weight.array[0] *= 3
 
     on_ranks = name != "one rank"
     if on_ranks:

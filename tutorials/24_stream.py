@@ -95,7 +95,7 @@ def life(t, folder, writes, log, ends, dies):
     """From what the last life has left to the end: weights that count, for each record, how often
     it was trained on. dies: in the second step, before the last of its writes; then None."""
     model = nn.Linear(1, sum(ends), bias=False)
-    model.weight.data[...] = 0
+    model.weight.array[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)
     offset = folder / f"offset{t.rank}.npy"
     weights = folder / f"weights{t.rank}.npy"
@@ -104,7 +104,7 @@ def life(t, folder, writes, log, ends, dies):
         if what == "offset":
             np.save(offset, source.rows()["place"])
         elif what == "weights":
-            np.save(weights, model.weight.data)
+            np.save(weights, model.weight.array)
         else:
             snapshot.save(folder, step, t, model=model, source=source)
 
@@ -115,7 +115,7 @@ def life(t, folder, writes, log, ends, dies):
     if offset.exists():
         source.load_rows({"place": np.load(offset)})
     if weights.exists():
-        model.weight.data[...] = np.load(weights)
+        model.weight.array[...] = np.load(weights)
 
     for step, (parts, _) in enumerate(source, first + 1):
         seen = np.zeros(model.weight.shape, np.float32)
@@ -128,7 +128,7 @@ def life(t, folder, writes, log, ends, dies):
             if dies and step == first + 2 and what == writes[-1]:
                 return None  # as by kill -9: tests/data/stream/test_kills.py
             write(what, step)
-    return model.weight.data
+    return model.weight.array
 
 
 def exactly_once(t, args, table, folder):
@@ -182,14 +182,14 @@ def train(x, truth, labels, loss_of, rate=0.3):
     curve = []
     for now in range(0, len(x), 30):
         new = slice(now, now + 30)
-        test.add(sigmoid(x[new] @ w.data), truth[new])
+        test.add(sigmoid(x[new] @ w.array), truth[new])
 
         known = np.array([(key, y) for minute, key, y in labels if now <= minute < now + 30])
         if len(known):
             keys, y = known[:, 0], known[:, 1]
             scores = minidl.tensor(x[keys]) @ w
             loss_of(scores, np.float32(y)).backward()
-            w = minidl.tensor(w.data - rate * w.grad, requires_grad=True)
+            w = minidl.tensor(w.array - rate * w.grad, requires_grad=True)
         if (now + 30) % 600 == 0:
             curve.append((now + 30, test.report()))
     return curve

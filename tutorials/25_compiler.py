@@ -135,7 +135,7 @@ def main(t, args):
     table.row("launches at the end", len(plan.launches), graph.count(), "exact")
     table.row("bytes at the end / as traced", history[-1][2] / history[0][2], 0.6, "<=")
     # float32 sums of `width` products, in another order
-    table.row("the plan: largest difference", float(np.abs(plan(x).data - want).max()), 1e-5, "<=")
+    table.row("the plan: largest difference", float(np.abs(plan(x).array - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)
     picture(t, args, draw, history)

@@ -20,6 +20,7 @@ import inspect
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import Function
 from minidl.fused import dispatch
 from minidl.fused.launch import contiguous, elementwise
@@ -168,7 +169,7 @@ def fuse(fn):
     @functools.wraps(fn)
     def fused(*inputs):
         arrays = [x for x in inputs if isinstance(x, Tensor) or hasattr(x, "dtype")]
-        if len(arrays) == len(names) and dispatch.usable(*[getattr(x, "_data", x) for x in inputs]):
+        if len(arrays) == len(names) and dispatch.usable(*[backend.array_of(x) for x in inputs]):
             return FusedChain.apply(*inputs, file=dispatch.generated(source()), name=fn.__name__)
         return fn(*(x if isinstance(x, Tensor) or not hasattr(x, "dtype") else Tensor(x)
                     for x in inputs))

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidl import backend
 from minidl.infer.program import Plan
 from minidl.mode import no_grad
 
@@ -87,7 +88,7 @@ class Batcher:
     def submit(self, *inputs):
         """A concurrent.futures.Future of the model's result for one request: arrays or Tensors
         without the batch's dimension, copied here. TypeError where they do not fit the plan."""
-        arrays = [np.array(getattr(x, "_data", x)) for x in inputs]
+        arrays = [np.array(backend.array_of(x)) for x in inputs]
         got = [(a.shape, a.dtype) for a in arrays]
         if self.wanted is not None and got != self.wanted:
             def text(pairs):

@@ -54,13 +54,13 @@ def cached_attention(low, node):
     qkv, position, keys, values, angles = node.inputs
     (n_batch, length, width), h, kv = qkv.shape, *map(node.attributes.get, ("n_heads", "n_kv"))
     e, context, group = width // (h + 2 * kv), values.shape[2], h // kv
-    first = position.data is None or position.data[0]
-    if length > 1 and (position.data is None or first != 0):
+    first = position.array is None or position.array[0]
+    if length > 1 and (position.array is None or first != 0):
         return False
     if angles is None and group > 1:
         return False
     qkv = low.contiguous(qkv)
-    args = [("float* keys", keys.data), ("float* values", values.data)]
+    args = [("float* keys", keys.array), ("float* values", values.array)]
     text = [f"  const long long row = blockIdx.y, head = row * {kv} + blockIdx.x;",
             f"  keys += head * {keys.shape[2] * e * 16};", f"  values += head * {e * context};"]
     if length > 1:
@@ -82,7 +82,7 @@ def cached_attention(low, node):
         q = "turned"
         text += [turn(e), f"  float turned[{e}];", f"  turn(turned, k, angles + at * {e});",
                  "  k = turned;"]
-        args.append(("const float* angles", angles.data))
+        args.append(("const float* angles", angles.array))
     text += [f"  remember<{e}>(keys, values, k, v, at);",
              f"  for (int j = 0; j < {group}; ++j, q += {e}, out += {e}) {{",
              *([f"    turn(turned, q, angles + at * {e});"] if angles is not None else []),
@@ -119,7 +119,7 @@ def whole_heads(low, qkv, angles, h, kv):
             f"    SIMD for (int i = 0; i < {e}; ++i) out[{2 * h * e} + i] = v[i];", "  }"]
     out = low.own(Value((n_batch, length, 3 * h * e), np.float32))
     low.add("whole_heads", [out], "\n".join(text), [
-        ("float* out", out), ("const float* qkv", qkv), ("const float* angles", angles.data)],
+        ("float* out", out), ("const float* qkv", qkv), ("const float* angles", angles.array)],
         (length, n_batch))
     return out
 

@@ -77,8 +77,8 @@ def lines(steps, own, loads):
 def operand(i, value, shape):
     """C text that reads element `at` of `shape`, in its last dimension `col`, of the node's input
     i; None where that takes more than one of these two. value: with a shape."""
-    if value.data is not None and value.data.size == 1:
-        return literal(value.data.item()) if math.isfinite(value.data.item()) else None
+    if value.array is not None and value.array.size == 1:
+        return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):
         return f"e{i}[at]"
     if shape and value.shape[-1:] == shape[-1:] and math.prod(value.shape) == shape[-1]:

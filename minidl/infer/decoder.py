@@ -18,7 +18,7 @@ import math
 
 import numpy as np
 
-from minidl import random
+from minidl import backend, random
 from minidl.fused.linear import aligned
 from minidl.infer.cache import CachedAttention
 from minidl.infer.passes import optimise
@@ -116,7 +116,7 @@ class Decoder:
         length = min(1 << (n - 1).bit_length(), self.context)
         padded = np.zeros((self.n_texts, length), np.int64)
         padded[:, :n] = ids
-        logits = self.plan(length)(padded, np.array([n - 1])).data[:, 0]
+        logits = self.plan(length)(padded, np.array([n - 1])).array[:, 0]
         self.position = n
         return logits
 
@@ -125,7 +125,7 @@ class Decoder:
         ids = _numpy(ids)
         ids = self._ids(ids.reshape(-1, 1) if ids.ndim != 2 else ids, self.position)
         self._at[0] = self.position
-        logits = self.plan(1)(ids, self._at).data[:, 0]
+        logits = self.plan(1)(ids, self._at).array[:, 0]
         self.position += 1
         return logits
 
@@ -164,7 +164,7 @@ def _zeros(*shape):
 def _numpy(ids):
     if type(ids) is np.ndarray:
         return ids
-    ids = getattr(ids, "_data", ids)
+    ids = backend.array_of(ids)
     refuse_gpu("decoder", None, ids)
     return np.asarray(ids)
 

@@ -27,11 +27,11 @@ Step = namedtuple("Step", "op kind operands attributes")
 
 
 class Value:
-    """What a node makes or the graph is given. data: the array of a constant or a parameter; name:
+    """What a node makes or the graph is given. array: the array of a constant or a parameter; name:
     the parameter's."""
 
-    def __init__(self, shape, dtype, name=None, data=None):
-        self.shape, self.dtype, self.name, self.data = tuple(shape), np.dtype(dtype), name, data
+    def __init__(self, shape, dtype, name=None, array=None):
+        self.shape, self.dtype, self.name, self.array = tuple(shape), np.dtype(dtype), name, array
 
     type = property(lambda self: f"{self.dtype.name}{list(self.shape)}")
     n_bytes = property(lambda self: int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize)
@@ -69,7 +69,7 @@ def call(kind, arrays, attributes):
         return result if isinstance(result, tuple) else (result,)
     with no_grad():
         result = kind.apply(*arrays, **attributes)
-    return tuple(y.data for y in (result if isinstance(result, tuple) else (result,)))
+    return tuple(y.array for y in (result if isinstance(result, tuple) else (result,)))
 
 
 class Graph:
@@ -91,7 +91,7 @@ class Graph:
 
     @staticmethod
     def _array(x, known):
-        return x if not isinstance(x, Value) else known[x] if x.data is None else x.data
+        return x if not isinstance(x, Value) else known[x] if x.array is None else x.array
 
     def users(self):
         """{value: [nodes that read it, each once for every input]}."""
@@ -115,13 +115,13 @@ class Graph:
         known = set(self.inputs)
         for i, node in enumerate(self.nodes):
             for value in node.values:
-                if value.data is None and value not in known:
+                if value.array is None and value not in known:
                     raise ValueError(f"line {i}, {node.op}: reads a {value.type} that no line "
                                      "before it makes; a pass put it too early or lost its maker")
-                if value.data is not None and (value.data.shape, value.data.dtype) != (
+                if value.array is not None and (value.array.shape, value.array.dtype) != (
                         value.shape, value.dtype):
                     raise ValueError(f"line {i}, {node.op}: a constant {value.type} holds an array "
-                                     f"{value.data.dtype}{list(value.data.shape)}")
+                                     f"{value.array.dtype}{list(value.array.shape)}")
             for k, step in enumerate(node.steps):
                 for x in step.operands:
                     if isinstance(x, tuple) and not (
@@ -134,7 +134,7 @@ class Graph:
                     raise ValueError(f"line {i}, {node.op}: makes a value that is there already")
                 known.add(value)
         for value in self.outputs:
-            if value.data is None and value not in known:
+            if value.array is None and value not in known:
                 raise ValueError(f"the graph returns a {value.type} that no line makes")
         return self
 
@@ -156,8 +156,8 @@ class Graph:
         def text(x):
             if not isinstance(x, Value):
                 return repr(x)
-            if x.data is not None and x.data.size == 1 and not x.name:
-                return repr(x.data.item())
+            if x.array is not None and x.array.size == 1 and not x.name:
+                return repr(x.array.item())
             return named.get(x) or x.name or f"constant {x.type}"
 
         lines = [f"graph({', '.join(f'{v.name}: {v.type}' for v in self.inputs)})"]

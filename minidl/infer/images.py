@@ -44,14 +44,14 @@ def conv(low, node):
         n_tiles = -(-oh // 2) * -(-ow // 2)
         # as many tiles at a time as waste the fewest, and registers can sum up
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
-        blocks, matrix = -(-n_tiles // m), winograd_filters(w.data)
+        blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
         body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",
                 "  const int n = blockIdx.z;",
                 f"  winograd<{m}, {oh}, {ow}, {o}, {h}, {wide}, {c}>(image, w, blockIdx.x,",
                 f"      blockIdx.y, n, [=](float {lower.SINK}, int h, int pixel, int col) {{"]
         first = f"if (blockIdx.x == 0) for (int h = 0; h < {oh}; ++h)"
     else:
-        blocks, matrix, first = oh, w.data.transpose(0, 2, 3, 1).reshape(o, -1), ""
+        blocks, matrix, first = oh, w.array.transpose(0, 2, 3, 1).reshape(o, -1), ""
         sizes = oh, ow, o, h, wide, c, kh, kw, *stride
         body = [f"  // {h} x {wide} x {c} with its border, {kh} x {kw}: rows of {kw * c} numbers",
                 "  const int h = blockIdx.x, n = blockIdx.z;",
@@ -96,7 +96,7 @@ def pool(low, node):
 def moved(low, node):
     """Into the other order, or with a border: a copy row by row."""
     x, = node.inputs
-    if x.data is not None or x.dtype != np.float32:
+    if x.array is not None or x.dtype != np.float32:
         return False
     (n, h, w, c), image, border = where(node)
     by_row, by_pixel, by_channel = (w, 1, h * w) if node.op == "to_nhwc" else (w * c, c, 1)

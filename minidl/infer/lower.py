@@ -73,12 +73,14 @@ class Lowering:
 
     def array(self, value):
         """An array of its shape and strides; the numbers are those of a constant alone."""
-        return launch.contiguous(np, value.data) if value.data is not None else self.dummies[value]
+        if value.array is None:
+            return self.dummies[value]
+        return launch.contiguous(np, value.array)
 
     def view(self, node):
         """Whether the results are views of the input's bytes; then that is all there is to do."""
         source = node.inputs[0]
-        if source.data is not None:
+        if source.array is not None:
             return False
         made = node.evaluate([self.array(source)])
         if not all(np.may_share_memory(y, self.array(source)) for y in made):
@@ -162,16 +164,16 @@ def steps_of(low, node, shape, bias):
 
 
 def is_constant(x, n_dims=None):
-    return isinstance(x, Value) and x.data is not None and x.dtype == np.float32 and (
-        n_dims is None or x.data.ndim == n_dims)
+    return isinstance(x, Value) and x.array is not None and x.dtype == np.float32 and (
+        n_dims is None or x.array.ndim == n_dims)
 
 
 def lower_linear(low, node):
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
-    if not is_constant(w, 2) or x.data is not None or x.dtype != np.float32 or (
+    if not is_constant(w, 2) or x.array is not None or x.dtype != np.float32 or (
             bias is not None and not is_constant(bias)) or not x.n_bytes:
         return False
-    matrix = w.data if node.op == "linear" else w.data.T
+    matrix = w.array if node.op == "linear" else w.array.T
     (n, k), m = matrix.shape, math.prod(x.shape[:-1])
     found = steps_of(low, node, node.output.shape, bias)
     if found is None:
@@ -220,7 +222,7 @@ def elementwise(low, op, inputs, steps, out):
     body, result = code.lines(steps, loads.get(0), loads)
     text += ["  SIMD for (int j = first; j < last; ++j) {", *("    " + line for line in body),
              f"    {places['out']} = {result};", "  }"]
-    args = [("float* out", out), *((f"const float* e{i}", v if v.data is None else a)
+    args = [("float* out", out), *((f"const float* e{i}", v if v.array is None else a)
                                    for i, (v, a) in enumerate(zip(inputs, arrays)))]
     return op, [out], "\n".join(text), args, max(n_rows * chunks, 1)
 
@@ -250,8 +252,8 @@ def layer_norm(low, node):
             b and not is_constant(b)) or node.steps:
         return False
     n_rows, centered = math.prod(x.shape) // width, attributes.get("centered", True)
-    weight = w.data.reshape(-1) if w else np.ones(width, np.float32)
-    shift = b.data.reshape(-1) if b else np.zeros(width, np.float32)
+    weight = w.array.reshape(-1) if w else np.ones(width, np.float32)
+    shift = b.array.reshape(-1) if b else np.zeros(width, np.float32)
     mean, rstd = (low.own(Value((n_rows,), np.float32)) for _ in range(2))
 
     def kernel():
@@ -312,7 +314,7 @@ def embedding(low, node):
     text = (f"  const float* row = table + ids[blockIdx.x] * {width};\n"
             f"  SIMD for (int j = 0; j < {width}; ++j) out[blockIdx.x * {width}LL + j] = row[j];")
     args = [("float* out", low.own(node.output)), ("const long long* ids", ids),
-            ("const float* table", np.ascontiguousarray(table.data))]
+            ("const float* table", np.ascontiguousarray(table.array))]
     return low.add("embedding", [node.output], text, args, n)
 
 

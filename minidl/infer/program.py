@@ -94,18 +94,18 @@ class Plan:
         first.update({v: -1 for v in self.graph.inputs})
         for i, launch in enumerate(self.launches):
             for v in (*launch.writes, *launch.reads):
-                if v.data is None:
+                if v.array is None:
                     root = layouts[v].root
                     first.setdefault(root, i)
                     last[root] = i
-        last.update({layouts[v].root: end for v in self.graph.outputs if v.data is None})
+        last.update({layouts[v].root: end for v in self.graph.outputs if v.array is None})
         roots = list(first)
         return roots, [memory.Lifetime(v.n_bytes, first[v], last.get(v, first[v])) for v in roots]
 
     def array(self, value):
         """The value's array in the arena, or the constant's own."""
-        if value.data is not None:
-            return value.data
+        if value.array is not None:
+            return value.array
         layout = self._low.layouts[value]
         base = self._bytes[layout.root]
         return np.ndarray(value.shape, value.dtype, base, layout.offset, layout.strides)
@@ -130,7 +130,7 @@ class Plan:
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
-                if isinstance(value, lower.Value) and value.data is None:
+                if isinstance(value, lower.Value) and value.array is None:
                     self._words.append((self._low.layouts[value].root, args[k], words[k:k + 1]))
             calls[i] = Call(ctypes.cast(kernel.launcher, ctypes.c_void_p).value,
                             ctypes.addressof(packed))
@@ -153,9 +153,9 @@ class Plan:
         """[(the word of the table with an address in the value's bytes, how far from their first)];
         () if it has to be in the arena, or is small."""
         graph, low = self.graph, self._low
-        if value.data is not None or value.n_bytes < DIRECT or self.poison:
+        if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()
-        roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.data is None]
+        roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.array is None]
         written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
         if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or seen twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
@@ -215,7 +215,7 @@ class Plan:
         if len(inputs) != len(self._inputs):
             raise TypeError(f"plan: want {len(self._inputs)} inputs, got {len(inputs)}")
         for x, (to, shape, dtype, value) in zip(inputs, self._inputs):
-            x = x._data if type(x) is Tensor else x
+            x = x.array if type(x) is Tensor else x
             if type(x) is not np.ndarray or x.shape != shape or x.dtype != dtype:
                 refuse_gpu("plan", None, x)
                 got = f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__

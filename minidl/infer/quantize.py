@@ -25,6 +25,7 @@ from copy import copy
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import Function
 from minidl.infer.graph import Graph, Node, Value, call
 from minidl.ops.conv import Conv2d
@@ -63,14 +64,14 @@ def _fits(node, bits):
     if node.op == "conv2d" and (node.attributes["groups"] != 1
                                 or node.attributes["dilation"] != (1, 1)):
         return False
-    return w.data is not None and w.data.dtype == np.float32 and x.data is None and (
+    return w.array is not None and w.array.dtype == np.float32 and x.array is None and (
         bits is not None or math.prod(w.shape[1:]) <= MAX_K)
 
 
 def _whole(node, limits, bits):
     """The line in whole numbers."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
-    q, scale = weights_of(w.data.reshape(w.shape[0], -1), bits or 8)
+    q, scale = weights_of(w.array.reshape(w.shape[0], -1), bits or 8)
     made = [Value(a.shape, a.dtype, None, a) for a in (q.reshape(w.shape), scale)]
     kind, attributes = (linear_int8, {"limits": limits}) if bits is None else (
         linear_weights, {"bits": bits})
@@ -134,7 +135,7 @@ def linear_weights(x, w, w_scale, bias, bits):
 
 def bytes_read(graph):
     """Bytes of weights and scales that one run of the quantised layers reads."""
-    return sum(math.ceil(n.inputs[1].data.size * n.attributes.get("bits", 8) / 8)
+    return sum(math.ceil(n.inputs[1].array.size * n.attributes.get("bits", 8) / 8)
                + n.inputs[2].n_bytes for n in graph.nodes if n.op.startswith("linear_"))
 
 
@@ -168,7 +169,7 @@ def observed(graph, batches, nodes, method):
 def _run(graph, batches, nodes, see):
     for batch in batches:
         batch = batch if isinstance(batch, tuple) else (batch,)
-        known = dict(zip(graph.inputs, [np.asarray(getattr(x, "_data", x)) for x in batch],
+        known = dict(zip(graph.inputs, [np.asarray(backend.array_of(x)) for x in batch],
                          strict=True))
         for node in graph.nodes:
             arrays = [Graph._array(x, known) for x in node.inputs]

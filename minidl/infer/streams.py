@@ -111,7 +111,7 @@ class Table:
         self.low = low = lower.Lowering(graph, {})
         self.launches, self.outputs, made, needs = low.launches, graph.outputs, {}, []
         for i, launch in enumerate(low.launches):
-            roots = [low.layouts[v].root for v in launch.reads if v.data is None]
+            roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
             if _has_indices(launch.eager):  # they share one note of the device: cuda/index_check.py
                 roots.append("note")
@@ -126,10 +126,10 @@ class Table:
         touched = {v: [-1] for v in graph.inputs}
         for i, launch in enumerate(low.launches):
             for v in (*launch.writes, *launch.reads):
-                if v.data is None:
+                if v.array is None:
                     touched.setdefault(low.layouts[v].root, []).append(i)
         for v in graph.outputs:
-            if v.data is None:
+            if v.array is None:
                 touched[low.layouts[v].root].append(end)
 
         def is_over(a, i):  # whether all who touch value a are over when launch i begins
@@ -144,7 +144,7 @@ class Table:
     def lines(self):
         """What `races` reads: the launches, and at the end the results."""
         def touches(values, writes):
-            roots = dict.fromkeys(self.low.layouts[v].root for v in values if v.data is None)
+            roots = dict.fromkeys(self.low.layouts[v].root for v in values if v.array is None)
             return [(numbers[v], self.at[v], self.at[v] + v.n_bytes, writes) for v in roots]
 
         numbers = {v: k for k, v in enumerate(self.at)}
@@ -184,9 +184,9 @@ def streamed(graph, n_streams=2):
     def array(v):
         if not isinstance(v, Value):
             return v
-        if v.data is not None:
+        if v.array is not None:
             if v not in constants:
-                constants[v] = cupy.asarray(v.data)
+                constants[v] = cupy.asarray(v.array)
             return constants[v]
         root, offset, strides = table.low.layouts[v]
         flat = arena[table.at[root]:table.at[root] + root.n_bytes].view(v.dtype)
@@ -224,7 +224,7 @@ def streamed(graph, n_streams=2):
         if graph.guards is not None and (changed := graph.guards.changed()):
             raise RuntimeError(f"plan: {changed}; trace it again")
         for x, to in zip(given, inputs, strict=True):
-            x = getattr(x, "_data", x)
+            x = backend.array_of(x)
             if type(x) is not cupy.ndarray or (x.shape, x.dtype) != (to.shape, to.dtype):
                 raise TypeError(f"plan: want {to.dtype}{list(to.shape)} on the GPU, got "
                                 f"{type(x).__name__} {getattr(x, 'dtype', '')}"

@@ -14,6 +14,7 @@ Test: tests/infer/test_trace.py
 
 import numpy as np
 
+from minidl import backend
 from minidl.fused.launch import contiguous
 from minidl.infer.graph import Graph, Node, Value, name_of
 from minidl.mode import current, running
@@ -27,11 +28,11 @@ def trace(model, *inputs, other=None):
     second run, of the same shapes and dtypes; unless given, the first ones with their elements in
     another order (pass them where that is no other input). ValueError where the runs differ."""
     refuse_gpu("trace", model, *inputs)
-    arrays = [contiguous(np, np.asarray(getattr(x, "_data", x))) for x in inputs]
+    arrays = [contiguous(np, np.asarray(backend.array_of(x))) for x in inputs]
     if other is None:
         rng = np.random.default_rng(0)
         other = [rng.permutation(x.reshape(-1)).reshape(x.shape) for x in arrays]
-    other = [np.asarray(getattr(x, "_data", x)) for x in other]
+    other = [np.asarray(backend.array_of(x)) for x in other]
     training = [name for name, m in _modules(model) if m.training]
     if training:
         raise ValueError(f"trace: the model is in training mode ({training[0] or 'itself'!r}); a "
@@ -58,7 +59,7 @@ def recorded(model, arrays, other, are_tensors):
 def refuse_gpu(what, model, *inputs):
     """TypeError where the model or an input is on a GPU."""
     arrays = *inputs, *(p for _, p in getattr(model, "named_parameters", list)())
-    if any(hasattr(getattr(x, "_data", x), "__cuda_array_interface__") for x in arrays):
+    if any(hasattr(backend.array_of(x), "__cuda_array_interface__") for x in arrays):
         raise TypeError(f"{what}: wants a model and inputs on the CPU, where a plan runs; got some "
                         "on a GPU. Pass model.cpu() and x.cpu(); on a GPU, under no_grad(), "
                         "minidl.graphed(lambda: model(x)) replays the model as a CUDA graph")
@@ -80,7 +81,7 @@ def _record(model, arrays, are_tensors):
     if not all(isinstance(y, Tensor) for y in results):
         raise TypeError("trace: the model returns a "
                         f"{type(result).__name__}; want a Tensor or a tuple of Tensors")
-    return recorder, [y._data for y in results], not isinstance(result, tuple)
+    return recorder, [y.array for y in results], not isinstance(result, tuple)
 
 
 class Recorder:
@@ -92,7 +93,7 @@ class Recorder:
             arrays, ["x"] if len(arrays) == 1 else [f"x{i}" for i in range(len(arrays))])]
         for table in ("named_parameters", "named_buffers"):
             for name, p in getattr(model, table, lambda: ())():
-                data = getattr(p, "_data", p)
+                data = backend.array_of(p)
                 self._know(data, Value(data.shape, data.dtype, name, data))
 
     def _know(self, array, value):
@@ -128,9 +129,9 @@ class Guards:
     def __init__(self, model):
         self.modules = _modules(model)
         tables = [getattr(model, t, list)() for t in ("named_parameters", "named_buffers")]
-        self.parameters = [(p, p.version, p._data, name) for name, p in tables[0]]
+        self.parameters = [(p, p.version, p.array, name) for name, p in tables[0]]
         # running statistics are written without a version; they are small
-        buffers = [(getattr(b, "_data", b), name) for name, b in tables[1]]
+        buffers = [(backend.array_of(b), name) for name, b in tables[1]]
         self.buffers = [(b, b.tobytes(), name) for b, name in buffers]
 
     def changed(self):
@@ -139,7 +140,7 @@ class Guards:
             if m.training:
                 return f"the model is in training mode ({name or 'itself'!r})"
         for p, version, data, name in self.parameters:
-            if p.version != version or p._data is not data:
+            if p.version != version or p.array is not data:
                 return f"{name} has changed since the model was traced"
         for b, kept, name in self.buffers:
             if b.tobytes() != kept:
@@ -164,7 +165,7 @@ def _compare(first, second):
         for x, y in zip(a.inputs, b.inputs, strict=True):
             same = _equal(x, y) if not isinstance(x, Value) else isinstance(y, Value) and (
                 numbers[0].get(x) == numbers[1].get(y)
-                and (x.data is None) == (y.data is None) and _equal(x.data, y.data))
+                and (x.array is None) == (y.array is None) and _equal(x.array, y.array))
             if not same:
                 raise ValueError(
                     f"{where}: an operand depends on the input by a way that is no Function: a "

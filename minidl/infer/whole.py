@@ -74,7 +74,7 @@ def linear_int8(low, node):
         return False
     x, w = node.inputs[:2]
     m, _, k, *_ = parts
-    packed, wide = by_four(w.data)
+    packed, wide = by_four(w.array)
     x, q = low.contiguous(x), low.own(Value((m, wide), np.uint8))
     if node.attributes["limits"] is None:
         range_ = low.own(Value((2,), np.float32))
@@ -83,7 +83,7 @@ def linear_int8(low, node):
     else:
         range_ = np.array(scale_of(*node.attributes["limits"]), np.float32)
     _quantize(low, q, x, range_, m, k, wide)
-    return _product_int8(low, node, q, w.data, packed, wide, range_, parts)
+    return _product_int8(low, node, q, w.array, packed, wide, range_, parts)
 
 
 def _quantize(low, q, x, range_, m, k, wide):
@@ -98,7 +98,7 @@ def _product_int8(low, node, q, w, packed, wide, range_, parts):
     first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),
             ("const int* w_sum", w.sum(1, dtype=np.int32)),
-            ("const float* w_scale", np.ascontiguousarray(node.inputs[2].data[:, 0])),
+            ("const float* w_scale", np.ascontiguousarray(node.inputs[2].array[:, 0])),
             ("const float* scale", range_)]
     call = f"int8_linear<{parts[0]}, {n}, {k}, {wide}>(out, q, w"
     return _product(low, node, call, first, args, parts)
@@ -109,7 +109,7 @@ def conv_int8(low, node):
         return False
     x, w = node.inputs[:2]
     (n, h, wide_x, c), (_, oh, ow, _), o = x.shape, node.output.shape, node.attributes
-    matrix = np.ascontiguousarray(w.data.transpose(0, 2, 3, 1)).reshape(len(w.data), -1)
+    matrix = np.ascontiguousarray(w.array.transpose(0, 2, 3, 1)).reshape(len(w.array), -1)
     packed, wide = by_four(matrix)
     scale, zero = scale_of(*o["limits"])
     q = low.own(Value(x.shape, np.uint8))
@@ -133,10 +133,10 @@ def linear_weights(low, node):
     x, w, w_scale, _ = node.inputs[:4]
     n, groups = w_scale.shape
     scale = np.zeros((-(-n // PANEL) * PANEL, groups), np.float32)
-    scale[:n] = w_scale.data
+    scale[:n] = w_scale.array
     scale = np.ascontiguousarray(scale.reshape(-1, PANEL, groups).swapaxes(1, 2))
     group = k if bits == 8 else GROUP
-    args = [("const float* a", low.contiguous(x)), ("const signed char* w", by_bits(w.data, bits)),
+    args = [("const float* a", low.contiguous(x)), ("const signed char* w", by_bits(w.array, bits)),
             ("const float* scale", scale)]
     call = f"weights_linear<{bits}, {n}, {k}, {group}>(a, w, scale"
     return _product(low, node, call, "sum", args, parts)

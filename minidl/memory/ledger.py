@@ -48,15 +48,15 @@ def states(model=None, optimizer=None, communication=()):
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
     arrays = {  # each buffer counts for the first of these that holds it
-        "parameters": [p.data for p in parameters],
-        "master weights": [m.data for m in low],
+        "parameters": [p.array for p in parameters],
+        "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
                       if getattr(value, "ndim", 1)],  # not a count of steps: 4 bytes, on a GPU only
         "gradients": [t.grad for t in (*parameters, *low)],  # may be views of buckets
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }
     if model is not None:
-        arrays["parameters"] += [b.data for b in model.buffers()]
+        arrays["parameters"] += [b.array for b in model.buffers()]
     seen, found = set(), {}
     for kind, group in arrays.items():
         owners = [buffer_of(array) for array in group if hasattr(array, "nbytes")]

@@ -11,7 +11,7 @@ Where recompute.py (the other way to hold less) computes twice, this copies ever
 bit by bit, so gradients are the same to the bit. A recomputed segment moves only its inputs.
 
 How: the Host is one of the Mode's packers (saved.py): it puts a Stored in a saved array's place,
-whose `array()` gives the array back. An array saved by several functions is copied once. Parameters
+whose `fetch()` gives the array back. An array saved by several functions is copied once. Parameters
 and arrays from outside stay: their owner holds them anyway.
 
 CuPy's arrays are copied on a stream of their own, from and to pinned memory (host_memory.py).
@@ -78,10 +78,10 @@ class Host:
             return None
         for x in inputs:
             if getattr(x, "is_leaf", True):  # its owner holds it anyway
-                array = getattr(x, "_data", x)
+                array = backend.array_of(x)
                 if hasattr(array, "base") and backend.buffer_of(array) is backend.buffer_of(held):
                     return None
-        return self._store(held), Stored.array
+        return self._store(held), Stored.fetch
 
     def _store(self, array):
         xp = backend.xp_of([array])
@@ -167,7 +167,7 @@ class Stored:
         laid = self.xp.empty(self.host.shape, self.host.dtype)
         return laid.transpose(np.argsort(self.axes))
 
-    def array(self):
+    def fetch(self):
         self.owner.bring(self.number)
         if self.coming is not None:
             self.owner.wait(self.coming)

@@ -83,8 +83,8 @@ def _forward(model, batch, loss, precision, dtype, times):
     """Bytes saved by a forward, and of workspace for a batch so many times as large; the model is
     as it was after it."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
-    kept = [(t, t.data, t.grad) for t in (*model.parameters(), *model.buffers())]
-    statistics = [(b.data, b.data.copy()) for b in model.buffers()]  # batch norm moves them
+    kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
+    statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm moves them
     forward, generator = vars(model).get("forward"), random.default_generator()
     place = generator.get_state()
     try:

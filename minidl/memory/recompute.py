@@ -43,7 +43,7 @@ def recompute(fn, *inputs, keep=None, **options):
     if not current().grad:
         return fn(*inputs, **options)
     tensors = _tensors((inputs, options))
-    given = [Tensor(x._data, x.requires_grad) for x in tensors]
+    given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
     instead = dict(zip(given, tensors))  # what fn only passes on
@@ -56,7 +56,7 @@ def recompute(fn, *inputs, keep=None, **options):
                   for i, x in enumerate(tensors) if i not in used]
         results = _differentiable(outputs)
         made = Recompute.apply(*edges, *others, segment=segment, inputs=tensors,
-                               outputs=tuple(y._data for y in results))
+                               outputs=tuple(y.array for y in results))
         instead.update(zip(results, made, strict=True))
     return each(lambda y: instead.get(y, y) if isinstance(y, Tensor) else y, outputs)
 
@@ -92,9 +92,9 @@ class Recompute(Function):
         self.segment = segment
         self.n_edges = len(segment.edges)
         self.wants = [x.requires_grad for x in inputs]
-        parameters = [edge._data for edge in segment.edges if isinstance(edge, Tensor)]
+        parameters = [edge.array for edge in segment.edges if isinstance(edge, Tensor)]
         self.n_kept = len(segment.kept)
-        self.save(*segment.kept, *[x._data for x in inputs], *parameters)
+        self.save(*segment.kept, *[x.array for x in inputs], *parameters)
         segment.kept = ()  # held by `saved` alone, which backward frees
         return outputs
 

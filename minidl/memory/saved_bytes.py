@@ -20,7 +20,7 @@ def saved_bytes(*roots):
 def saved_by_op(*roots):
     """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
     the walk from the roots meets first."""
-    counted = {id(buffer_of(leaf._data)) for leaf in leaf_uses(roots)}
+    counted = {id(buffer_of(leaf.array)) for leaf in leaf_uses(roots)}
     by_op = {}
     for node in nodes(roots):
         for buffer in (buffer_of(s) for s in saved.held(node) if hasattr(s, "base")):

@@ -138,4 +138,4 @@ class ParameterList(Module):
 def _as_parameter(value):
     if isinstance(value, Parameter):
         return value
-    return Parameter(value._data if isinstance(value, Tensor) else np.asarray(value))
+    return Parameter(value.array if isinstance(value, Tensor) else np.asarray(value))

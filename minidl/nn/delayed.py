@@ -29,20 +29,20 @@ from minidl.nn import functional as F
 def fake_negative_weighted(logits, labels):
     """-[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)], the weights' p held constant: a
     window of 0."""
-    return window_corrected(logits, labels, F.sigmoid(logits.detach()).data)
+    return window_corrected(logits, labels, F.sigmoid(logits.detach()).array)
 
 
 def calibrated(logits):
     """The probability p = b / (1 - b) behind b = sigmoid(logits), at most 1; no gradient. For a
     model that was trained by plain cross entropy on the stream with its repeats."""
-    z = logits.detach().data
+    z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))
 
 
 def window_corrected(logits, labels, p_delayed):
     """-[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
     p_delayed: P(y = 1, d > e) of each, of a model or a mean; a constant."""
-    p = F.sigmoid(logits.detach()).data
+    p = F.sigmoid(logits.detach()).array
     real = (1 - p) / (1 - p + p_delayed)
     return F.binary_cross_entropy_with_logits(
         logits, labels, (1 + p_delayed) * (labels + (1 - labels) * real))

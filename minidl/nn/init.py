@@ -27,7 +27,7 @@ def normal_(tensor, mean=0.0, std=1.0, generator=None):
 
 def constant_(tensor, val):
     """Overwrite with a number or an array."""
-    tensor.data[...] = tensor._xp.asarray(val)
+    tensor.array[...] = tensor._xp.asarray(val)
     tensor.version += 1
     return tensor
 

@@ -49,7 +49,7 @@ class Embedding(Module):
         self.weight = empty_parameter(num_embeddings, embedding_dim)
         init.normal_(self.weight, generator=generator)
         if padding_idx is not None:
-            self.weight.data[padding_idx] = 0
+            self.weight.array[padding_idx] = 0
 
     def forward(self, ids):
         return F.embedding(ids, self.weight, padding_idx=self.padding_idx)

@@ -17,6 +17,7 @@ import math
 
 import numpy as np
 
+from minidl import backend
 from minidl.function import Function
 from minidl.nn import functional as F
 from minidl.nn import init
@@ -140,7 +141,7 @@ class Llama(Module):
         if positions is None:
             positions = np.arange(T)
         else:
-            positions = getattr(positions, "_data", positions)
+            positions = backend.array_of(positions)
             mask["attn_mask"] = GPT.one_text(positions)
             positions = positions[:, None]  # the same for all heads
         cos, sin = self.angles(xp, positions)

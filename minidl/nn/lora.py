@@ -55,10 +55,10 @@ class LoRALinear(Linear):
         """A Linear with W + scale B A as its weight: the same function, at no cost for the rank."""
         merged = Linear(self.in_features, self.out_features, self.bias is not None)
         xp = self.weight._xp
-        merged.weight.data = self.weight.data + self.scale * xp.matmul(self.lora_B.data,
-                                                                       self.lora_A.data)
+        merged.weight.data = self.weight.array + self.scale * xp.matmul(self.lora_B.array,
+                                                                       self.lora_A.array)
         if self.bias is not None:
-            merged.bias.data = self.bias.data.copy()
+            merged.bias.data = self.bias.array.copy()
         return merged
 
     def extra_repr(self):

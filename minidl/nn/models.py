@@ -77,7 +77,7 @@ class GPT(Module):
         text, and no token sees another text's."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:
-            mask["attn_mask"] = self.one_text(getattr(positions, "_data", positions))
+            mask["attn_mask"] = self.one_text(backend.array_of(positions))
         blocks = [partial(block, **mask) for block in self.blocks]
         if self.recompute:
             x = recompute_sequential(blocks, x, self.recompute)
@@ -92,7 +92,7 @@ class GPT(Module):
         if T > self.context:
             raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
         if positions is None:
-            positions = self.positions(backend.xp_of([getattr(ids, "_data", ids)]), T)
+            positions = self.positions(backend.xp_of([backend.array_of(ids)]), T)
         return self.drop(self.token(ids) + self.position(positions))
 
     @staticmethod
@@ -112,7 +112,7 @@ class GPT(Module):
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
         (N, T + n_tokens), on the device of `ids`; the model may be on another."""
         generator, weight = generator or random.default_generator(), self.token.weight
-        ids = getattr(ids, "_data", ids)
+        ids = backend.array_of(ids)
         origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"
         ids = backend.to_device(ids if hasattr(ids, "ndim") else np.asarray(ids), weight.device)
         if ids.ndim != 2 or n_tokens < 0 or temperature < 0:
@@ -122,7 +122,7 @@ class GPT(Module):
         self.eval()
         with no_grad():
             for _ in range(n_tokens):
-                logits = self(ids[:, -self.context:])[:, -1].data  # (N, vocab_size)
+                logits = self(ids[:, -self.context:])[:, -1].array  # (N, vocab_size)
                 drawn = _sample(weight._xp, logits, temperature, top_k, generator)
                 ids = weight._xp.concatenate([ids, drawn], 1)
         self.train(was_training)

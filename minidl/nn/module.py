@@ -40,7 +40,7 @@ class Parameter(Tensor):
     copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
-        super().__init__(data._data if isinstance(data, Tensor) else data, requires_grad)
+        super().__init__(data.array if isinstance(data, Tensor) else data, requires_grad)
 
     def declare(self, **facts):
         """Says how ranks share this parameter: one or more of the facts above, by name."""
@@ -272,9 +272,9 @@ class Module:
         dtype = None if dtype is None else backend.as_dtype(dtype)
         for t in [*self.parameters(), *self.buffers()]:
             if dtype is not None and backend.is_floating(t.dtype):
-                t.data = t.data.astype(dtype)
+                t.data = t.array.astype(dtype)
             if device is not None:
-                t.data = backend.to_device(t.data, device)
+                t.data = backend.to_device(t.array, device)
             t.grad = None
         return self
 
@@ -299,7 +299,7 @@ class Module:
     def state_dict(self):
         """{name: array} of parameters and persistent buffers, PyTorch's keys and shapes. The
         arrays are the live ones, not copies; a shared parameter appears under each of its names."""
-        return {name: owner.__dict__[table][key].data
+        return {name: owner.__dict__[table][key].array
                 for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state_dict, strict=True):
@@ -323,14 +323,14 @@ class Module:
             if name in state_dict:
                 target = owner.__dict__[table][key]
                 source = state_dict[name]
-                source = source.data if isinstance(source, Tensor) else source
+                source = source.array if isinstance(source, Tensor) else source
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
                     raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:
-            backend.overwrite(target.data, source)
+            backend.overwrite(target.array, source)
             target.version += 1
         return Loaded(missing, unexpected)
 

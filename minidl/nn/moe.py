@@ -73,7 +73,7 @@ class MoE(Module):
         wide = backend.accumulate_dtype(x.dtype)
         with running(autocast=None):
             p = F.softmax(F.linear(rows.to(wide), self.router.weight.to(wide)), -1)
-        scores, steps = (backend.to_device(a.data, "cpu") for a in (p, self.bias_steps))
+        scores, steps = (backend.to_device(a.array, "cpu") for a in (p, self.bias_steps))
         choice = choose(scores + self.bias_rate * steps, self.top_k)
         counts, me = self.ranks.gather(of_rounds(choice, self.n_experts))
         plan = plan_of(choice, counts, me, capacity(self.capacity_factor, counts))
@@ -243,5 +243,5 @@ def move_bias(model, all_sum=None):
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))
     for layer, load in zip(moes, loads, strict=True):
         steps = layer.bias_steps
-        steps.data += steps._xp.asarray(np.sign(load.sum() - load * layer.n_experts))
+        steps.array += steps._xp.asarray(np.sign(load.sum() - load * layer.n_experts))
         layer.load = 0

@@ -78,7 +78,7 @@ def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
     N, H, L, S = *q.shape[:3], k.shape[2]
 
     def additive(mask):
-        mask = mask.data if isinstance(mask, Tensor) else xp.asarray(mask)
+        mask = mask.array if isinstance(mask, Tensor) else xp.asarray(mask)
         if mask.dtype != np.bool_:
             return mask.astype(dtype)
         return xp.where(mask, xp.asarray(-np.inf, dtype), xp.asarray(0, dtype))

@@ -73,7 +73,7 @@ def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
     result = input
     if dtype is not None and input.dtype != dtype:
         result = (Cast.apply(input, dtype=np.dtype(dtype)) if backend.is_floating(dtype)
-                  else Tensor(input._data.astype(dtype)))
+                  else Tensor(input.array.astype(dtype)))
     if device is not None and input.device != backend.full_name(device):
         result = Transfer.apply(result, device=device)
     return clone(input) if copy and result is input else result

@@ -11,24 +11,24 @@ from minidl.cuda.index_check import waiting
 
 def numpy(input):
     """The array itself, no copy; a CUDA tensor wants .cpu() first."""
-    if not isinstance(input._data, np.ndarray):
+    if not isinstance(input.array, np.ndarray):
         raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
-    return input._data
+    return input.array
 
 
 def item(input):
     """The only element as a Python number."""
     if input.numel() != 1:
         raise ValueError(f"item() wants one element, this tensor has shape {input.shape}")
-    if type(input._data) is np.ndarray:
-        return input._data.item()
-    with waiting(input._data):
-        return input._data.item()
+    if type(input.array) is np.ndarray:
+        return input.array.item()
+    with waiting(input.array):
+        return input.array.item()
 
 
 def tolist(input):
-    with waiting(input._data):
-        return input._data.tolist()
+    with waiting(input.array):
+        return input.array.tolist()
 
 
 def size(input, dim=None):
@@ -41,12 +41,12 @@ def dim(input):
 
 
 def is_contiguous(input):
-    return bool(input._data.flags.c_contiguous)
+    return bool(input.array.flags.c_contiguous)
 
 
 def element_size(input):
     """Bytes of an element."""
-    return input._data.itemsize
+    return input.array.itemsize
 
 
 def _array(self, dtype=None, copy=None):
@@ -69,8 +69,8 @@ def _len(self):
 
 
 def _repr(self):
-    with waiting(self._data):
-        host = backend.to_device(self._data, "cpu")
+    with waiting(self.array):
+        host = backend.to_device(self.array, "cpu")
     body = np.array2string(host, separator=", ", prefix="tensor(")
     notes = [] if self.dtype in (np.float32, np.int64, np.bool_) else [f"dtype={self.dtype}"]
     if self.device != "cpu":
@@ -85,8 +85,8 @@ def _repr(self):
 OPERATORS = {
     "__repr__": _repr,
     "__array__": _array,
-    "__dlpack__": lambda self, **options: self._data.__dlpack__(**options),
-    "__dlpack_device__": lambda self: self._data.__dlpack_device__(),
+    "__dlpack__": lambda self, **options: self.array.__dlpack__(**options),
+    "__dlpack_device__": lambda self: self.array.__dlpack_device__(),
     "__float__": lambda self: float(item(self)),
     "__int__": lambda self: int(item(self)),
     "__bool__": lambda self: bool(item(self)),

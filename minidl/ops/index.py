@@ -45,7 +45,7 @@ def _part(x, i, op):
             raise ValueError(f"{op}: wants a step of 1 or more, got {i.step}; minidl.flip(x, "
                              "[dim]) turns the order around")
         return i
-    array = i._data if isinstance(i, Tensor) else _array(i)
+    array = i.array if isinstance(i, Tensor) else _array(i)
     dtype = getattr(array, "dtype", None)
     if dtype is None and hasattr(i, "__index__"):
         return i.__index__()

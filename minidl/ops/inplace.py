@@ -18,11 +18,11 @@ from minidl.tensor import Tensor
 
 
 def write(x, op, value):
-    """x.data = op(x.data, value), into the same memory."""
+    """x.array = op(x.array, value), into the same memory."""
     if is_grad_enabled() and x.requires_grad:
         raise RuntimeError("in-place change of a tensor that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or build a new tensor")
-    op(x._data, getattr(value, "_data", value), out=x._data, casting="same_kind")
+    op(x.array, backend.array_of(value), out=x.array, casting="same_kind")
     x.version += 1
     return x
 
@@ -77,8 +77,8 @@ def setitem(self, index, value):
         if n_ones:
             array = array.reshape(shape[n_ones:])
         if shape:
-            array = backend.to_device(array, backend.device_of(self._data))
-        put(self._data, steps(self._data, parts, op), array)
+            array = backend.to_device(array, backend.device_of(self.array))
+        put(self.array, steps(self.array, parts, op), array)
     self.version += 1
 
 
@@ -87,7 +87,7 @@ def _assign(x, parts, value):
     if x.is_leaf and x.requires_grad:
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")
-    if x._data.base is not None:
+    if x.array.base is not None:
         raise RuntimeError("assignment to elements of a view: its memory is another array's (of a "
                            "slice, a reshape, a transpose), for which it would not be recorded; "
                            "write into that one, or into x.clone()")

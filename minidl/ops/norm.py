@@ -268,7 +268,7 @@ def batch_norm(input, running_mean, running_var, weight=None, bias=None, trainin
     if training and n <= 1:
         raise ValueError("batch_norm: training wants more than one value per channel, the input "
                          f"{tuple(input.shape)} has {n}")
-    running = [getattr(v, "_data", v) for v in (running_mean, running_var)]
+    running = [backend.array_of(v) for v in (running_mean, running_var)]
     return BatchNorm.apply(input, weight, bias, running=running,
                            training=training, momentum=momentum, eps=eps)
 

@@ -26,10 +26,10 @@ class Adagrad(Optimizer):
         xp = p._xp
         if not state:
             start = group["initial_accumulator_value"]
-            state.update(step=0, sum=xp.full_like(p.data, start))
+            state.update(step=0, sum=xp.full_like(p.array, start))
         state["step"] += 1
         if group["weight_decay"]:
-            grad = grad + group["weight_decay"] * p.data
+            grad = grad + group["weight_decay"] * p.array
         state["sum"] += grad * grad
         lr = group["lr"] / (1 + (state["step"] - 1) * group["lr_decay"])
-        p.data -= lr * (grad / (xp.sqrt(state["sum"]) + group["eps"]))
+        p.array -= lr * (grad / (xp.sqrt(state["sum"]) + group["eps"]))

@@ -45,7 +45,7 @@ class Adam(Optimizer):
         low = low_arrays(self.low, params, grads)
         options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay")}
         unscale, factor = late(unscale)
-        adamw([p.data for p in params], grads,
+        adamw([p.array for p in params], grads,
               *([s[k] for s in states] for k in ("exp_avg", "exp_avg_sq")),
               steps if on_host else counted_together(params[0]._xp, steps, states), **options,
               decoupled=self.decoupled, unscale=unscale, low=low, skip=skip, factor=factor)
@@ -56,8 +56,8 @@ class Adam(Optimizer):
         """The parameter's state for its next step; the first step makes it. counts: the step goes
         up by one here, and not in a kernel."""
         if not state:
-            state.update(step=0, exp_avg=p._xp.zeros_like(p.data),
-                         exp_avg_sq=p._xp.zeros_like(p.data))
+            state.update(step=0, exp_avg=p._xp.zeros_like(p.array),
+                         exp_avg_sq=p._xp.zeros_like(p.array))
         if counts:
             state["step"] = int(state["step"]) + 1
         return state
@@ -67,9 +67,9 @@ class Adam(Optimizer):
         t = self.advance(p, state)["step"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
         if decay and self.decoupled:
-            p.data *= 1 - lr * decay
+            p.array *= 1 - lr * decay
         elif decay:
-            grad = grad + decay * p.data
+            grad = grad + decay * p.array
         work = xp.empty_like(m)
         xp.multiply(grad, 1 - b1, out=work)
         m *= b1
@@ -86,7 +86,7 @@ class Adam(Optimizer):
         work += group["eps"]
         xp.divide(m, work, out=work)
         work *= lr / (1 - b1**t)
-        p.data -= work
+        p.array -= work
 
 
 def counted_together(xp, steps, states):

@@ -31,7 +31,7 @@ class EMA:
         if not self.params:
             raise ValueError("EMA got no parameters")
         self.decay, self.warmup, self.step = decay, warmup, 0
-        self.averages = [p.data.astype(accumulate_dtype(p.dtype), copy=True)
+        self.averages = [p.array.astype(accumulate_dtype(p.dtype), copy=True)
                          for p in self.params]
 
     def update(self):
@@ -41,12 +41,12 @@ class EMA:
         if self.warmup:
             decay = min(decay, (1 + self.step) / (10 + self.step))
         for a, p in zip(self.averages, self.params, strict=True):
-            a += (1 - decay) * (p.data - a)
+            a += (1 - decay) * (p.array - a)
 
     @contextmanager
     def averaged(self):
         """The parameters have the averages inside the block, and their own values after it."""
-        own = [p.data.copy() for p in self.params]
+        own = [p.array.copy() for p in self.params]
         self._overwrite(self.averages)
         try:
             yield
@@ -55,7 +55,7 @@ class EMA:
 
     def _overwrite(self, values):
         for p, value in zip(self.params, values, strict=True):
-            p.data[...] = value
+            p.array[...] = value
             p.version += 1
 
     def state_dict(self):

@@ -94,7 +94,7 @@ class Layerwise(Optimizer):
         """The parameter's state for its next step; the first step makes it."""
         for name in self.state_arrays:
             if name not in state:
-                state[name] = p._xp.zeros_like(p.data)
+                state[name] = p._xp.zeros_like(p.array)
         return state
 
     def count(self, params, states, skip):
@@ -122,21 +122,21 @@ class Layerwise(Optimizer):
 
         if fused:
             low = low_arrays(self.low, params, grads)
-            self.kernel(cut([p.data for p in params]), cut(grads),
+            self.kernel(cut([p.array for p in params]), cut(grads),
                         [cut([s[name] for s in states]) for name in self.state_arrays],
                         steps, group, join, unscale, low and cut(low), skip)
             if low is None:
                 self.write_low(params)
             return
         # bfloat16 without a master copy is computed in float32, then rounded with its state
-        wide = [bf16.widen(p.data) for p in params]
+        wide = [bf16.widen(p.array) for p in params]
         arrays = [[bf16.widen(s[name]) for s in states] for name in self.state_arrays]
         grads = [unscaled(g.astype(np.float32) if p in self.low else bf16.widen(g), unscale)
                  for p, g in zip(params, grads, strict=True)]
         self.plain(cut(wide), cut(grads), [cut(a) for a in arrays], steps, group, join)
         for i, (p, state) in enumerate(zip(params, states, strict=True)):
-            if wide[i] is not p.data:
-                p.data[...] = wide[i]
+            if wide[i] is not p.array:
+                p.array[...] = wide[i]
                 for name, array in zip(self.state_arrays, arrays, strict=True):
                     state[name] = array[i].astype(p.dtype)
         self.write_low(params)

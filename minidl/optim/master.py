@@ -26,7 +26,7 @@ def use_master_weights(optimizer):
     for group in optimizer.param_groups:
         for i, p in enumerate(group["params"]):
             if p.dtype == np.float16 or is_bfloat16(p.dtype):
-                master = Tensor(p.data.astype(np.float32), requires_grad=True)
+                master = Tensor(p.array.astype(np.float32), requires_grad=True)
                 optimizer.low[master] = p
                 group["params"][i] = master
     optimizer.refresh()

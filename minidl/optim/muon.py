@@ -51,15 +51,15 @@ class Muon(Optimizer):
 
     def update(self, p, grad, state, group):
         mu, (rows, columns) = group["momentum"], p.shape
-        b = state.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
+        b = state.setdefault("momentum_buffer", p._xp.zeros_like(p.array))
         b += (1 - mu) * (grad - b)
         ahead = grad + mu * (b - grad) if group["nesterov"] else b
         o = orthogonal(ahead, group["ns_coefficients"], group["ns_steps"], group["eps"])
         factor = math.sqrt(max(1, rows / columns))
         if group["adjust_lr_fn"] == "match_rms_adamw":
             factor = 0.2 * math.sqrt(max(rows, columns))
-        p.data *= 1 - group["lr"] * group["weight_decay"]
-        p.data -= group["lr"] * factor * o
+        p.array *= 1 - group["lr"] * group["weight_decay"]
+        p.array -= group["lr"] * factor * o
 
 
 def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):

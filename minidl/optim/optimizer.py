@@ -97,8 +97,8 @@ class Optimizer:
                 low = [p for p in params if p in self.low]
                 for p in low:
                     if self.low[p].version != self.seen[p]:  # by the user: loaded, or clamped
-                        half = self.low[p].data
-                        p.data[...] = p._xp.where(p.data.astype(half.dtype) == half, p.data, half)
+                        full, half = p.array, self.low[p].array
+                        full[...] = p._xp.where(full.astype(half.dtype) == half, full, half)
                 for part in ([p for p in params if p not in self.low], low):
                     if part:
                         grads = [self.gradient(p) for p in part]
@@ -132,10 +132,10 @@ class Optimizer:
     def update_bfloat16(self, p, grad, state, group):
         """`update` of a bfloat16 parameter without a master copy: in float32, then the weight and
         its state are rounded. Updates below half a step of the weight are lost (master.py)."""
-        wide = Tensor(bf16.widen(p.data))
+        wide = Tensor(bf16.widen(p.array))
         work = {name: bf16.widen(value) for name, value in state.items()}
         self.update(wide, grad, work, group)
-        p.data[...] = wide.data
+        p.array[...] = wide.array
         state.update((name, value.astype(p.dtype) if hasattr(value, "dtype") else value)
                      for name, value in work.items())
 
@@ -143,7 +143,7 @@ class Optimizer:
         """Copy master weights down to the parameters that follow them."""
         for p in params:
             if p in self.low:
-                self.low[p].data[...] = p.data
+                self.low[p].array[...] = p.array
 
     def leaf_of(self, p):
         """The model's leaf that has the values of p: p itself, unless p is a master weight."""
@@ -173,7 +173,7 @@ class Optimizer:
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def update(self, p, grad, state, group):
-        """Change p.data in place, given its gradient array; keep what is needed in `state`."""
+        """Change p.array in place, given its gradient array; keep what is needed in `state`."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self):
@@ -182,7 +182,7 @@ class Optimizer:
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
         state = {i: {**{k: _plain(k, v) for k, v in self.state.get(p, {}).items()},
-                     **({"master": p.data} if p in self.low else {})}
+                     **({"master": p.array} if p in self.low else {})}
                  for p, i in index.items() if p in self.state or p in self.low}
         return {"state": state, "param_groups": groups}
 
@@ -215,7 +215,7 @@ class Optimizer:
                 masters[p] = state["master"]
         self.state = {p: state for p, state in loaded.items() if state}
         for p, array in masters.items():
-            overwrite(p.data, array)
+            overwrite(p.array, array)
         self.write_low(masters)
         self.refresh()
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
@@ -244,7 +244,7 @@ def placed(value, p):
 def fusable(params, grads):
     """Whether a fused kernel may update these: parameters float32, gradients all float32 or all
     float16 (the kernels have no bfloat16), all contiguous, and a kernel can run at all."""
-    arrays = [*(p.data for p in params), *grads]
+    arrays = [*(p.array for p in params), *grads]
     return (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
             and all(a.flags.c_contiguous for a in arrays))
@@ -253,7 +253,7 @@ def fusable(params, grads):
 def low_arrays(low, params, grads):
     """The float16 arrays that a kernel is to write beside the master weights. None where it cannot:
     there are none, or the gradients were unscaled to float32 before."""
-    arrays = [low[p].data for p in params if p in low]
+    arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
     return arrays if usable else None

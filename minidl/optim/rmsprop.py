@@ -25,21 +25,21 @@ class RMSprop(Optimizer):
     def update(self, p, grad, state, group):
         xp, alpha = p._xp, group["alpha"]
         if not state:
-            state.update(step=0, square_avg=xp.zeros_like(p.data))
+            state.update(step=0, square_avg=xp.zeros_like(p.array))
         state["step"] += 1
         if group["weight_decay"]:
-            grad = grad + group["weight_decay"] * p.data
+            grad = grad + group["weight_decay"] * p.array
         v = state["square_avg"]
         v *= alpha
         v += (1 - alpha) * grad * grad
         if group["centered"]:
-            m = state.setdefault("grad_avg", xp.zeros_like(p.data))
+            m = state.setdefault("grad_avg", xp.zeros_like(p.array))
             m += (1 - alpha) * (grad - m)
             v = v - m * m
         step = grad / (xp.sqrt(v) + group["eps"])
         if group["momentum"]:
-            b = state.setdefault("momentum_buffer", xp.zeros_like(p.data))
+            b = state.setdefault("momentum_buffer", xp.zeros_like(p.array))
             b *= group["momentum"]
             b += step
             step = b
-        p.data -= group["lr"] * step
+        p.array -= group["lr"] * step

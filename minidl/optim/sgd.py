@@ -35,19 +35,20 @@ class SGD(Optimizer):
         options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
         states = [self.state.setdefault(p, {}) for p in params]
         first = ["momentum_buffer" not in s for s in states]
-        velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.data))
+        velocities = [s.setdefault("momentum_buffer", p._xp.zeros_like(p.array))
                       for p, s in zip(params, states)] if group["momentum"] else None
         low = low_arrays(self.low, params, grads)
         unscale, factor = late(unscale)
-        sgd([p.data for p in params], grads, velocities, first, **options, unscale=unscale, low=low,
-            skip=skip, factor=factor)
+        arrays = [p.array for p in params]
+        sgd(arrays, grads, velocities, first, **options, unscale=unscale, low=low, skip=skip,
+            factor=factor)
         if low is None:
             self.write_low(params)
 
     def update(self, p, grad, state, group):
         momentum = group["momentum"]
         if group["weight_decay"]:
-            grad = grad + group["weight_decay"] * p.data
+            grad = grad + group["weight_decay"] * p.array
         if momentum:
             v = state.get("momentum_buffer")
             if v is None:
@@ -56,4 +57,4 @@ class SGD(Optimizer):
                 v *= momentum
                 v += (1 - group["dampening"]) * grad if group["dampening"] else grad
             grad = grad + momentum * v if group["nesterov"] else v
-        p.data -= group["lr"] * grad
+        p.array -= group["lr"] * grad

@@ -165,7 +165,7 @@ def _halve(model, dtype, but):
             for t in [*module.parameters(), *module.buffers()]}
     for t in [*model.parameters(), *model.buffers()]:
         if t not in kept and backend.is_floating(t.dtype):
-            t.data = t.data.astype(dtype)
+            t.data = t.array.astype(dtype)
             t.grad = None
 
 

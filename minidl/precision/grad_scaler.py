@@ -109,7 +109,7 @@ class GradScaler:
             return loss
         if isinstance(loss, (list, tuple)):
             return type(loss)(self.scale(x) for x in loss)
-        there = self._move_to(loss.data)
+        there = self._move_to(loss.array)
         return loss.float() * (self._scale.reshape(()) if there else self.factor)
 
     def unscale_(self, optimizer):

@@ -139,18 +139,18 @@ def held(model, optimizer):
     regions = by_leaf(model)
     for leaf, here in regions.items():
         for region in here:
-            yield f"param/{region.name}", leaf.data, region
+            yield f"param/{region.name}", leaf.array, region
     for leaf, owner in leaves(optimizer):
         if owner not in regions:
             raise ValueError(unknown_leaf(owner))
         arrays, _ = arrays_and_numbers(optimizer, leaf)
         if leaf is not owner:
-            arrays["master"] = leaf.data
+            arrays["master"] = leaf.array
         for region in regions[owner]:
             for kind, array in arrays.items():
                 yield f"{kind}/{region.name}", array, region
     for region in buffers(model):
-        yield f"buffer/{region.name}", region.leaf.data, region
+        yield f"buffer/{region.name}", region.leaf.array, region
     for kind, name, array, own in kept.arrays(model):
         key = kept.key_of(kind, model.t.rank, name) if own else f"kept {kind}/{name}"
         yield key, array, Region(name, None, 0, 0, array.size, array.shape, not own)

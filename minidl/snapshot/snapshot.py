@@ -245,8 +245,8 @@ def put(index, fill, t, rank, size, model, optimizer, others):
     """Set the given objects as the index says. fill(targets) is to fill the arrays of
     [(key, array, Region)]: from files, or from other ranks' memory (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
-    targets = [(f"param/{r.name}", leaf.data, r) for leaf, rs in by_leaf.items() for r in rs]
-    targets += [(f"buffer/{r.name}", r.leaf.data, r) for r in regions.buffers(model)]
+    targets = [(f"param/{r.name}", leaf.array, r) for leaf, rs in by_leaf.items() for r in rs]
+    targets += [(f"buffer/{r.name}", r.leaf.array, r) for r in regions.buffers(model)]
     for leaf, owner in regions.leaves(optimizer):
         name = by_leaf[owner][0].name
         saved = index["state"][name]
@@ -256,7 +256,7 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         if arrays or saved["numbers"]:
             optimizer.state[leaf] = {**saved["numbers"], **arrays}
         if leaf is not owner:  # a copy on the host may begin as the weight itself
-            arrays["master" if "master" in saved["arrays"] else "param"] = leaf.data
+            arrays["master" if "master" in saved["arrays"] else "param"] = leaf.array
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
     owed = [(array, np.zeros_like(array), key)  # of some old ranks: added up below

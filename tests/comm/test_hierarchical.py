@@ -115,7 +115,7 @@ def test_data_parallel_takes_it_as_its_all_reduce(t):
     def gradients(**options):
         model = nn.Linear(3, 2)
         for i, p in enumerate(model.parameters()):
-            p.data = np.arange(p.data.size, dtype=p.data.dtype).reshape(p.shape) + i
+            p.data = np.arange(p.array.size, dtype=p.array.dtype).reshape(p.shape) + i
         parallel = DataParallel(model, t, **options)
         x = np.arange(12.0, dtype="f4").reshape(4, 3) + t.rank
         (parallel(Tensor(x)) * 1.0).sum().backward()

@@ -46,9 +46,9 @@ def test_a_tensor_moves_to_the_gpu_and_its_gradient_back():
     y = x.cuda()
     assert y.device == "cuda:0" and y.cuda() is y and y.to("cuda:0") is y
     z = (y * y).cpu()
-    assert z.device == "cpu" and type(z.data) is np.ndarray
+    assert z.device == "cpu" and type(z.array) is np.ndarray
     z.sum().backward()
-    np.testing.assert_array_equal(x.grad, 2 * x.data)
+    np.testing.assert_array_equal(x.grad, 2 * x.array)
     w = minidl.tensor([1.0, 2.0], device="cuda", requires_grad=True)
     (w.to("cpu") * 3).sum().backward()
     assert backend.device_of(w.grad) == "cuda:0" and w.grad.get().tolist() == [3, 3]

@@ -91,7 +91,7 @@ def weights(named):
     """All weights and buffers, as bytes that are equal where the bits are; of a grid the rank's."""
     model = named["model"]
     if isinstance(model, Pipeline):
-        return {name: host(p.data).tobytes() for p, name in model.names.items()}
+        return {name: host(p.array).tobytes() for p, name in model.names.items()}
     return {key: host(array).tobytes() for key, array in named["model"].state_dict().items()}
 
 

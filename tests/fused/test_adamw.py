@@ -48,7 +48,7 @@ def test_equals_the_formula(dtype, decoupled):
 def test_twenty_steps_equal_the_optimizers(optimizer, weight_decay):
     shapes = [(3, 5), (), (257,), (0, 2), (40, 50)]
     params = [Tensor(normal(s, "f4", i), requires_grad=True) for i, s in enumerate(shapes)]
-    w = [p.data.copy() for p in params]
+    w = [p.array.copy() for p in params]
     m, v = [np.zeros_like(a) for a in w], [np.zeros_like(a) for a in w]
     opt = optimizer(params, lr=0.02, weight_decay=weight_decay)
     for t in range(1, 21):
@@ -68,7 +68,7 @@ def test_twenty_steps_equal_the_optimizers(optimizer, weight_decay):
             opt.step()
     for p, a in zip(params, w):
         # twenty steps, each a few roundings of a number near 1
-        np.testing.assert_allclose(a, p.data, rtol=2e-6, atol=1e-6)
+        np.testing.assert_allclose(a, p.array, rtol=2e-6, atol=1e-6)
 
 
 def test_fp16_gradients_move_the_fp32_master_and_its_copy():

@@ -16,7 +16,7 @@ def test_sums_three(dtype, n):
     wide = a.astype("f8" if dtype == "f8" else "f4")
     # (a + b) + c in float32 or wider, rounded once at the end: the same bits
     expected = add3.reference(wide, b.astype(wide.dtype), c.astype(wide.dtype)).astype(dtype)
-    np.testing.assert_array_equal(add3.add3(*tensors(a, b, c)).data, expected)
+    np.testing.assert_array_equal(add3.add3(*tensors(a, b, c)).array, expected)
 
 
 def test_naive_adds_two():
@@ -49,7 +49,7 @@ def test_every_input_gets_the_gradient_of_the_output():
 def test_views_are_read_in_their_own_order():
     a = normal((4, 6), "f4", 0)
     b, c = normal((6, 4), "f4", 1).T, normal((8, 12), "f4", 2)[::2, ::2]
-    np.testing.assert_array_equal(add3.add3(*tensors(a, b, c)).data, a + b + c)
+    np.testing.assert_array_equal(add3.add3(*tensors(a, b, c)).array, a + b + c)
     assert add3.add3(*tensors(a[0, 0], b[0, 0], c[0, 0])).shape == ()
 
 

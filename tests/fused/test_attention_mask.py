@@ -121,11 +121,11 @@ def test_self_attention_drops_in_the_kernel(monkeypatch):
     y = F.self_attention(qkv, 2, is_causal=True, dropout_p=0.2, generator=minidl.Generator(9))
     kept = sum(a.nbytes for a in y.grad_fn.saved if a is not None)
     y.backward(g.astype("f4"))
-    assert kept == qkv.data.nbytes + y.data.nbytes + 2 * 2 * 70 * 4
+    assert kept == qkv.array.nbytes + y.array.nbytes + 2 * 2 * 70 * 4
     q, k, v = x.astype("f4").reshape(2, 70, 3, 2, 16).transpose(2, 0, 3, 1, 4)
     go = g.reshape(2, 70, 2, 16).swapaxes(1, 2)
     wanted, _ = attention.reference(q, k, v, True, dropout=(0.2, (9, 0, 0)))
-    np.testing.assert_allclose(y.data, wanted.swapaxes(1, 2).reshape(2, 70, 32), atol=2e-5)
+    np.testing.assert_allclose(y.array, wanted.swapaxes(1, 2).reshape(2, 70, 32), atol=2e-5)
     grads = attention.reference_backward(go, q, k, v, True, dropout=(0.2, (9, 0, 0)))
     got = qkv.grad.reshape(2, 70, 3, 2, 16).transpose(2, 0, 3, 1, 4)
     for a, b in zip(got, grads, strict=True):

@@ -145,7 +145,7 @@ def test_views_give_what_their_copies_give():
     view = Tensor(x.T.copy().T, requires_grad=True)
     loss = F.cross_entropy(view, Tensor(np.repeat(target, 2)[::2]), reduction="sum")
     loss.backward()
-    np.testing.assert_array_equal(loss.data, a)
+    np.testing.assert_array_equal(loss.array, a)
     np.testing.assert_array_equal(view.grad, gx)
 
 
@@ -160,7 +160,7 @@ def test_the_logits_and_a_number_a_row_are_saved():
     x = Tensor(normal((8, 50), "f4", 1), requires_grad=True)
     target = Tensor(np.zeros(8, np.int64))
     saved = F.cross_entropy(x, target).grad_fn.saved
-    assert saved[0] is x.data and np.shares_memory(saved[1], target.data)
+    assert saved[0] is x.array and np.shares_memory(saved[1], target.array)
     assert saved[2].shape == (8,) and saved[3] is None
 
 

@@ -68,7 +68,7 @@ def test_it_draws_from_the_default_generator_and_moves_it_as_the_op_without_kern
     for kernels in (True, False):
         minidl.manual_seed(3)
         with minidl.use_fused(kernels):
-            first, second = F.dropout(x, 0.3).data, F.dropout(x, 0.3).data
+            first, second = F.dropout(x, 0.3).array, F.dropout(x, 0.3).array
         assert not np.array_equal(first, second)  # the second call drew other numbers
         results.append((first, second, random.default_generator().get_state()))
     for ours, plain in zip(*results, strict=True):

@@ -28,7 +28,7 @@ def run(fn, args, seed=1):
     y = fn(*args)
     g = np.random.default_rng(seed).standard_normal(y.shape).astype(y.dtype)
     y.backward(g)
-    return [y.data, *(x.grad for x in args)]
+    return [y.array, *(x.grad for x in args)]
 
 
 @pytest.mark.parametrize("n", [0, 1, 255, 256, 257, 1009])
@@ -42,9 +42,9 @@ def test_a_fused_chain_equals_its_ops(name, n):
 
 def test_half_precision_is_computed_in_single_and_rounded_once():
     fused = minidl.fuse(CHAINS["gate"])
-    half = [x.data for x in inputs(500, "f2")]
-    y = fused(*half).data
-    exact = CHAINS["gate"](*(minidl.tensor(x.astype("f8")) for x in half)).data
+    half = [x.array for x in inputs(500, "f2")]
+    y = fused(*half).array
+    exact = CHAINS["gate"](*(minidl.tensor(x.astype("f8")) for x in half)).array
     assert y.dtype == np.float16
     # one rounding to half, 2**-11, and float32's on the way
     np.testing.assert_allclose(y, exact, rtol=2**-11 * 1.01, atol=2**-24)

@@ -73,7 +73,7 @@ def test_views_and_0d():
 def test_only_x_is_saved():
     (x,) = tensors(normal((8, 8), "f4", 1), requires_grad=True)
     y = F.gelu(x)
-    assert [s is x.data for s in y.grad_fn.saved] == [True]
+    assert [s is x.array for s in y.grad_fn.saved] == [True]
 
 
 def test_wrong_arguments_are_named():

@@ -151,7 +151,7 @@ def test_x_itself_and_two_numbers_a_row_are_saved():
     arrays = normal((64, 32), "f4", 1), normal(32, "f4", 2), normal(32, "f4", 3)
     x, w, b = tensors(*arrays, requires_grad=True)
     saved = F.layer_norm(x, 32, w, b).grad_fn.saved
-    assert np.shares_memory(saved[0], x.data) and np.shares_memory(saved[1], w.data)
+    assert np.shares_memory(saved[0], x.array) and np.shares_memory(saved[1], w.array)
     assert sum(s.nbytes for s in saved[2:]) == 64 * 2 * 4
 
 
@@ -161,7 +161,7 @@ def test_shapes_that_do_not_fit_are_named_and_two_dtypes_are_numpys():
         F.layer_norm(x, 4)
     with pytest.raises(ValueError, match="layer_norm: weight"):
         F.layer_norm(x, (4, 6), w)
-    wide = layer_norm.reference(x.data, w.data, b.data, EPS)[0]
-    np.testing.assert_allclose(F.layer_norm(x, 6, w, b).data, wide, rtol=1e-5, atol=1e-5)
+    wide = layer_norm.reference(x.array, w.array, b.array, EPS)[0]
+    np.testing.assert_allclose(F.layer_norm(x, 6, w, b).array, wide, rtol=1e-5, atol=1e-5)
     with pytest.raises(TypeError, match="layer_norm"):
         F.layer_norm(tensors(np.arange(6))[0], 6)

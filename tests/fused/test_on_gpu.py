@@ -50,7 +50,7 @@ def test_forward_and_backward(name, dtype):
         inputs = [Tensor(a, requires_grad=True) for a in arrays]
         y = op(*inputs)
         y.backward(g)
-        return [y.data, *(x.grad for x in inputs)]
+        return [y.array, *(x.grad for x in inputs)]
 
     arrays = [normal(s, dtype, i) for i, s in enumerate([shapes[0], *shapes])]
     assert_same(work, *arrays, dtype=dtype)
@@ -77,9 +77,9 @@ def test_the_widths_that_training_meets(name, dtype):
     def work(*arrays):
         inputs = [Tensor(a, requires_grad=True) for a in arrays]
         y = op(*inputs)
-        g = y._xp.cos(y._xp.arange(y.data.size, dtype="f4"))  # of both signs, and the same on both
+        g = y._xp.cos(y._xp.arange(y.array.size, dtype="f4"))  # of both signs, and the same on both
         y.backward(g.astype(y.dtype).reshape(y.shape))
-        return [y.data, *(x.grad for x in inputs)]
+        return [y.array, *(x.grad for x in inputs)]
 
     for width in widths:
         shapes = [(3, width), (width,), (width,)][:n_inputs]
@@ -122,7 +122,7 @@ def test_rates_from_whole_tensors(make, fused):
             with use_fused(fused):
                 optimizer.step(unscale=0.5, skip=bad)
             optimizer.load_state_dict(optimizer.state_dict())
-        return [p.data for p in params]
+        return [p.array for p in params]
 
     assert_same(work, *(normal(n, "f4", k) for k in (1, 3) for n in ((5, 7), (20000,))))
 

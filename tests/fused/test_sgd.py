@@ -44,7 +44,7 @@ def test_equals_the_formula(dtype, options):
 def test_ten_steps_equal_the_optimizer(options):
     shapes = [(3, 5), (), (257,), (0, 2)]
     params = [Tensor(normal(s, "f4", i), requires_grad=True) for i, s in enumerate(shapes)]
-    w = [p.data.copy() for p in params]
+    w = [p.array.copy() for p in params]
     v = [np.zeros_like(a) for a in w] if "momentum" in options else None
     opt = SGD(params, lr=0.1, **options)
     for t in range(10):
@@ -53,7 +53,7 @@ def test_ten_steps_equal_the_optimizer(options):
         fused.sgd(w, [p.grad for p in params], v, [t == 0] * len(w), lr=0.1, **options)
         opt.step()
     for p, a in zip(params, w):
-        np.testing.assert_allclose(a, p.data, rtol=3e-6, atol=2e-6)  # ten steps of the above
+        np.testing.assert_allclose(a, p.array, rtol=3e-6, atol=2e-6)  # ten steps of the above
 
 
 def test_fp16_gradients_move_the_fp32_master_and_its_copy():

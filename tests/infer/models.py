@@ -3,7 +3,7 @@
 import numpy as np
 
 import minidl
-from minidl import nn
+from minidl import backend, nn
 from minidl.nn import functional as F
 
 TOLERANCE = 2e-6  # of the largest number: float32 sums of some hundreds, in another order
@@ -39,7 +39,7 @@ def cnn(width=8):
 
 def same(y, want):
     """Equal to TOLERANCE of the largest number."""
-    y, want = (np.asarray(getattr(a, "_data", a)) for a in (y, want))
+    y, want = (np.asarray(backend.array_of(a)) for a in (y, want))
     assert y.shape == want.shape and y.dtype == want.dtype
     scale = np.abs(want).max(initial=1e-30)
     np.testing.assert_allclose(y, want, rtol=0, atol=TOLERANCE * scale)

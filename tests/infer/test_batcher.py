@@ -45,10 +45,10 @@ def plan(model, n):
 def test_every_request_gets_the_row_of_the_models_own():
     model, x = net(), array(23, 6, seed=1)
     with minidl.no_grad():
-        want = model(minidl.tensor(x)).data
+        want = model(minidl.tensor(x)).array
     with infer.Batcher([plan(model, n) for n in (4, 1, 8)], max_delay=0.01) as b:
         futures = [b.submit(row) for row in x]
-        got = [f.result(30).data for f in futures]
+        got = [f.result(30).array for f in futures]
     same(np.stack(got), want)
     report = b.report()
     assert (report.n_requests, report.n_failed) == (23, 0) and report.n_rows >= 23
@@ -103,7 +103,7 @@ def test_errors_of_one_request_are_its_own():
     graph = infer.trace(table, np.array([[0, 1], [2, 3]]))
     with infer.Batcher(infer.compile(graph), max_delay=60) as b:
         good, bad = b.submit(np.array([1, 4])), b.submit(np.array([1, 5]))
-        same(good.result(30).data, table(np.array([[1, 4]])).data[0])
+        same(good.result(30).array, table(np.array([[1, 4]])).array[0])
         with pytest.raises(IndexError, match="rows 0 to 4"):
             bad.result(30)
 

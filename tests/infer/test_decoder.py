@@ -37,7 +37,7 @@ def test_every_position_equals_the_whole_text_computed_anew(make):
     ids = np.random.default_rng(0).integers(0, 30, (2, 16))
     for n_prompt in (1, 5, 16):  # 5: padded to 8
         with minidl.no_grad():
-            whole = model(ids).data
+            whole = model(ids).array
         same(step.prefill(ids[:, :n_prompt]), whole[:, n_prompt - 1])
         for i in range(n_prompt, 16):
             same(step.step(ids[:, i]), whole[:, i])
@@ -56,7 +56,7 @@ def test_heads_of_any_width_look_at_more_than_a_block_of_keys(head):
     ids = np.random.default_rng(2).integers(0, 30, (1, 40))
     step = infer.decoder(model)
     with minidl.no_grad():
-        whole = model(ids).data
+        whole = model(ids).array
     for i in range(40):
         same(step.step(ids[:, i]) if i else step.prefill(ids[:, :1]), whole[:, i])
 

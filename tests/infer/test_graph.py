@@ -62,4 +62,4 @@ def test_the_verifier_refuses_a_step_that_reads_a_later_one():
 def test_a_graph_computes_what_its_model_does(seed):
     model, x = random_model(seed), minidl.tensor(array(2, 3, 8, seed=seed))
     with minidl.no_grad():
-        same(infer.trace(model, x).run(x.data), model(x))
+        same(infer.trace(model, x).run(x.array), model(x))

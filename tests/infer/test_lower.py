@@ -65,11 +65,11 @@ def test_random_graphs_optimised_equal_unoptimised():
     for seed in range(60):
         model, x = random_model(seed, 14), minidl.tensor(array(2, 3, 8, seed=seed))
         graph = infer.trace(model, x)
-        want, text = graph.run(x.data), str(graph)
+        want, text = graph.run(x.array), str(graph)
         for name, n in infer.optimise(graph).items():
             rewrites[name] = rewrites.get(name, 0) + n
         try:
-            same(graph.run(x.data), want)
+            same(graph.run(x.array), want)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}\n{text}\n{graph}\n{error}") from None
     assert all(rewrites[name] for name in ("algebra", "common", "epilogue", "chain", "dead"))
@@ -138,7 +138,7 @@ def test_threads_change_no_bit():
     net, x = nn.MLP(200, 300, 100).eval(), minidl.tensor(array(150, 200))
     graph = infer.trace(net, x)
     infer.optimise(graph)
-    one, two = (infer.compile(graph, threads=n)(x).data for n in (1, 2))
+    one, two = (infer.compile(graph, threads=n)(x).array for n in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 

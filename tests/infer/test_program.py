@@ -25,10 +25,10 @@ def small():
 def test_the_result_is_the_callers_own():
     net, x, plan = small()
     first = plan(x)
-    kept = first.data.copy()
+    kept = first.array.copy()
     plan(x * 2.0)
-    np.testing.assert_array_equal(first.data, kept)
-    same(plan(x.data), net(x))  # arrays as well as tensors
+    np.testing.assert_array_equal(first.array, kept)
+    same(plan(x.array), net(x))  # arrays as well as tensors
 
 
 def changed_weight(net):
@@ -37,7 +37,7 @@ def changed_weight(net):
 
 
 def assigned_weight(net):
-    net[0].bias.data = net[0].bias.data * 2
+    net[0].bias.data = net[0].bias.array * 2
 
 
 def training(net):
@@ -93,7 +93,7 @@ def test_two_threads_on_one_plan_are_refused():
     finally:
         go.set()
         other.join()
-    same(plan(x), np.cos(x.data))  # and it can run again
+    same(plan(x), np.cos(x.array))  # and it can run again
 
 
 def test_poison_shows_bytes_that_are_used_too_late():
@@ -108,7 +108,7 @@ def test_poison_shows_bytes_that_are_used_too_late():
     plan = infer.compile(infer.trace(model, x), poison=True)
     same(plan(x), model(x))
     plan._spans = [replace(s, last=s.last - 1) for s in plan._spans]
-    assert np.isnan(plan(x).data).any()
+    assert np.isnan(plan(x).array).any()
 
 
 def test_the_memory_of_a_chain_is_that_of_two_layers():
@@ -173,8 +173,8 @@ def test_what_is_input_and_result_or_small_is_copied():
     plan = infer.compile(infer.trace(Both().eval(), x))
     assert not any(plan._direct[v] for v in plan.graph.outputs)
     view, total = plan(x)
-    x.data[...] = 0
-    assert view.data.any() and total.item() != 0
+    x.array[...] = 0
+    assert view.array.any() and total.item() != 0
 
 
 def test_an_eager_line_reads_large_inputs_in_the_arena():

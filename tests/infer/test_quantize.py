@@ -59,7 +59,7 @@ def test_a_convolution_is_exactly_onnxs(c, o, kernel, stride, padding, size, lar
     x = array(2, c, *size) + 0.5
     graph = infer.quantize(infer.trace(net, minidl.tensor(x)), [x])
     line, = graph.nodes
-    w, w_scale = (v.data for v in line.inputs[1:3])
+    w, w_scale = (v.array for v in line.inputs[1:3])
     w[...] = w if largest == 127 else w // 2 * (w > -127)
     scale, zero = q.scale_of(*line.attributes["limits"])
     assert 0 < zero < 255
@@ -72,7 +72,7 @@ def test_a_convolution_is_exactly_onnxs(c, o, kernel, stride, padding, size, lar
     infer.optimise(graph)
     plan = infer.compile(graph)
     assert not [line.op for line in plan.launches if line.eager]
-    y = plan(x).data
+    y = plan(x).array
     np.testing.assert_array_equal(y, want)
     y_scale, y_zero = q.scale_of(y.min(), y.max())
     inputs = [whole, np.array(scale), zero, w, w_scale[:, 0], np.zeros(o, np.int8),
@@ -114,7 +114,7 @@ def test_a_network_of_images_in_whole_numbers():
     plan = infer.compile(whole, poison=True)
     assert not [line.op for line in plan.launches if line.eager]
     # a last digit may take a number to the next quantum
-    assert np.abs(plan(x).data - formula).max() < 5e-3 * np.abs(formula).max()
+    assert np.abs(plan(x).array - formula).max() < 5e-3 * np.abs(formula).max()
     assert infer.quantize(graph).count("conv2d") == 3  # no ranges: they stay float
 
 
@@ -158,7 +158,7 @@ def test_sums_are_exact_at_the_largest_numbers(processor, monkeypatch):
     x = np.full((6, 3000), 255, np.float32)
     graph = infer.quantize(infer.trace(lambda x: F.linear(x, minidl.tensor(w)), minidl.tensor(x)))
     total = 255 * 127 * 2998
-    scale = graph.nodes[0].inputs[2].data[0, 0]
+    scale = graph.nodes[0].inputs[2].array[0, 0]
     assert graph.run(x)[0, 0] == np.float32(total) * (np.float32(1) * scale)
     plain = graph.run(x)
     mixed = np.where(np.arange(6)[:, None] < 3, x, -x)  # 255 and 0 in whole numbers
@@ -166,8 +166,8 @@ def test_sums_are_exact_at_the_largest_numbers(processor, monkeypatch):
     infer.optimise(graph)
     plan = infer.compile(graph)
     run._library.cache_clear()
-    np.testing.assert_array_equal(plan(x).data, plain)
-    np.testing.assert_array_equal(plan(mixed).data, want)
+    np.testing.assert_array_equal(plan(x).array, plain)
+    np.testing.assert_array_equal(plan(mixed).array, want)
 
 
 def compiled_for():
@@ -236,7 +236,7 @@ def test_a_decoder_of_8_and_4_bits():
 def test_fake_quantisation_rounds_forward_and_passes_the_gradient_inside():
     x = minidl.tensor(np.array([0.24, 0.26, -200.0, 200.0, 63.5], np.float32), requires_grad=True)
     y = infer.fake_quantize(x, 0.5)
-    np.testing.assert_array_equal(y.data, [0, 0.5, -63.5, 63.5, 63.5])
+    np.testing.assert_array_equal(y.array, [0, 0.5, -63.5, 63.5, 63.5])
     (y * minidl.tensor(np.arange(1, 6, dtype=np.float32))).sum().backward()
     np.testing.assert_array_equal(x.grad, [1, 2, 0, 0, 5])
 
@@ -251,11 +251,11 @@ def test_training_that_knows_of_the_rounding_loses_less():
     def loss(v):
         return F.mse_loss(F.linear(x, infer.fake_quantize(v, 0.3, bits=3)), y)
 
-    v = minidl.tensor(w.data + 0.14, requires_grad=True)
+    v = minidl.tensor(w.array + 0.14, requires_grad=True)
     before = loss(v).item()
     for _ in range(60):
         loss(v).backward()
-        v.data = v.data - 0.05 * v.grad
+        v.data = v.array - 0.05 * v.grad
         v.grad = None
     assert loss(v).item() < before
 

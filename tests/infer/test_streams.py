@@ -154,9 +154,9 @@ def test_a_replay_on_streams_is_the_graph(captured, n_streams):
         plan = infer.streamed(graph, n_streams)
         for _ in range(2):
             with captured.stand_in.counting() as count:
-                y = plan(captured.asarray(x.data))
+                y = plan(captured.asarray(x.array))
             assert not count.waits
-            same(y.data.get(), graph.run(x.data))
+            same(y.array.get(), graph.run(x.array))
             x = x * -0.5
 
 
@@ -164,7 +164,7 @@ def test_a_gpt_on_two_streams(captured):
     minidl.manual_seed(0)
     ids = np.random.default_rng(0).integers(0, 11, (2, 8))
     graph = infer.trace(nn.GPT(11, 16, 1, 2, 8).eval(), ids)
-    same(infer.streamed(graph)(captured.asarray(ids)).data.get(), graph.run(ids))
+    same(infer.streamed(graph)(captured.asarray(ids)).array.get(), graph.run(ids))
 
 
 def test_only_indices_of_the_user_leave_a_note(captured):
@@ -173,7 +173,7 @@ def test_only_indices_of_the_user_leave_a_note(captured):
     net = nn.GPT(11, 16, 1, 2, 8, generator=minidl.random.Generator(0)).eval()
     graph = infer.trace(net, ids)
     plan = infer.streamed(graph)
-    same(plan(captured.asarray(ids)).cpu().data, graph.run(ids))
+    same(plan(captured.asarray(ids)).cpu().array, graph.run(ids))
     with pytest.raises(IndexError, match="embedding: an index, 40, is none of 0 to 10"):
         plan(captured.asarray(ids * 0 + 40)).tolist()
     w = minidl.Tensor(captured.asarray(array(11, 8)))
@@ -210,7 +210,7 @@ def test_what_is_refused(captured):
     with minidl.no_grad():
         net[0].weight.mul_(2.0)
     with pytest.raises(RuntimeError, match="has changed since the model was traced"):
-        plan(captured.asarray(x.data))
+        plan(captured.asarray(x.array))
     infer.optimise(graph)
     with pytest.raises(ValueError, match="the pass `layout` makes such"):
         infer.streamed(graph)

@@ -129,7 +129,7 @@ def test_what_is_small_or_held_by_others_stays():
         backward(model(x))
     assert host.log == []
     w = minidl.ones(WIDTH, WIDTH, requires_grad=True)
-    for batch in (x, x.detach(), x.data):
+    for batch in (x, x.detach(), x.array):
         with offload(min_bytes=1) as host:
             y = minidl.matmul(batch, w)  # saves both, which are the caller's
         assert host.log == []
@@ -158,7 +158,7 @@ def test_views_with_other_strides_come_back_with_them():
     kept, x = [], data()
     with offload(min_bytes=1) as host:
         y = Keep.apply(x)
-    wanted = y.data.copy()
+    wanted = y.array.copy()
     assert len(host.log) == 3  # y twice is one array
     y.backward(np.ones_like(wanted))
     transposed, half, whole, again = kept[0]

@@ -78,7 +78,7 @@ def test_the_host_waits_for_no_copy(strict_cupy):
 def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(strict_cupy):
     """The stream holds pinned memory until its copy is over, and nobody waits for that."""
     x = leaf(strict_cupy.asarray)
-    copies = copy_stream(x.data)
+    copies = copy_stream(x.array)
     with strict_cupy.stand_in.counting() as count:
         with offload() as host:
             y = squares(x)
@@ -91,18 +91,18 @@ def test_graphs_that_are_dropped_leave_no_copy_into_memory_of_others(strict_cupy
         other[...] = 5
     copies.stream.synchronize()
     assert all((other == 5).all() for other in others)
-    copies.copy(x.data, others[0])
+    copies.copy(x.array, others[0])
     assert len(copies.under_way) == 1
 
 
 def test_a_stream_that_goes_waits_for_its_copies(strict_cupy):
     """Else their pinned memory would be lent to others while the copy still comes."""
     x = leaf(strict_cupy.asarray)
-    copies = CopyStream(x.data)
+    copies = CopyStream(x.array)
     stream = copies.stream
-    copies.copy(x.data, pinned(strict_cupy, x.data.size, "f4").reshape(x.data.shape))
+    copies.copy(x.array, pinned(strict_cupy, x.array.size, "f4").reshape(x.array.shape))
     del copies
-    other = pinned(strict_cupy, x.data.size, "f4")
+    other = pinned(strict_cupy, x.array.size, "f4")
     other[...] = 5
     stream.synchronize()
     assert (other == 5).all()
@@ -112,7 +112,7 @@ def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(strict_cupy):
     x = leaf(strict_cupy.asarray)
     with offload() as host:
         y = squares(x)
-    y.data.get()  # the copies out are over, but for those that nobody waits for yet
+    y.array.get()  # the copies out are over, but for those that nobody waits for yet
     y.backward(strict_cupy.asarray(np.full(SHAPE, 0.5, "f4")))
     assert host.held_bytes == 0
     others = [pinned(strict_cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
@@ -147,7 +147,7 @@ def test_views_come_back_as_they_lay(strict_cupy):
     with offload(min_bytes=1) as host:
         y = Keep.apply(x)
     assert len(host.log) == 3  # y twice is one array
-    wanted = y.data.get()
+    wanted = y.array.get()
     y.backward(strict_cupy.asarray(np.ones(SHAPE, "f4")))
     transposed, half, whole, again = kept[0]
     assert np.array_equal(transposed.get(), wanted.T) and transposed.flags.f_contiguous

@@ -48,7 +48,7 @@ def trained(forward, leaves, seed=3):
         leaf.grad = None
     y = forward()
     (y * y).sum().backward()
-    arrays = [y.data, *(leaf.grad for leaf in leaves)]
+    arrays = [y.array, *(leaf.grad for leaf in leaves)]
     return [host(a).copy() for a in arrays], minidl.random.default_generator().get_state()
 
 
@@ -89,7 +89,7 @@ def test_draws_between_forward_and_backward_do_not_reach_the_replay_nor_are_undo
     minidl.manual_seed(3)
     x.grad = None
     y = recompute(net, x)
-    later = minidl.rand(8).data
+    later = minidl.rand(8).array
     (y * y).sum().backward()
     assert np.array_equal(x.grad, plain[1])
     generator = minidl.manual_seed(3)
@@ -148,7 +148,7 @@ def test_residuals_several_inputs_and_outputs_and_integers():
 
     def run(block):
         y, e, same = block(x, ids, 0.5)
-        assert np.array_equal(same.data, ids.data)
+        assert np.array_equal(same.array, ids.array)
         return y * e
 
     leaves = [x, w, table]
@@ -241,7 +241,7 @@ def test_what_a_segment_kept_is_free_after_backward():
 
     def block(x):
         y = layer(x)
-        made.append(weakref.ref(y._data))
+        made.append(weakref.ref(y.array))
         return y.tanh()
 
     y = recompute(block, data(5, 6), keep=lambda op: True)
@@ -363,7 +363,7 @@ def test_a_tensor_from_outside_must_be_an_input():
     with pytest.raises(ValueError, match="result of mul that was made outside"):
         recompute(lambda x: x * outside, x)
     recompute(lambda x, o: x * o, x, outside).sum().backward()
-    assert np.array_equal(w.grad, 2 * x.data)
+    assert np.array_equal(w.grad, 2 * x.array)
 
 
 @pytest.mark.parametrize("which", ["input", "weight", "constant"])

@@ -95,8 +95,8 @@ def gradients(kind, run, first, second):
         loss.backward()
         assert flags == [m.training for m in model.modules()]
         assert generator is minidl.random.default_generator() and generator.get_state() == at
-    return [y.data, x.grad, *(p.grad for p in model.parameters()), *(
-        b.data for _, b in model.named_buffers())]
+    return [y.array, x.grad, *(p.grad for p in model.parameters()), *(
+        b.array for _, b in model.named_buffers())]
 
 
 @pytest.mark.parametrize("second", SETTINGS)
@@ -222,7 +222,7 @@ def test_tensors_come_by_keyword_and_in_nests():
             leaf.grad = None
         y = run(f, a, (b, 3.0), scale=c, more={"d": d})
         y.sum().backward()
-        found.append([y.data, *(leaf.grad for leaf in leaves.values())])
+        found.append([y.array, *(leaf.grad for leaf in leaves.values())])
     for wanted, got in zip(*found, strict=True):
         assert np.array_equal(wanted, got)
 

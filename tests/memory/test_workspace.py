@@ -172,8 +172,8 @@ def test_the_recorded_peak_of_a_convolution_is_what_python_allocates():
     step()
     x.grad = w.grad = None
     with memory.record() as ledger:
-        memory.note(x.data, "inputs")
-        memory.note(w.data, "inputs")
+        memory.note(x.array, "inputs")
+        memory.note(w.array, "inputs")
         step()
     x.grad = w.grad = None
     tracemalloc.start()

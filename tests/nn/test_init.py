@@ -28,9 +28,9 @@ def test_standard_deviation_is_the_formulas(fill, std):
     minidl.manual_seed(3)
     w = nn.Parameter(np.empty((N_OUT, N_IN), np.float32))
     fill(w)
-    assert w.data.std() == pytest.approx(std, rel=TOLERANCE)
+    assert w.array.std() == pytest.approx(std, rel=TOLERANCE)
     # 4 standard errors of the mean
-    assert abs(w.data.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
+    assert abs(w.array.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
 
 
 def test_fans_count_the_kernel():
@@ -46,12 +46,12 @@ def test_default_bounds_are_one_over_the_root_of_fan_in(layer):
     bound = 1 / math.sqrt(init.fans(layer.weight)[0])
     for p in layer.parameters():
         # uniform: of 400 draws one in 800,000,000 seeds has none in the last twentieth
-        assert 0.95 * bound < abs(p.data).max() <= bound
+        assert 0.95 * bound < abs(p.array).max() <= bound
 
 
 def test_equal_seeds_give_equal_weights_and_a_generator_is_used_alone():
     def weights(**options):
-        return nn.Linear(5, 5, **options).weight.data
+        return nn.Linear(5, 5, **options).weight.array
 
     minidl.manual_seed(0)
     a = weights()
@@ -63,7 +63,7 @@ def test_equal_seeds_give_equal_weights_and_a_generator_is_used_alone():
 
 
 def test_the_padding_row_of_an_embedding_starts_at_zero():
-    w = nn.Embedding(5, 3, padding_idx=2).weight.data
+    w = nn.Embedding(5, 3, padding_idx=2).weight.array
     assert (w != 0).any(axis=1).tolist() == [True, True, False, True, True]
 
 

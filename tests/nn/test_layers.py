@@ -110,7 +110,7 @@ def test_embedding_bag_equals_pytorchs():
         z = theirs(torch.tensor(ids), torch.tensor(offsets))
         y.sum().backward()
         z.sum().backward()
-        np.testing.assert_allclose(y.data, z.detach().numpy(), rtol=1e-6)
+        np.testing.assert_allclose(y.array, z.detach().numpy(), rtol=1e-6)
         np.testing.assert_allclose(ours.weight.grad, theirs.weight.grad.numpy(), rtol=1e-6)
 
 

@@ -22,7 +22,7 @@ def llama(**options):
 def oracle(model, ids):
     """The logits by loops over positions and heads in float64, complex numbers for the rotation:
     (a + ib) e^(i angle) of the halves a and b. Written from the papers."""
-    w = {name: p.data.astype(np.float64) for name, p in model.named_parameters()}
+    w = {name: p.array.astype(np.float64) for name, p in model.named_parameters()}
     w.setdefault("head.weight", w["token.weight"])
     a = model.blocks[0].attention
     H, K, E, (N, T) = a.n_heads, a.n_kv_heads, a.head_width, ids.shape
@@ -63,7 +63,7 @@ def test_logits_equal_the_papers_formulas(options):
     with minidl.no_grad():
         for p in model.parameters():
             p.mul_(8.0)  # so that attention matters; RMSNorm's weights are 8, then
-        got = model(ids).data
+        got = model(ids).array
     want = oracle(model, ids)
     # float32 through two blocks of sums of 16 to 64 numbers
     np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
@@ -75,7 +75,7 @@ def test_scores_depend_on_the_difference_of_positions_alone():
     f = frequencies(8)
 
     def score(t, u):
-        turn = [Rotary.apply(minidl.tensor(x), np.cos(p * f), np.sin(p * f)).data
+        turn = [Rotary.apply(minidl.tensor(x), np.cos(p * f), np.sin(p * f)).array
                 for x, p in ((q, t), (k, u))]
         return float((turn[0] * turn[1]).sum())
 
@@ -119,8 +119,8 @@ def test_texts_in_one_row_see_nothing_of_each_other():
     net = llama().eval()
     a, b = np.array([[1, 2, 3]]), np.array([[4, 5, 6, 7]])
     with minidl.no_grad():
-        both = net(np.concatenate([a, b], 1), np.array([[0, 1, 2, 0, 1, 2, 3]])).data
-        alone = np.concatenate([net(a).data, net(b).data], 1)
+        both = net(np.concatenate([a, b], 1), np.array([[0, 1, 2, 0, 1, 2, 3]])).array
+        alone = np.concatenate([net(a).array, net(b).array], 1)
     np.testing.assert_allclose(both, alone, rtol=0, atol=1e-6 * np.abs(alone).max())
 
 

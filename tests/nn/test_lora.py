@@ -21,17 +21,17 @@ def trained(layer, n=3):
 
 def test_it_starts_as_the_layer_and_shares_its_weights():
     base = nn.Linear(6, 5)
-    wanted = base(minidl.tensor(X)).data
+    wanted = base(minidl.tensor(X)).array
     layer = nn.LoRALinear.from_linear(base, rank=2)
-    np.testing.assert_array_equal(layer(minidl.tensor(X)).data, wanted)
+    np.testing.assert_array_equal(layer(minidl.tensor(X)).array, wanted)
     assert layer.weight is base.weight and not base.weight.requires_grad
 
 
 def test_only_the_thin_matrices_are_trained():
     layer = nn.LoRALinear(6, 5, rank=2, alpha=4)
-    before = {name: p.data.copy() for name, p in layer.named_parameters()}
+    before = {name: p.array.copy() for name, p in layer.named_parameters()}
     optimizer = trained(layer)
-    moved = [name for name, p in layer.named_parameters() if (p.data != before[name]).any()]
+    moved = [name for name, p in layer.named_parameters() if (p.array != before[name]).any()]
     assert moved == ["lora_A", "lora_B"] and layer.weight.grad is None is layer.bias.grad
     assert sum(p.numel() for p in optimizer.state) == 2 * (6 + 5)  # rank * (in + out)
 
@@ -41,7 +41,7 @@ def test_merged_it_is_one_linear_layer():
     trained(layer)
     merged = layer.merge()
     assert type(merged) is nn.Linear and merged.weight.requires_grad
-    np.testing.assert_allclose(merged(minidl.tensor(X)).data, layer(minidl.tensor(X)).data,
+    np.testing.assert_allclose(merged(minidl.tensor(X)).array, layer(minidl.tensor(X)).array,
                                rtol=1e-5, atol=1e-5)  # sums of 6 terms in another order
 
 
@@ -52,17 +52,17 @@ def test_the_gradients_are_those_of_the_formula():
     y = layer(minidl.tensor(X))
     gy = np.random.default_rng(1).standard_normal(y.shape).astype("f4")
     y.backward(gy)
-    A, B = layer.lora_A.data, layer.lora_B.data
+    A, B = layer.lora_A.array, layer.lora_B.array
     np.testing.assert_allclose(layer.lora_B.grad, 2 * gy.T @ (X @ A.T), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(layer.lora_A.grad, 2 * (gy @ B).T @ X, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_acts_on_the_thin_way_only():
     layer = nn.LoRALinear(6, 5, dropout=1.0)
-    layer.lora_B.data = np.ones_like(layer.lora_B.data)
-    plain = X @ layer.weight.data.T + layer.bias.data
-    np.testing.assert_allclose(layer(minidl.tensor(X)).data, plain, rtol=1e-5, atol=1e-5)
-    assert (abs(layer.eval()(minidl.tensor(X)).data - plain) > 1e-3).any()
+    layer.lora_B.data = np.ones_like(layer.lora_B.array)
+    plain = X @ layer.weight.array.T + layer.bias.array
+    np.testing.assert_allclose(layer(minidl.tensor(X)).array, plain, rtol=1e-5, atol=1e-5)
+    assert (abs(layer.eval()(minidl.tensor(X)).array - plain) > 1e-3).any()
 
 
 def test_a_rank_of_zero_is_refused():

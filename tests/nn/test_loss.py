@@ -29,7 +29,7 @@ def test_a_loss_is_pytorchs(name, options, target):
     mine, theirs = minidl.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
     got = getattr(nn, name)(**options)(mine, y)
     want = getattr(torch.nn, name)(**options)(theirs, torch.tensor(y))
-    np.testing.assert_allclose(got.data, want.detach().numpy(), rtol=1e-12)  # float64
+    np.testing.assert_allclose(got.array, want.detach().numpy(), rtol=1e-12)  # float64
     if options.get("reduction") == "none":  # a cotangent of its own for each element
         got, want = (got * weight).sum(), (want * torch.tensor(weight)).sum()
     got.backward()

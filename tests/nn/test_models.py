@@ -110,10 +110,10 @@ def test_what_writes_to_the_residual_stream_starts_smaller():
     for block in net.blocks:
         for layer in (block.attention.qkv, block.feed_forward.up):
             n = layer.weight.numel()
-            assert layer.weight.data.std() == pytest.approx(0.02, rel=4 / np.sqrt(2 * n))
+            assert layer.weight.array.std() == pytest.approx(0.02, rel=4 / np.sqrt(2 * n))
         for layer in (block.attention.proj, block.feed_forward.down):
             wanted, n = 0.02 / np.sqrt(2 * n_layers), layer.weight.numel()
-            assert layer.weight.data.std() == pytest.approx(wanted, rel=4 / np.sqrt(2 * n))
+            assert layer.weight.array.std() == pytest.approx(wanted, rel=4 / np.sqrt(2 * n))
 
 
 def test_gpt_starts_as_wide_as_it_is_told():
@@ -121,7 +121,7 @@ def test_gpt_starts_as_wide_as_it_is_told():
     net = nn.GPT(vocab_size=50, context=8, n_layers=2, n_heads=2, width=64, init_std=0.08)
     for weight, std in ((net.token.weight, 0.08), (net.blocks[1].feed_forward.up.weight, 0.08),
                         (net.blocks[0].attention.proj.weight, 0.04)):
-        assert weight.data.std() == pytest.approx(std, rel=4 / np.sqrt(2 * weight.numel()))
+        assert weight.array.std() == pytest.approx(std, rel=4 / np.sqrt(2 * weight.numel()))
 
 
 def test_gpt_that_runs_its_blocks_again_has_the_same_gradients_and_holds_less():

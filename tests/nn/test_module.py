@@ -52,10 +52,10 @@ def test_state_dict_has_pytorchs_keys_and_shapes():
 def test_load_copies_into_the_same_memory_and_reports_what_does_not_fit():
     a, b = Net(), Net()
     for p in a.parameters():
-        p.data[...] = 7
-    before = b.first.weight.data
+        p.array[...] = 7
+    before = b.first.weight.array
     assert b.load_state_dict(a.state_dict()) == ([], [])
-    assert b.first.weight.data is before and (before == 7).all()
+    assert b.first.weight.array is before and (before == 7).all()
     state = dict(a.state_dict())
     del state["scale"]
     with pytest.raises(KeyError, match="missing \\['scale'\\], unexpected none"):
@@ -71,7 +71,7 @@ def test_a_state_goes_from_one_device_to_another():
     again.load_state_dict(there.state_dict())
     for p, q, r in zip(here.parameters(), there.parameters(), again.parameters(), strict=True):
         assert (p.device, q.device, r.device) == ("cpu", "cuda:0", "cpu")
-        assert np.array_equal(p.data, host(q)) and np.array_equal(p.data, r.data)
+        assert np.array_equal(p.array, host(q)) and np.array_equal(p.array, r.array)
 
 
 def test_a_load_between_forward_and_backward_is_detected():
@@ -89,7 +89,7 @@ def test_a_wrong_shape_loads_nothing_at_all():
     state["second.2.bias"] = np.zeros(5, np.float32)
     with pytest.raises(ValueError, match=r"second.2.bias has shape \(4,\), the state has \(5,\)"):
         net.load_state_dict(state)
-    assert (net.scale.data == 1).all()
+    assert (net.scale.array == 1).all()
 
 
 def test_shared_parameter_is_listed_once_but_saved_under_both_names():
@@ -103,8 +103,8 @@ def test_train_and_eval_reach_every_submodule_and_change_dropout():
     net = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
     x = minidl.ones(1000)
     assert net.eval()[1][0].training is False
-    np.testing.assert_array_equal(net(x).data, x.data)
-    assert (net.train()(x).data == 0).any()
+    np.testing.assert_array_equal(net(x).array, x.array)
+    assert (net.train()(x).array == 0).any()
 
 
 def test_transient_buffers_stay_out_of_the_state():
@@ -121,7 +121,7 @@ def test_hooks_see_and_replace_inputs_and_outputs_until_removed():
     remove = net.register_forward_pre_hook(lambda m, inputs: (inputs[0] * 0,))
     net.register_forward_hook(lambda m, inputs, y: seen.append(inputs[0].sum().item()))
     y = net(minidl.ones(1, 2))
-    np.testing.assert_array_equal(y.data[0], net.bias.data)
+    np.testing.assert_array_equal(y.array[0], net.bias.array)
     remove()
     net(minidl.ones(1, 2))
     assert seen == [0.0, 2.0]
@@ -195,7 +195,7 @@ def test_a_deep_copy_of_a_model_has_no_gradients_and_no_hooks():
     assert all(p.grad is None for p in twin.parameters())
     assert all(p.grad is not None for p in model.parameters())
     for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
-        assert np.array_equal(p.data, q.data) and not np.shares_memory(p.data, q.data), name
+        assert np.array_equal(p.array, q.array) and not np.shares_memory(p.array, q.array), name
     weight = twin[0].weight
     assert weight is twin[2].weight and type(weight) is nn.Parameter
     assert (weight.sharded_by, weight.copies, weight.compressed_by) == ((ranks,), 2, None)
@@ -252,4 +252,4 @@ def test_a_deep_copy_of_a_divided_model_lies_on_the_same_ranks(t):
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
         assert p is not q and p.sharded_by == q.sharded_by and p.copies == q.copies
     x = np.ones((2, 4), np.float32)
-    np.testing.assert_array_equal(twin(x).data, model(x).data)
+    np.testing.assert_array_equal(twin(x).array, model(x).array)

@@ -32,7 +32,7 @@ def layer(dtype="f8", width=3, seed=0, **options):
     minidl.manual_seed(seed)
     options = {"n_experts": 4, **options}
     made = nn.MoE(width, **options).to(np.dtype(dtype))
-    made.router.weight.data[...] = np.random.default_rng(seed).normal(
+    made.router.weight.array[...] = np.random.default_rng(seed).normal(
         size=made.router.weight.shape)
     return made
 
@@ -43,10 +43,10 @@ def rows(n=10, width=3, seed=1, dtype="f8"):
 
 def by_hand(made, x):
     """Token by token; (y, kept choices)."""
-    scores = x @ made.router.weight.data.T
+    scores = x @ made.router.weight.array.T
     p = np.exp(scores - scores.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)
-    biased = p + made.bias_rate * made.bias_steps.data
+    biased = p + made.bias_rate * made.bias_steps.array
     order = np.argsort(-biased, axis=1, kind="stable")[:, :made.top_k]
     gates = np.take_along_axis(p, order, 1)
     if made.top_k > 1:
@@ -58,7 +58,7 @@ def by_hand(made, x):
             e = order[i, j]
             taken[e] += 1
             if taken[e] <= limit:
-                y[i] += gates[i, j] * made.experts[str(e)](Tensor(row[None])).data[0]
+                y[i] += gates[i, j] * made.experts[str(e)](Tensor(row[None])).array[0]
                 n_kept += 1
     return y, n_kept
 
@@ -118,10 +118,10 @@ def test_top_k_is_from_one_to_all():
 @pytest.mark.parametrize("k, factor", [(1, 1.25), (2, 1.0), (4, 0.5), (1, 100), (3, 0.1)])
 def test_a_layer_is_what_one_computes_token_by_token(k, factor):
     made, x = layer(top_k=k, capacity_factor=factor), rows(12)
-    made.bias_steps.data[...] = [100, 0, -200, 50]
+    made.bias_steps.array[...] = [100, 0, -200, 50]
     want, n_kept = by_hand(made, x)
     got = made(Tensor(x.reshape(3, 4, 3)))
-    np.testing.assert_allclose(got.data.reshape(12, 3), want, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(got.array.reshape(12, 3), want, rtol=1e-12, atol=1e-14)
     assert made.n_dropped == 12 * k - n_kept
 
 
@@ -130,8 +130,8 @@ def test_a_dropped_token_gives_zero():
     x = abs(rows(4))
     for factor, n_zero in ((1.0, 3), (None, 0)):
         made = layer(capacity_factor=factor)
-        made.router.weight.data[...] = 0
-        y = made(Tensor(x)).data
+        made.router.weight.array[...] = 0
+        y = made(Tensor(x)).array
         assert (y == 0).all(axis=1).tolist() == [False] + [n_zero > 0] * 3
         assert made.n_dropped == n_zero
 
@@ -152,9 +152,9 @@ def test_gradients_of_input_router_and_experts(k):
         eps, at = 1e-6, (1, 2)
         values = []
         for step in (eps, -eps):
-            p.data[at] += step
+            p.array[at] += step
             values.append(run(x).sum().item())
-            p.data[at] -= step
+            p.array[at] -= step
         np.testing.assert_allclose(p.grad[at], (values[0] - values[1]) / (2 * eps), atol=1e-8,
                                    rtol=1e-7)
 
@@ -168,7 +168,7 @@ def test_the_router_of_one_choice_learns_from_the_loss():
 
 def test_of_renormalised_gates_the_sum_is_one():
     made = layer(top_k=2, capacity_factor=None, expert=lambda *_: nn.Identity())
-    np.testing.assert_allclose(made(Tensor(rows())).data, rows(), rtol=1e-14)
+    np.testing.assert_allclose(made(Tensor(rows())).array, rows(), rtol=1e-14)
 
 
 # ---- balance ----
@@ -177,11 +177,11 @@ def test_of_renormalised_gates_the_sum_is_one():
 def test_the_balance_loss_is_1_where_balanced_and_E_where_collapsed():
     for k in (1, 2):
         made = layer(top_k=k, width=4)
-        made.router.weight.data[...] = 50 * np.eye(4)
+        made.router.weight.array[...] = 50 * np.eye(4)
         made(Tensor(np.tile(np.eye(4) + 0.5 * np.roll(np.eye(4), 1, 1), (3, 1))))
         np.testing.assert_allclose(made.aux_loss.item(), 1, rtol=1e-12)
     made = layer(width=4)
-    made.router.weight.data[...] = 50 * np.eye(4)
+    made.router.weight.array[...] = 50 * np.eye(4)
     made(Tensor(np.tile([1.0, 0, 0, 0], (6, 1))))
     np.testing.assert_allclose(made.aux_loss.item(), 4, rtol=1e-12)
 
@@ -191,7 +191,7 @@ def test_the_balance_losss_gradient_is_the_formulas():
     made, x = layer(capacity_factor=0.1), rows()
     made(Tensor(x))
     moe.balance_loss(made).backward()
-    scores = x @ made.router.weight.data.T
+    scores = x @ made.router.weight.array.T
     p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     f = np.bincount(p.argmax(1), minlength=4) / len(x)
     glogits = 4 / len(x) * p * (f - (p @ f)[:, None])
@@ -202,7 +202,7 @@ def test_the_bias_moves_against_the_load():
     made = layer()
     made.load = np.array([6, 2, 0, 0])
     moe.move_bias(made)
-    np.testing.assert_allclose(made.bias_rate * made.bias_steps.data, [-1e-3, 0, 1e-3, 1e-3])
+    np.testing.assert_allclose(made.bias_rate * made.bias_steps.array, [-1e-3, 0, 1e-3, 1e-3])
     assert made.load == 0 and "bias_steps" in made.state_dict()
 
 
@@ -210,16 +210,16 @@ def test_the_bias_balances_and_is_not_in_the_gates():
     """Tokens most of which like one expert best are spread; the loss has no second term."""
     made = layer(capacity_factor=None, bias_rate=0.005, expert=lambda *_: nn.Identity())
     x = Tensor(rows(64) * 0.3 + [2, 0, 0])
-    made.router.weight.data[0] += [1, 0, 0]
+    made.router.weight.array[0] += [1, 0, 0]
     loads = []
     for _ in range(200):
         made(x)
         loads.append(made.load)
         moe.move_bias(made)
     assert loads[0].max() > 50 and np.mean(loads[-20:], 0).max() < 1.2 * 64 / 4
-    p = F.softmax(F.linear(x, made.router.weight), -1).data
-    chosen = moe.choose(p + made.bias_rate * made.bias_steps.data, 1)
-    np.testing.assert_allclose(made(x).data[:, 0] / x.data[:, 0],  # an identity shows its gate
+    p = F.softmax(F.linear(x, made.router.weight), -1).array
+    chosen = moe.choose(p + made.bias_rate * made.bias_steps.array, 1)
+    np.testing.assert_allclose(made(x).array[:, 0] / x.array[:, 0],  # an identity shows its gate
                                np.take_along_axis(p, chosen, 1)[:, 0], rtol=1e-12)
 
 
@@ -247,7 +247,7 @@ def test_a_gpt_of_experts_learns():
     model = gpt("f4")
     names = dict(model.named_parameters())
     assert names["blocks.1.feed_forward.experts.2.down.weight"].shape == (8, 32)
-    assert 0.01 < names["blocks.0.feed_forward.router.weight"].data.std() < 0.03
+    assert 0.01 < names["blocks.0.feed_forward.router.weight"].array.std() < 0.03
     optimizer = minidl.optim.AdamW(model.parameters(), lr=1e-2)
     ids = np.random.default_rng(0).integers(0, V, (4, 9))
     losses = []
@@ -287,7 +287,7 @@ def test_a_balance_loss_that_recompute_would_lose_is_an_error():
 def test_under_autocast_the_router_stays_in_float32():
     """Two scores that float16 cannot tell apart: around 5 it has steps of 0.004."""
     made = layer("f4", expert=lambda *_: nn.Linear(3, 3))
-    made.router.weight.data[...] = [[5, 0, 0], [0, 0, 0], [5.001, 0, 0], [0, 0, 0]]
+    made.router.weight.array[...] = [[5, 0, 0], [0, 0, 0], [5.001, 0, 0], [0, 0, 0]]
     with amp.autocast():
         made(Tensor(np.ones((2, 3), "f4"))).sum().backward()
     assert made.load.tolist() == [0, 0, 2, 0]
@@ -300,7 +300,7 @@ def test_in_half_precision_the_sum_of_experts_is_made_in_float32(dtype):
     wide.load_state_dict(made.state_dict())
     got, want = made(Tensor(rows(dtype=dtype))), wide(Tensor(rows(dtype=dtype).astype("f8")))
     assert got.dtype == np.dtype(dtype)
-    np.testing.assert_allclose(got.data, want.data, atol={"f4": 1e-6, "f2": 2e-3}[dtype])
+    np.testing.assert_allclose(got.array, want.array, atol={"f4": 1e-6, "f2": 2e-3}[dtype])
 
 
 def test_no_tokens_at_all():
@@ -319,7 +319,7 @@ def test_on_a_gpu_as_on_the_cpu():
         y = made(x)
         (y.sum() + moe.balance_loss(made)).backward()
         moe.move_bias(made)
-        results.append([host(a) for a in (y.data, x.grad, *(p.grad for p in made.parameters()),
-                                          made.bias_steps.data)])
+        results.append([host(a) for a in (y.array, x.grad, *(p.grad for p in made.parameters()),
+                                          made.bias_steps.array)])
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -42,10 +42,10 @@ def test_packed_texts_are_what_they_are_alone(kernels):
         loss = F.cross_entropy(logits.reshape(-1, 30), targets.reshape(-1))
         loss.backward()
     got = [p.grad.copy() for p in model.parameters()]
-    for row, out in zip(rows, logits.data, strict=True):
+    for row, out in zip(rows, logits.array, strict=True):
         begin = 0
         for i in row:
-            alone, end = model(samples[i][0][None]).data[0], begin + len(samples[i][0])
+            alone, end = model(samples[i][0][None]).array[0], begin + len(samples[i][0])
             np.testing.assert_allclose(out[begin:end], alone, rtol=0, atol=1e-6)
             begin = end
     model.zero_grad()

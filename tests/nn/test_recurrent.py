@@ -43,7 +43,7 @@ def test_outputs_states_and_gradients_equal_pytorchs(name, options, shape):
         theirs.zero_grad()
         ((y * y).sum() + sum(t.sin().sum() for t in s)).backward()
         ((z * z).sum() + sum(t.sin().sum() for t in u)).backward()
-        pairs = [(y.data, z), (a.grad, b.grad), *((t.data, w) for t, w in zip(s, u)),
+        pairs = [(y.array, z), (a.grad, b.grad), *((t.array, w) for t, w in zip(s, u)),
                  *((p.grad, q.grad) for p, q in zip(ours.parameters(), theirs.parameters()))]
         for got, wanted in pairs:  # float32: a few dozen roundings
             np.testing.assert_allclose(got, wanted.detach().numpy(), rtol=2e-5, atol=2e-5)
@@ -60,11 +60,11 @@ def test_dropout_is_between_the_layers_and_in_training_only():
     minidl.manual_seed(1)
     layer = nn.GRU(3, 4, num_layers=2, dropout=0.5)
     x = minidl.ones(5, 2, 3)
-    assert (layer(x)[0].data != layer(x)[0].data).any()
+    assert (layer(x)[0].array != layer(x)[0].array).any()
     layer.eval()
-    np.testing.assert_array_equal(layer(x)[0].data, layer(x)[0].data)
+    np.testing.assert_array_equal(layer(x)[0].array, layer(x)[0].array)
     one = nn.GRU(3, 4, dropout=0.5)
-    np.testing.assert_array_equal(one(x)[0].data, one(x)[0].data)
+    np.testing.assert_array_equal(one(x)[0].array, one(x)[0].array)
 
 
 def test_wrong_shapes_are_refused():

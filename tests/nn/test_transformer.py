@@ -77,10 +77,10 @@ def test_a_block_does_not_look_ahead():
     minidl.manual_seed(0)
     block = nn.TransformerBlock(16, 4)
     x = minidl.randn(2, 6, 16)
-    y = block(x).data
-    changed = x.data.copy()
+    y = block(x).array
+    changed = x.array.copy()
     changed[:, 4:] += 1
-    z = block(minidl.tensor(changed)).data
+    z = block(minidl.tensor(changed)).array
     np.testing.assert_array_equal(y[:, :4], z[:, :4])
     assert (y[:, 4:] != z[:, 4:]).any()
 
@@ -95,10 +95,10 @@ def test_nothing_drops_in_evaluation(fused):
         for run in (block, *(lambda x, w=w: layer(x, x, x, need_weights=w)[0] for w in (0, 1))):
             for net in (block, layer):
                 net.train()
-            assert (run(x).data != run(x).data).any()
+            assert (run(x).array != run(x).array).any()
             for net in (block, layer):
                 net.eval()
-            np.testing.assert_array_equal(run(x).data, run(x).data)
+            np.testing.assert_array_equal(run(x).array, run(x).array)
 
 
 def test_head_count_must_divide_the_width():

@@ -30,7 +30,7 @@ def test_outputs_and_gradients_equal_pytorchs(options, masked):
     y.sin().sum().backward()
     z.sin().sum().backward()
     close = dict(rtol=1e-4, atol=2e-5)  # float32, two layers of sums of 16 terms
-    np.testing.assert_allclose(y.data, z.detach().numpy(), **close)
+    np.testing.assert_allclose(y.array, z.detach().numpy(), **close)
     np.testing.assert_allclose(a.grad, b.grad.numpy(), **close)
     for (name, p), q in zip(ours.named_parameters(), theirs.parameters()):
         np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=name)
@@ -40,7 +40,7 @@ def test_layers_start_equal_and_are_not_shared():
     layer = nn.TransformerEncoderLayer(**SIZES)
     first, second = nn.TransformerEncoder(layer, 2).layers
     assert first is not layer and first.linear1.weight is not second.linear1.weight
-    np.testing.assert_array_equal(first.linear1.weight.data, second.linear1.weight.data)
+    np.testing.assert_array_equal(first.linear1.weight.array, second.linear1.weight.array)
 
 
 def test_an_unknown_activation_is_refused():

@@ -221,7 +221,7 @@ def run_sample(op, function, sample, dtype):
     random = op.name in RANDOM or sample.kwargs.get("dropout_p")
     for g, w in zip(gots, wanteds):
         w_array = w.detach().numpy() if isinstance(w, torch.Tensor) else w
-        g_array = g._data if isinstance(g, minidl.Tensor) else g
+        g_array = g.array if isinstance(g, minidl.Tensor) else g
         if isinstance(w, torch.Tensor) != isinstance(g, minidl.Tensor):
             return "wrong", f"a {type(g).__name__}, want a {type(w).__name__}"
         if random:

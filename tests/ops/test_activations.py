@@ -57,16 +57,16 @@ def test_blocks_cover_every_element_once(size):
     x = minidl.randn(size, generator=minidl.Generator(1), dtype=np.float64, requires_grad=True)
     y = F["silu"](x)
     y.backward(np.ones(size))
-    s = 1 / (1 + np.exp(-x._data))
+    s = 1 / (1 + np.exp(-x.array))
     # float64: the same few operations, each rounded; s (1 - s) cancels where x is large
-    np.testing.assert_allclose(y._data, x._data * s, rtol=1e-13, atol=1e-15)
-    np.testing.assert_allclose(x.grad, s * (1 + x._data * (1 - s)), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(y.array, x.array * s, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(x.grad, s * (1 + x.array * (1 - s)), rtol=1e-12, atol=1e-15)
 
 
 def test_gelu_saves_x_alone():
     x = minidl.randn(1000, requires_grad=True) * 1.0
     y = F["gelu"](x)
-    assert y.grad_fn._saved == (x.data,) and minidl.memory.saved_bytes(y) == 4000
+    assert y.grad_fn._saved == (x.array,) and minidl.memory.saved_bytes(y) == 4000
 
 
 def test_gelu_names_its_two_forms():

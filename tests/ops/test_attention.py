@@ -76,8 +76,8 @@ def test_causal_and_mask_both_apply(blocks):
 def test_a_later_key_does_not_change_an_earlier_output():
     q, k, v = qkv((1, 2), 70, 70)
     before = F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
-    k.data[..., 40:, :] += 1
-    v.data[..., 40:, :] += 1
+    k.array[..., 40:, :] += 1
+    v.array[..., 40:, :] += 1
     after = F.scaled_dot_product_attention(q, k, v, is_causal=True).numpy()
     np.testing.assert_array_equal(before[..., :40, :], after[..., :40, :])
     assert (before[..., 40:, :] != after[..., 40:, :]).all()

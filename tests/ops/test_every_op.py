@@ -90,7 +90,7 @@ def run_minidl(row, arrays):
     pairs = [(y, put(c.astype(y.dtype), y.device))
              for y, c in zip(ys, cotangents(ys)) if y.requires_grad]
     minidl.backward.walk([y for y, _ in pairs], [c for _, c in pairs])
-    return [y._data for y in ys], [x.grad for x in xs if getattr(x, "requires_grad", False)]
+    return [y.array for y in ys], [x.grad for x in xs if getattr(x, "requires_grad", False)]
 
 
 def run_torch(row, arrays):

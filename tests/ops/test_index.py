@@ -34,7 +34,7 @@ def test_gradient_is_the_sum_over_places_an_element_went_to(index):
     y = x[index]
     if isinstance(index, list) and not index:
         index = np.array([], np.int64)  # NumPy's [] is of floats
-    assert np.array_equal(y._data, x._data[index])
+    assert np.array_equal(y.array, x.array[index])
     gy = np.random.default_rng(0).standard_normal(y.shape)
     y.backward(gy)
     wanted = np.zeros(60)

@@ -60,7 +60,7 @@ def test_the_logits_the_targets_and_a_number_a_row_are_saved():
     n, c = 100, 50
     x, target = logits(n, c) * 1.0, np.zeros(n, int)
     saved = F.cross_entropy(x, target).grad_fn.saved
-    assert saved[0] is x.data and np.shares_memory(saved[1], target)
+    assert saved[0] is x.array and np.shares_memory(saved[1], target)
     assert saved[2].shape == (n,) and saved[3] is None
 
 

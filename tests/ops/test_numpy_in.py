@@ -32,7 +32,7 @@ def as_numpys_number(x):
 
 
 def as_array(x):
-    return x._data if type(x) is minidl.Tensor else x
+    return x.array if type(x) is minidl.Tensor else x
 
 
 def results(row, library, functional, dtype):

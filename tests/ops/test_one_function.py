@@ -136,7 +136,7 @@ def run(form, tensors, forward=True, backward=True):
     gy = np.random.default_rng(2).standard_normal(y.shape).astype(y.dtype)
     with minidl.use_fused(backward):
         y.backward(gy)
-    return saved, [y.data, *(t.grad for t in tensors)]
+    return saved, [y.array, *(t.grad for t in tensors)]
 
 
 def test_the_forms_are_of_every_op_with_a_kernel():
@@ -220,7 +220,7 @@ UNDER_AUTOCAST = [
 @pytest.mark.parametrize("op, dtypes, wanted", UNDER_AUTOCAST)
 def test_under_autocast_an_op_decides_after_the_cast(op, dtypes, wanted, asked):
     """Inputs of two dtypes become one, and then the kernel can run."""
-    arrays = [Tensor(t.data.astype(d), requires_grad=True)
+    arrays = [Tensor(t.array.astype(d), requires_grad=True)
               for t, d in zip(inputs(op), dtypes.split(), strict=True)]
     with amp.autocast():
         y = FORMS[op][1][0](*arrays)

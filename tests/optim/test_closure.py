@@ -35,15 +35,15 @@ def test_a_closure_is_the_backward_pass_before_the_step(name):
         return loss
 
     with minidl.no_grad():  # the closure records its graph all the same
-        losses = [float(first.step(closure).data) for _ in range(3)]
+        losses = [float(first.step(closure).array) for _ in range(3)]
     for wanted in losses:
         second.zero_grad()
         loss = loss_of(plain)
         loss.backward()
-        assert second.step() is None and float(loss.data) == wanted
+        assert second.step() is None and float(loss.array) == wanted
     assert len(calls) == 3 and losses[0] > losses[2]
     for p, q in zip(with_closure.parameters(), plain.parameters(), strict=True):
-        np.testing.assert_array_equal(p.data, q.data)
+        np.testing.assert_array_equal(p.array, q.array)
 
 
 def test_an_offloaded_optimizer_calls_it_too():
@@ -56,7 +56,7 @@ def test_an_offloaded_optimizer_calls_it_too():
         loss.backward()
         return loss
 
-    first, second = float(off.step(closure).data), float(off.step(closure).data)
+    first, second = float(off.step(closure).array), float(off.step(closure).array)
     off.close()
     assert second < first
 

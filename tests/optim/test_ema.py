@@ -30,7 +30,7 @@ def test_it_is_pytorchs_averaged_model():
     for _ in range(4):
         for p, q in zip(mine.parameters(), theirs.parameters()):
             p.data = rng.standard_normal(p.shape).astype(np.float32)
-            q.data = torch.tensor(p.data)
+            q.data = torch.tensor(p.array)
         ema.update()
         average.update_parameters(theirs)
     for a, q in zip(ema.averages, average.module.parameters()):
@@ -40,15 +40,15 @@ def test_it_is_pytorchs_averaged_model():
 def test_inside_the_block_the_model_has_the_averages_and_after_it_its_own_weights():
     model = nn.Linear(2, 2)
     ema = optim.EMA(model.parameters(), decay=0.5)
-    first = model.weight.data.copy()
+    first = model.weight.array.copy()
     model.weight.data = first + 2
     ema.update()
-    memory, version = model.weight.data, model.weight.version
+    memory, version = model.weight.array, model.weight.version
     with pytest.raises(KeyError), ema.averaged():
-        np.testing.assert_allclose(model.weight.data, first + 1, rtol=1e-6)
-        assert model.weight.data is memory, "an optimizer's buckets may point there"
+        np.testing.assert_allclose(model.weight.array, first + 1, rtol=1e-6)
+        assert model.weight.array is memory, "an optimizer's buckets may point there"
         raise KeyError
-    np.testing.assert_allclose(model.weight.data, first + 2, rtol=1e-6)
+    np.testing.assert_allclose(model.weight.array, first + 2, rtol=1e-6)
     assert model.weight.version > version
     np.testing.assert_allclose(ema.averages[0], first + 1, rtol=1e-6)
 
@@ -86,7 +86,7 @@ def test_the_average_of_weights_of_any_width_moves(dtype):
     """2 - 0.999**5000 = 1.9933 after 5,000 updates from 1 to 2. In two bytes it stood still."""
     p = nn.Parameter(np.ones(3, np.float32).astype(getattr(minidl, dtype)))
     ema = optim.EMA([p], decay=0.999)
-    p.data[...] = 2
+    p.array[...] = 2
     for _ in range(5000):
         ema.update()
     assert ema.averages[0].dtype == np.float32
@@ -95,5 +95,5 @@ def test_the_average_of_weights_of_any_width_moves(dtype):
     again.load_state_dict(ema.state_dict())
     np.testing.assert_array_equal(again.averages[0], ema.averages[0])
     with ema.averaged():
-        assert p.dtype == getattr(minidl, dtype) and abs(float(p.data[0]) - 1.9933) < 0.01
-    np.testing.assert_array_equal(p.data.astype("f4"), 2)
+        assert p.dtype == getattr(minidl, dtype) and abs(float(p.array[0]) - 1.9933) < 0.01
+    np.testing.assert_array_equal(p.array.astype("f4"), 2)

@@ -23,7 +23,7 @@ def steps(make, gradients, dtype="f8", start=(3, 4)):
     for g in gradients:
         p.grad = np.array(g, dtype)
         optimizer.step()
-    return p.data
+    return p.array
 
 
 G = (0.6, 0.8)
@@ -86,7 +86,7 @@ def test_ten_steps_equal_the_formula_tensor_by_tensor(which, fused):
                         want[i], g, m[i], v[i], step=t, lr=0.05, weight_decay=0.1)
             optimizer.step()
     for p, w in zip(params, want):  # ten steps, each of a few roundings of a number near 1
-        np.testing.assert_allclose(p.data, w, rtol=4e-6, atol=2e-6)
+        np.testing.assert_allclose(p.array, w, rtol=4e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("make", [
@@ -106,7 +106,7 @@ def test_every_option_is_the_same_with_and_without_kernels(make):
                 for i, p in enumerate(params):
                     p.grad = normal(p.shape, "f4", 50 * t + i)
                 optimizer.step()
-            results.append([p.data for p in params])
+            results.append([p.array for p in params])
     for a, b in zip(*results):
         np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)
 
@@ -147,21 +147,21 @@ def test_fp16_gradients_are_unscaled_before_their_norm_is_taken(make):
         p.grad = (normal((40, 30), "f2", 2) * 0.01 * scale).astype("f2")
         optimizer.step(unscale=1 / scale)
         (master,) = optimizer.low
-        np.testing.assert_array_equal(p.data, master.data.astype("f2"))
-        results.append(master.data)
+        np.testing.assert_array_equal(p.array, master.array.astype("f2"))
+        results.append(master.array)
     np.testing.assert_allclose(*results, rtol=1e-3)  # fp16 rounds the small gradients
     assert abs(results[0] - normal((40, 30), "f2", 1)).max() > 1e-5
 
 
 @pytest.mark.parametrize("make", [optim.LARS, optim.LAMB])
 def test_bfloat16_is_computed_in_float32(make):
-    p = Tensor(minidl.tensor(normal((4, 3), "f4", 1)).to(minidl.bfloat16).data, requires_grad=True)
-    wide = Tensor(np.asarray(p.data, np.float32), requires_grad=True)
+    p = Tensor(minidl.tensor(normal((4, 3), "f4", 1)).to(minidl.bfloat16).array, requires_grad=True)
+    wide = Tensor(np.asarray(p.array, np.float32), requires_grad=True)
     g = normal((4, 3), "f4", 2).astype(p.dtype)
     for q in (p, wide):
         q.grad = g.astype(q.dtype)
         make([q], lr=0.5).step()
-    np.testing.assert_allclose(p.data.astype("f4"), wide.data, rtol=2**-8)
+    np.testing.assert_allclose(p.array.astype("f4"), wide.array, rtol=2**-8)
 
 
 @pytest.mark.parametrize("make", [optim.LARS, optim.LAMB])
@@ -170,7 +170,7 @@ def test_an_overflow_skips_the_step(make):
     optimizer = make([p])
     p.grad = np.full(5, np.inf, np.float32)
     optimizer.step(skip=np.array([1], np.int32))
-    np.testing.assert_array_equal(p.data, 1)
+    np.testing.assert_array_equal(p.array, 1)
     state = optimizer.state[p]
     assert all((state[name] == 0).all() for name in optimizer.state_arrays)
 
@@ -185,12 +185,12 @@ def test_a_loaded_state_goes_on_to_the_same_bits(make):
     p = Tensor(normal((9, 4), "f4", 0), requires_grad=True)
     optimizer = make([p], lr=0.1)
     run(p, optimizer, [1, 2])
-    q = Tensor(p.data.copy(), requires_grad=True)
+    q = Tensor(p.array.copy(), requires_grad=True)
     other = make([q])
     other.load_state_dict(optimizer.state_dict())
     run(p, optimizer, [3])
     run(q, other, [3])
-    np.testing.assert_array_equal(p.data, q.data)
+    np.testing.assert_array_equal(p.array, q.array)
 
 
 def test_a_weight_that_is_not_contiguous_is_written_in_place():
@@ -198,10 +198,10 @@ def test_a_weight_that_is_not_contiguous_is_written_in_place():
     p = Tensor(array.T, requires_grad=True)
     p.data = array.T
     for make in (optim.LARS, optim.LAMB):
-        before = p.data.copy()
+        before = p.array.copy()
         p.grad = normal((6, 4), "f4", 1)
         make([p], lr=0.5).step()
-        assert not np.array_equal(p.data, before)
+        assert not np.array_equal(p.array, before)
 
 
 def test_grad_scaler_steps_them():
@@ -210,7 +210,7 @@ def test_grad_scaler_steps_them():
     scaler.scale((p * p).sum()).backward()
     assert scaler.step(optimizer, max_norm=1.0)
     want, _, _ = lamb.reference(np.ones((3, 3)), np.full((3, 3), 1 / 3.0), 0.0, 0.0, step=1, lr=0.1)
-    np.testing.assert_allclose(p.data, want, rtol=1e-6)
+    np.testing.assert_allclose(p.array, want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make, message", [

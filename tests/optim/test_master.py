@@ -64,7 +64,7 @@ def test_updates_below_half_an_ulp_add_up_only_in_the_master_copy():
         for _ in range(1024):
             p.grad = np.ones(4, np.float16)
             optimizer.step()
-        return p.data
+        return p.array
 
     assert np.all(train(masters=True) == 1 - 1024 * 2.0**-13)
     assert np.all(train(masters=False) == 1)
@@ -75,9 +75,9 @@ def test_float32_parameters_stay_as_they_are_beside_masters():
     optimizer = optim.use_master_weights(optim.AdamW([*half, *single]))
     assert len(optimizer.low) == 3 and optimizer.parameters()[3:] == single
     set_gradients([*half, *single], 0)
-    before = [p.data.copy() for p in single]
+    before = [p.array.copy() for p in single]
     optimizer.step()
-    assert all(not np.array_equal(a, p.data) for a, p in zip(before, single, strict=True))
+    assert all(not np.array_equal(a, p.array) for a, p in zip(before, single, strict=True))
     optimizer.zero_grad()
     assert all(p.grad is None for p in [*half, *single])
 
@@ -109,11 +109,11 @@ def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
     set_gradients(params, 0, 4.0)
     scaler.unscale_(optimizer)
     scaler.update()
-    before = [m.data.copy() for m in optimizer.parameters()]
+    before = [m.array.copy() for m in optimizer.parameters()]
     set_gradients(params, 1, 4.0)
     scaler.step(optimizer)
     for m, b, p in zip(optimizer.parameters(), before, params, strict=True):
-        assert np.array_equal(m.data, b - p.grad.astype(np.float32) / 4)
+        assert np.array_equal(m.array, b - p.grad.astype(np.float32) / 4)
 
 
 def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):
@@ -165,7 +165,7 @@ def test_a_state_goes_from_one_device_to_another(name, dtype):
     for p, q in zip(straight[0], traveller[0], strict=True):
         # norms of whole tensors are sums of float32, which a GPU adds in another order
         rtol = 2**-19 if name in every.BY_WHOLE_TENSORS else 0
-        np.testing.assert_allclose(p.data, q.data, rtol=rtol, atol=rtol / 100)
+        np.testing.assert_allclose(p.array, q.array, rtol=rtol, atol=rtol / 100)
 
 
 def test_masters_come_before_the_first_step():
@@ -184,7 +184,7 @@ def test_sixteen_bytes_a_parameter():
     optimizer.step()
     master, = optimizer.parameters()
     state = optimizer.state[master]
-    held = [p.data, p.grad, master.data, state["exp_avg"], state["exp_avg_sq"]]
+    held = [p.array, p.grad, master.array, state["exp_avg"], state["exp_avg_sq"]]
     assert [a.nbytes for a in held] == [2000, 2000, 4000, 4000, 4000]
 
 
@@ -194,7 +194,7 @@ def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
     params, fresh = (every.fitting(name, parameters(seed=seed)) for seed in (0, 1))
     optimizer = optim.use_master_weights(OPTIMIZERS[name](params))
     for p, loaded in zip(params, fresh, strict=True):
-        p.data = loaded.data.copy()  # as load_state_dict does: a new version
+        p.data = loaded.array.copy()  # as load_state_dict does: a new version
     expected = optim.use_master_weights(OPTIMIZERS[name](fresh))
     for one, other in ((params, optimizer), (fresh, expected)):
         set_gradients(one, 0)
@@ -202,4 +202,4 @@ def test_weights_loaded_into_the_model_are_not_reverted_by_the_next_step(name):
     for p, q in zip(params, fresh, strict=True):
         # norms of whole tensors are sums of float32, which a GPU adds in another order
         rtol = 2**-19 if name in every.BY_WHOLE_TENSORS else 0
-        np.testing.assert_allclose(p.data, q.data, rtol=rtol, atol=rtol / 100)
+        np.testing.assert_allclose(p.array, q.array, rtol=rtol, atol=rtol / 100)

@@ -43,7 +43,7 @@ def test_weights_equal_pytorchs_up_to_its_bfloat16(options, shape):
     factor = 0.2 * max(shape) ** 0.5 if options.get("adjust_lr_fn") else max(
         1, shape[0] / shape[1]) ** 0.5
     # a step is at most lr * factor * 1.15 long in every direction; bfloat16 errs by 4 % of it
-    off = np.linalg.norm(p.data - q.detach().numpy(), 2)
+    off = np.linalg.norm(p.array - q.detach().numpy(), 2)
     assert off < 0.04 * steps * 0.1 * factor * 1.15
     np.testing.assert_allclose(mine.state[p]["momentum_buffer"],
                                theirs.state[q]["momentum_buffer"].numpy(), rtol=1e-5, atol=1e-6)
@@ -53,7 +53,7 @@ def test_decay_is_by_the_unscaled_learning_rate():
     p = minidl.tensor(np.full((8, 2), 3.0), requires_grad=True)
     p.grad = np.zeros((8, 2))
     optim.Muon([p], lr=0.1, weight_decay=0.5).step()
-    np.testing.assert_allclose(p.data, 3.0 * (1 - 0.1 * 0.5), rtol=1e-15)
+    np.testing.assert_allclose(p.array, 3.0 * (1 - 0.1 * 0.5), rtol=1e-15)
 
 
 def test_vectors_are_refused_and_the_remedy_is_named():

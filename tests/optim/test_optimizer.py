@@ -62,7 +62,7 @@ def test_a_restored_state_continues_to_the_same_bits(name, options, device):
     run(name, options, straight, grads)
     first = [nn.Parameter(put(np.ones(s, np.float32), device)) for s in shapes]
     opt = run(name, options, first, grads[:3])
-    second = [nn.Parameter(p.data.copy()) for p in first]
+    second = [nn.Parameter(p.array.copy()) for p in first]
     resumed = getattr(optim, name)(second, lr=99)  # options come with the state
     resumed.load_state_dict(opt.state_dict())
     for step in grads[3:]:
@@ -120,9 +120,9 @@ def test_a_parameter_without_dimensions_keeps_its_state(fused):
         if state is not None:
             opt.load_state_dict(state[1])
         for _ in range(n_steps):
-            p.grad = np.asarray(0.5 * p.data, np.float32)
+            p.grad = np.asarray(0.5 * p.array, np.float32)
             opt.step()
-        return p.data.copy(), opt.state_dict()
+        return p.array.copy(), opt.state_dict()
 
     with use_fused(fused):
         half = after(3)
@@ -159,13 +159,13 @@ def test_a_state_of_pytorchs_own_goes_on_as_there(name, options):
     opt = getattr(optim, name)([p], lr=0.1, **options)
     for step, (g,) in enumerate(grads):
         if step == 3:
-            p.data[...] = theirs.detach().numpy()
+            p.array[...] = theirs.detach().numpy()
             opt.load_state_dict(their_opt.state_dict())
         theirs.grad, p.grad = torch.tensor(np.float32(g)), np.float32(g)
         their_opt.step()
         if step >= 3:
             opt.step()
-    np.testing.assert_allclose(p.data, theirs.detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(p.array, theirs.detach().numpy(), rtol=1e-6)
 
 
 def test_groups_have_their_own_options():
@@ -173,14 +173,14 @@ def test_groups_have_their_own_options():
     opt = optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)
     a.grad, b.grad = np.ones(2), np.ones(2)
     opt.step()
-    assert a.data.tolist() == [0.9, 0.9] and b.data.tolist() == [0.5, 0.5]
+    assert a.array.tolist() == [0.9, 0.9] and b.array.tolist() == [0.5, 0.5]
 
 
 def test_a_parameter_without_a_gradient_is_left_alone():
     p = nn.Parameter(np.ones(2))
     opt = optim.AdamW([p])
     opt.step()
-    assert (p.data == 1).all() and opt.state == {}
+    assert (p.array == 1).all() and opt.state == {}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])  # by the kernel; by `update`

@@ -41,7 +41,7 @@ def test_weights_and_state_equal_pytorchs(name, options, dtype, kernels):
             theirs.step()
     # float32: some ten roundings a step
     close = dict(rtol=1e-11, atol=1e-12) if dtype == "f8" else dict(rtol=2e-5, atol=2e-6)
-    np.testing.assert_allclose(p.data, q.detach().numpy(), **close)
+    np.testing.assert_allclose(p.array, q.detach().numpy(), **close)
     for key, wanted in theirs.state[q].items():
         np.testing.assert_allclose(mine.state[p][key], wanted.numpy() if hasattr(
             wanted, "numpy") else wanted, **close, err_msg=key)
@@ -54,7 +54,7 @@ def test_two_steps_by_hand(name, wanted):
     for g in ((0.5, -1.0), (0.1, 0.2)):
         p.grad = np.array(g)
         optimizer.step()
-    np.testing.assert_allclose(p.data, wanted, rtol=0, atol=1e-9)  # the digits that are given
+    np.testing.assert_allclose(p.array, wanted, rtol=0, atol=1e-9)  # the digits that are given
 
 
 @pytest.mark.parametrize("name", ["RMSprop", "Adagrad"])
@@ -63,7 +63,7 @@ def test_a_resumed_optimizer_goes_on_to_the_same_bits(name):
         for g in steps:
             p.grad = g.copy()
             optimizer.step()
-        return p.data
+        return p.array
 
     def new(start):
         p = minidl.tensor(start, requires_grad=True)

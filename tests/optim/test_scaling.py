@@ -44,4 +44,4 @@ def test_k_small_steps_and_one_large_go_as_far_where_the_gradient_does_not_turn(
         small.step()
     w[1].grad = np.ones(3)
     large.step()
-    np.testing.assert_allclose(w[0].data, w[1].data, rtol=1e-15)
+    np.testing.assert_allclose(w[0].array, w[1].array, rtol=1e-15)

@@ -156,7 +156,7 @@ class Run:
         for parts in (self.optimizer, self.model):
             getattr(parts, "close", lambda: None)()
         params = (self.model if self.way == "pipeline" else self.net).parameters()
-        return [p.data.copy() for p in params]
+        return [p.array.copy() for p in params]
 
 
 def served(t, how):
@@ -168,7 +168,7 @@ def served(t, how):
     params = list(net.parameters())
     if t.rank == 0:
         Server(t, params, 1, SYNC, lambda shard: optim.SGD(shard, lr=0.2, momentum=0.5)).serve()
-        return [p.data.copy() for p in params]
+        return [p.array.copy() for p in params]
     with Worker(t, params) as worker:
         for step in range(STEPS):
             worker.pull()
@@ -180,7 +180,7 @@ def served(t, how):
                 scaler.scale(loss / len(shares)).backward()
             worker.push(len(x))
         worker.pull()
-    return [p.data.copy() for p in params]
+    return [p.array.copy() for p in params]
 
 
 @contextmanager

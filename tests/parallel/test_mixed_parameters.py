@@ -184,13 +184,13 @@ def test_one_optimizer_or_several_take_the_same_step_and_skip_together(t, case):
     for p in params:
         if p.grad is not None:
             p.grad *= 8
-    before = [p.data.copy() for p in params]
+    before = [p.array.copy() for p in params]
     grads = [0 if p.grad is None else p.grad / 8 for p in params]
     scaler = GradScaler(8.0)
     want = wanted(case)
     assert scaler.step(optim.SGD(params, lr=1.0), max_norm=want / 2)
     for p, w, g in zip(params, before, grads, strict=True):
-        np.testing.assert_allclose(w - p.data, g / (2 + 2e-6 / want), rtol=1e-6, atol=1e-12)
+        np.testing.assert_allclose(w - p.array, g / (2 + 2e-6 / want), rtol=1e-6, atol=1e-12)
     scaler.update()
 
     # one infinity in a gradient that this rank alone has, or that all ranks have

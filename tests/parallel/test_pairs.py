@@ -24,7 +24,7 @@ from tests.parallel.pairs import (
 
 def test_the_weights_move_and_depend_on_the_way():
     """Negative control: what is compared below is no standstill."""
-    before = [p.data for p in made("").parameters()]
+    before = [p.array for p in made("").parameters()]
     assert any(abs(a - b).max() > 0.01 for a, b in zip(plain("data parallelism")[0], before))
     assert any(abs(a - b).max() > 1e-4 for a, b in zip(plain("data parallelism")[0],
                                                        plain("local SGD")[0]))
@@ -122,10 +122,10 @@ def test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own():
         with pytest.raises(ValueError, match="the gradients of divided experts have none"):
             optim.SGD(net.parameters(), lr=0.1).step()
         own = expert_parameters(net)
-        before = [p.data.copy() for p in own]
+        before = [p.array.copy() for p in own]
         optim.SGD([p for p in net.parameters() if not p.own], lr=0.1).step()
         optim.Adam(own, lr=0.1).step()
-        assert all(abs(p.data - b).max() > 0.01 for p, b in zip(own, before, strict=True))
+        assert all(abs(p.array - b).max() > 0.01 for p, b in zip(own, before, strict=True))
         model.close()
 
     simulate(2, body)

@@ -192,7 +192,7 @@ def test_batch_norm_over_the_ranks_of_a_divided_model_is_that_of_one_rank(inner)
         entropy(model(x), y).backward()
         assert_whole(net.named_parameters(), inner, normed=True)
         for name, want in alone(inner, normed=True).named_buffers():
-            np.testing.assert_allclose(net.state_dict()[name], want.data, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(net.state_dict()[name], want.array, rtol=1e-5, atol=1e-7)
         model.close()
 
     simulate(4 if inner == "tensor" else 2, body)
@@ -204,14 +204,14 @@ def test_batch_norm_over_ranks_with_the_same_samples_counts_them_twice():
         grid, x = Grid(t, dp=2, tp=2), np.random.default_rng(0).normal(size=(6, 3))
         norm = SyncBatchNorm(3, t=t if whole_grid else grid.dp).double()
         y = norm(np.array_split(x, 2)[grid.dp.rank])
-        return y.data, norm.running_var.data
+        return y.array, norm.running_var.array
 
     alone = nn.BatchNorm1d(3).double()
-    want = alone(np.random.default_rng(0).normal(size=(6, 3))).data
+    want = alone(np.random.default_rng(0).normal(size=(6, 3))).array
     for whole_grid in (False, True):
         y, variance = simulate(4, body, whole_grid)[0]
         np.testing.assert_allclose(y, want[:3], rtol=1e-12)
-        batch = (alone.running_var.data - 0.9) * (5 / 6 * 12 / 11 if whole_grid else 1)
+        batch = (alone.running_var.array - 0.9) * (5 / 6 * 12 / 11 if whole_grid else 1)
         np.testing.assert_allclose(variance, 0.9 + batch, rtol=1e-12)
 
 
@@ -226,9 +226,9 @@ def test_statistics_are_those_of_all_ranks_though_replicas_differ(kind):
             entropy(model(x), y).backward()
             optimizer.step()
             optimizer.zero_grad()
-            found.append([net.norm.running_mean.data.tobytes(), net.head.weight.data.tobytes()])
+            found.append([net.norm.running_mean.array.tobytes(), net.head.weight.array.tobytes()])
             model.step()
-        found.append([b"", net.head.weight.data.tobytes()])
+        found.append([b"", net.head.weight.array.tobytes()])
         model.close()
         return found
 

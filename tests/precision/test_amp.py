@@ -184,7 +184,7 @@ def test_recompute_runs_again_in_the_same_precision(device):
         with amp.autocast():
             y = forward(x)
         (y.float() ** 2).sum().backward()
-        return [y.data, x.grad, *(p.grad for p in block.parameters())]
+        return [y.array, x.grad, *(p.grad for p in block.parameters())]
 
     plain, again = train(block), train(lambda x: recompute(block, x))
     for a, b in zip(plain, again, strict=True):
@@ -305,7 +305,7 @@ def test_without_loss_scaling_small_gradients_vanish():
     def sgd(level, **options):
         minidl.manual_seed(0)
         model = nn.Linear(64, 10)
-        start = model.weight.data.copy()
+        start = model.weight.array.copy()
         optimizer = optim.SGD(model.parameters(), lr=2.0**20)
         model, optimizer, scaler = amp.initialize(model, optimizer, level, **options)
         for _ in range(5):
@@ -315,7 +315,7 @@ def test_without_loss_scaling_small_gradients_vanish():
             vanished = (model.weight.grad == 0).mean()
             scaler.step(optimizer)
             scaler.update()
-        return optimizer.parameters()[0].data - start, vanished
+        return optimizer.parameters()[0].array - start, vanished
 
     (full, _), (scaled, kept), (unscaled, lost) = (
         sgd("O0"), sgd("O2"), sgd("O2", loss_scale=1.0))
@@ -342,7 +342,7 @@ def test_autocast_inside_data_parallel_and_agreed_skips():
                 scaler.scale(loss).backward()
             taken.append(scaler.step(optimizer))  # the sum over ranks carries the nan to all
             scaler.update()
-        return taken, [p.data.tobytes() for p in model.parameters()]
+        return taken, [p.array.tobytes() for p in model.parameters()]
 
     results = simulate(2, body)
     assert results[0] == results[1] and results[0][0] == [True, False, True]

@@ -70,8 +70,8 @@ def test_rounding_is_to_nearest_and_ties_go_to_even():
     x = minidl.Tensor(bits.view(SINGLE))
     y = x.to(minidl.bfloat16)
     assert y.dtype == BF16 and y.nbytes == x.nbytes // 2
-    assert np.array_equal(y.data.view(np.uint16), upper)
-    assert np.array_equal(y.float().data.view(np.uint32), upper.astype(np.uint32) << 16)
+    assert np.array_equal(y.array.view(np.uint16), upper)
+    assert np.array_equal(y.float().array.view(np.uint32), upper.astype(np.uint32) << 16)
 
 
 @needs_bf16
@@ -143,12 +143,12 @@ def test_an_op_is_float32_s_and_a_rounding(row, inputs):
     wide = [b.astype(SINGLE) if is_float(a) else b for a, b in zip(wide, low, strict=True)]
     (ys, gradients, one_op), (wanted_ys, wanted, _) = run(row, low), run(row, wide)
     for y, w in zip(ys, wanted_ys, strict=True):
-        rounded = w.data.astype(BF16) if w.dtype == SINGLE else w.data
+        rounded = w.array.astype(BF16) if w.dtype == SINGLE else w.array
         assert y.dtype == rounded.dtype
         if one_op:
-            np.testing.assert_array_equal(y.data.astype(DOUBLE), rounded.astype(DOUBLE))
+            np.testing.assert_array_equal(y.array.astype(DOUBLE), rounded.astype(DOUBLE))
         else:  # a rounding for each op, of values some times the result's
-            assert_near(y.data, w.data, 4 * HALF_STEP)
+            assert_near(y.array, w.array, 4 * HALF_STEP)
     for g, w in zip(gradients, wanted, strict=True):
         assert (g is None) == (w is None)
         if g is not None:  # rounded: what was saved, what lies between two ops, the gradient
@@ -181,7 +181,7 @@ def test_values_and_gradients_are_pytorch_s(name):
               for v in (x, w, b)]
     wanted = fn(torch, torch.nn.functional, *theirs, torch.tensor(t))
     assert y.dtype == BF16 and wanted.dtype == torch.bfloat16
-    assert_near(y.data, wanted.detach().double(), 2 * HALF_STEP)
+    assert_near(y.array, wanted.detach().double(), 2 * HALF_STEP)
     c = np.random.default_rng(4).standard_normal(y.shape).astype(BF16)
     y.backward(c)
     wanted.backward(torch.tensor(c.astype(SINGLE), dtype=torch.bfloat16))
@@ -210,8 +210,8 @@ def test_a_dtype_that_is_asked_for_is_the_result_s():
     x = tensor(3, 4)
     for y in (x.sum(dtype=SINGLE), x.mean(1, dtype=SINGLE), F.softmax(x, -1, dtype=SINGLE)):
         assert y.dtype == SINGLE
-    exact = x.data.astype(SINGLE)
-    assert np.array_equal(x.sum(dtype=SINGLE).data, exact.sum(dtype=SINGLE))
+    exact = x.array.astype(SINGLE)
+    assert np.array_equal(x.sum(dtype=SINGLE).array, exact.sum(dtype=SINGLE))
     for y in (x.float().sum(dtype=BF16), F.softmax(x.float(), -1, dtype=BF16),
               x.float().cumsum(0, dtype=BF16)):
         assert y.dtype == BF16
@@ -233,21 +233,21 @@ def test_matrix_products_of_two_dtypes_are_refused_and_others_follow_their_input
 def test_views_share_memory():
     x = tensor(4, 6, requires_grad=False)
     for view in (x[1:3], x.reshape(-1), x.transpose(0, 1), x.expand(2, 4, 6), x.split(2)[1]):
-        assert np.shares_memory(view.data, x.data)
+        assert np.shares_memory(view.array, x.array)
 
 
 @needs_bf16
 def test_in_place_operations_round_into_the_same_memory():
     x = tensor(8, requires_grad=False)
-    exact, before = x.float().data, x.data
+    exact, before = x.float().array, x.array
     for change in (1.5, minidl.full((8,), 0.1), minidl.arange(8), tensor(8, seed=1) * 1):
-        wanted = (x.float() * change).data.astype(SINGLE)
+        wanted = (x.float() * change).array.astype(SINGLE)
         with minidl.no_grad():
             x *= change
-        assert x.data is before
-        assert np.array_equal(x.data, wanted.astype(BF16))
+        assert x.array is before
+        assert np.array_equal(x.array, wanted.astype(BF16))
     x.copy_(exact)
-    assert np.array_equal(x.data, exact.astype(BF16)) and x.zero_().tolist() == [0] * 8
+    assert np.array_equal(x.array, exact.astype(BF16)) and x.zero_().tolist() == [0] * 8
 
 
 # -- what is held for backward
@@ -287,11 +287,11 @@ class Parts(Function):
 def test_a_saved_view_is_held_as_a_view_of_what_there_is():
     x = tensor(3, 4)
     left, right = Parts.apply(x)
-    node, array = left.grad_fn, x.data
-    wanted = array[1:], array.T, array[:, ::-1], right.data, left.data
+    node, array = left.grad_fn, x.array
+    wanted = array[1:], array.T, array[:, ::-1], right.array, left.array
     kept = list(packs.held(node))
     assert all(np.shares_memory(held, w) for held, w in zip(kept, wanted, strict=True))
-    node.backward(left.data, right.data)
+    node.backward(left.array, right.array)
     for found, held, w in zip(node.found, kept, wanted, strict=True):
         assert found.dtype == SINGLE and held.dtype == BF16
         assert np.array_equal(found, w.astype(SINGLE)) and np.array_equal(held, w)
@@ -380,8 +380,8 @@ def test_autocast_runs_white_ops_in_bfloat16(fused):
         assert (y + x.half()).dtype == SINGLE  # neither holds the other
     y.sum().backward()
     assert x.grad.dtype == w.grad.dtype == SINGLE
-    low = [v.data.astype(BF16).astype(SINGLE) for v in (x, w)]
-    assert np.array_equal(y.data, (low[0] @ low[1].T).astype(BF16))
+    low = [v.array.astype(BF16).astype(SINGLE) for v in (x, w)]
+    assert np.array_equal(y.array, (low[0] @ low[1].T).astype(BF16))
 
 
 @needs_bf16
@@ -464,7 +464,7 @@ def test_without_master_weights_updates_below_half_a_step_are_lost():
 @pytest.mark.parametrize("unscale", [1.0, 1 / 3])
 def test_a_master_weight_moves_as_a_float32_weight_would(kind, options, unscale):
     w = tensor(5, 3)
-    plain = minidl.Tensor(w.data.astype(SINGLE), True)
+    plain = minidl.Tensor(w.array.astype(SINGLE), True)
     optimizer = optim.use_master_weights(kind([w], lr=0.01, **options))
     reference = kind([plain], lr=0.01, **options)
     for step in range(3):
@@ -474,8 +474,8 @@ def test_a_master_weight_moves_as_a_float32_weight_would(kind, options, unscale)
         with minidl.use_fused(False):
             reference.step(unscale=unscale)
         (master,) = optimizer.parameters()
-        assert master.dtype == SINGLE and np.array_equal(master.data, plain.data)
-        assert np.array_equal(w.data, plain.data.astype(BF16))
+        assert master.dtype == SINGLE and np.array_equal(master.array, plain.array)
+        assert np.array_equal(w.array, plain.array.astype(BF16))
 
 
 @needs_bf16
@@ -483,30 +483,30 @@ def test_a_master_weight_moves_as_a_float32_weight_would(kind, options, unscale)
     (optim.AdamW, {}), (optim.SGD, {"momentum": 0.9, "nesterov": True})])
 def test_a_bfloat16_weight_of_its_own_is_updated_in_float32_and_rounded(kind, options):
     w = tensor(5, 3)
-    plain = minidl.Tensor(w.data.astype(SINGLE), True)
+    plain = minidl.Tensor(w.array.astype(SINGLE), True)
     optimizer, reference = kind([w], lr=0.1, **options), kind([plain], lr=0.1, **options)
     for step in range(3):
         w.grad = np.random.default_rng(step).standard_normal((5, 3)).astype(BF16)
         plain.grad = w.grad.astype(SINGLE)
-        before = id(w.data)
+        before = id(w.array)
         optimizer.step()
         with minidl.use_fused(False):
             reference.step()
-        assert id(w.data) == before and np.array_equal(w.data, plain.data.astype(BF16))
+        assert id(w.array) == before and np.array_equal(w.array, plain.array.astype(BF16))
         for state, other in zip(optimizer.state.values(), reference.state.values(), strict=True):
             for name, value in state.items():
                 if hasattr(value, "dtype"):
                     assert np.array_equal(value, other[name].astype(BF16)) and value.dtype == BF16
                     other[name] = value.astype(SINGLE)
-        plain.data[...] = w.data
+        plain.array[...] = w.array
 
 
 @needs_bf16
 def test_clipping_sums_squares_in_float32():
     ws = [tensor(300, seed=1), tensor(200, dtype=SINGLE, seed=2)]
     for w in ws:
-        w.grad = w.data.copy()
-    exact = np.sqrt(sum((w.data.astype(DOUBLE)**2).sum() for w in ws))
+        w.grad = w.array.copy()
+    exact = np.sqrt(sum((w.array.astype(DOUBLE)**2).sum() for w in ws))
     assert abs(optim.clip_grad_norm_(ws, 1.0) - exact) < 1e-5 * exact
     assert ws[0].grad.dtype == BF16 and abs(optim.grad_norm(ws) - 1) < HALF_STEP
     optim.clip_grad_value_(ws, 0.01)
@@ -541,7 +541,7 @@ def test_running_statistics_of_a_bfloat16_model_move():
     x = tensor(64, 3) + 2
     for _ in range(50):
         assert model(x).dtype == BF16
-    assert_near(model.running_mean.data, x.float().mean(0).data, 0.05)  # stalls near it
+    assert_near(model.running_mean.array, x.float().mean(0).array, 0.05)  # stalls near it
     assert model.eval()(x).dtype == BF16
 
 
@@ -573,4 +573,4 @@ def test_a_snapshot_holds_bfloat16_and_gives_the_same_bits_back(tmp_path):
     copy = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     copy.load_state_dict(one["model"].state_dict())
     assert copy[0].weight.dtype == SINGLE
-    assert np.array_equal(copy[0].weight.data, one["model"][0].weight.data.astype(SINGLE))
+    assert np.array_equal(copy[0].weight.array, one["model"][0].weight.array.astype(SINGLE))

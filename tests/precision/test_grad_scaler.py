@@ -292,7 +292,7 @@ def test_max_norm_is_of_all_ranks_shares_together():
         p.grad = np.full(4, 8.0, np.float32)  # unscaled 2, norm 4
         p.sharded_by = groups
         assert GradScaler(4.0).step(optim.SGD([p], lr=1.0), max_norm=1.0)
-        steps.append(-p.data)
+        steps.append(-p.array)
     # the 1e-6 beside the norm of 4 or 8, and roundings of float32
     np.testing.assert_allclose(steps[0], 0.5, rtol=5e-7)
     np.testing.assert_allclose(steps[1], 0.25, rtol=5e-7)

@@ -65,7 +65,7 @@ def run(device, optimizer, max_norm, unscale_first, n_steps=12):
         else:
             taken.append(scaler.step(optimizer, max_norm))
         scaler.update()
-    return ([host(p.data) for p in params], [bool(t) for t in taken], scaler.state_dict(),
+    return ([host(p.array) for p in params], [bool(t) for t in taken], scaler.state_dict(),
             optimizer.state_dict()["state"])
 
 
@@ -105,7 +105,7 @@ def test_what_is_read_or_set_comes_back_from_the_gpu():
         scaler.update()
     scaler.scale(params[0].sum())
     scaler.factor = 2.0
-    assert float(scaler.scale(params[0].sum()).data) == 2 * float(params[0].sum())
+    assert float(scaler.scale(params[0].sum()).array) == 2 * float(params[0].sum())
     state = scaler.state_dict()
     other = GradScaler()
     other.scale(params[0].sum())

@@ -64,7 +64,7 @@ def test_weights_are_the_same_bits_and_nothing_stays_wrapped():
                 losses = [step(*batch()) for _ in range(4)]
         else:
             losses = [step(*batch()) for _ in range(4)]
-        ends.append((losses, [w.data.tobytes() for w in model.parameters()]))
+        ends.append((losses, [w.array.tobytes() for w in model.parameters()]))
     assert ends[0] == ends[1]
     assert wrapped() == before and recording.get() is None and not taps._users
     assert len(p.record.steps) == 4

@@ -92,7 +92,7 @@ def alone(kind, tied, n_steps=6):
         optimizer.step()
         scheduler.step()
         losses.append(loss.item())
-    return losses, {name: p.data for name, p in model.named_parameters()}
+    return losses, {name: p.array for name, p in model.named_parameters()}
 
 
 def check(losses, weights, kind, tied):
@@ -261,7 +261,7 @@ def test_arrays_on_a_gpu_are_read_and_written(strict_cupy, tmp_path):
         again, other = runs[1]
         snapshot.load(tmp_path, t, model=again, optimizer=other)
         for p, q in zip(pipe.parameters(), again.parameters(), strict=True):
-            assert (p.data.get() == q.data.get()).all()
+            assert (p.array.get() == q.array.get()).all()
             for kind in ("exp_avg", "exp_avg_sq"):
                 assert (optimizer.state[p][kind].get() == other.state[q][kind].get()).all()
 
@@ -408,7 +408,7 @@ def test_ranks_that_divide_a_layer_draw_alike_on_every_grid(tmp_path):
             snapshot.load(tmp_path, t, model=run.model)
         else:
             snapshot.save(tmp_path, 1, t, model=run.model)
-        return minidl.rand(4).data.tobytes()
+        return minidl.rand(4).array.tobytes()
 
     before = simulate(4, draws, (2, 1, 2), 0)
     assert before[0] == before[1] != before[2] == before[3]
@@ -429,14 +429,14 @@ def test_experts_load_onto_another_number_of_ranks(n, tmp_path):
     def read(t):
         net = model(t, 4)
         snapshot.load(tmp_path, t, model=net)
-        return {name: p.data for name, p in net.named_parameters()}
+        return {name: p.array for name, p in net.named_parameters()}
 
     wanted = dict(nn.MoE(6, generator=minidl.random.Generator(3), n_experts=5).named_parameters())
     got = simulate(n, read)
     assert set().union(*got) == set(wanted)
     for arrays in got:
         for name, array in arrays.items():
-            np.testing.assert_array_equal(array, wanted[name].data)
+            np.testing.assert_array_equal(array, wanted[name].array)
 
 
 @ranks(2, mpi=False)

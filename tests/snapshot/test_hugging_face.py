@@ -109,25 +109,25 @@ def test_gpt_2s_logits_are_those_of_the_paper(tmp_path, prefix):
     assert isinstance(model, nn.GPT) and not model.training
     assert model.head.weight is model.token.weight
     with minidl.no_grad():
-        close(model(ids[None]).data[0], gpt2_oracle(gpt2_tensors(), ids))
+        close(model(ids[None]).array[0], gpt2_oracle(gpt2_tensors(), ids))
 
 
 def test_llamas_tensors_go_where_they_belong(tmp_path):
     tensors, ids = llama_tensors(), np.random.default_rng(1).integers(0, 13, (1, 12))
     model = from_hugging_face(folder(tmp_path, LLAMA, tensors))
     with minidl.no_grad():
-        close(model(ids).data, oracle(model, ids))
+        close(model(ids).array, oracle(model, ids))
     block, theirs = model.blocks[1], "model.layers.1."
     for i, name in ((0, "q"), (8, "k"), (12, "v")):
         want = tensors[f"{theirs}self_attn.{name}_proj.weight"]
-        np.testing.assert_array_equal(block.attention.qkv.weight.data[i:i + len(want)], want)
+        np.testing.assert_array_equal(block.attention.qkv.weight.array[i:i + len(want)], want)
     for ours, name in ((block.feed_forward.gate, "mlp.gate_proj"), (block.norm1, "input_layernorm"),
                        (block.feed_forward.up, "mlp.up_proj"), (model.head, None)):
         want = tensors[f"{theirs}{name}.weight" if name else "lm_head.weight"]
-        np.testing.assert_array_equal(ours.weight.data, want)
+        np.testing.assert_array_equal(ours.weight.array, want)
     step = infer.decoder(model)
     with minidl.no_grad():
-        close(step.prefill(ids), model(ids).data[:, -1])
+        close(step.prefill(ids), model(ids).array[:, -1])
 
 
 def test_halves_of_either_kind_and_several_files(tmp_path):
@@ -146,7 +146,7 @@ def test_halves_of_either_kind_and_several_files(tmp_path):
                        ("lm_head", model.head)):
         x = tensors[f"{name}.weight"]
         want = (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x
-        np.testing.assert_array_equal(ours.weight.data, want.astype(np.float32))
+        np.testing.assert_array_equal(ours.weight.array, want.astype(np.float32))
     place["lm_head.weight"] = "../secret"
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": place}))
     with pytest.raises(SnapshotError, match="outside of the folder"):
@@ -202,7 +202,7 @@ def test_logits_are_those_of_transformers(tmp_path, kind):
         want = theirs(torch.from_numpy(ids)).logits.numpy()
     model = from_hugging_face(tmp_path)
     with minidl.no_grad():
-        close(model(ids).data, want)
+        close(model(ids).array, want)
     step = infer.decoder(model, n_texts=2)
     for i, got in ((19, step.prefill(ids[:, :20])), (20, step.step(ids[:, 20]))):
         close(got, want[:, i])

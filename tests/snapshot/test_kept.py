@@ -40,7 +40,7 @@ def steps(t, model, opt, first, n):
 
 
 def everything(model):
-    return [p.data.copy() for p in model.parameters()] + [
+    return [p.array.copy() for p in model.parameters()] + [
         x.copy() for b in model.reducer.buckets for x in b.own.values()]
 
 

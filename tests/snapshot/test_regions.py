@@ -30,7 +30,7 @@ def test_the_ranks_regions_hold_the_tensors(stage, n):
         found = []
         for leaf, here in by_leaf(model).items():
             for r in here:
-                values = r.of(leaf.data)
+                values = r.of(leaf.array)
                 found.append((r.name, r.first, r.end, r.whole))
                 assert len(values) == r.end - r.first
                 if t.rank == 0 or n == 1:  # rank 0's weights are everybody's

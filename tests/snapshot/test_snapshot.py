@@ -40,7 +40,7 @@ class Net(nn.Module):
         self.drop = nn.Dropout(0.3)
         self.head = nn.Linear(5, 3)
         self.tied = self.head
-        self.frozen = nn.Parameter(minidl.randn(7).data)
+        self.frozen = nn.Parameter(minidl.randn(7).array)
         self.frozen.requires_grad = False
 
     def forward(self, x):
@@ -102,7 +102,7 @@ class Run:
             state = dict(self.optimizer.state.get(leaf, {}))
             owner = self.optimizer.low.get(leaf, leaf)
             if owner is not leaf:
-                state["master"] = leaf.data
+                state["master"] = leaf.array
             for r in leaves[owner]:
                 for kind, value in state.items():
                     if hasattr(value, "dtype") and not value.ndim:  # a step that a GPU counts
@@ -287,10 +287,10 @@ def test_every_rank_gets_its_own_random_numbers_back(t):
         run = Run(t, 0)
         minidl.rand(10 * (t.rank + 1))
         snapshot.save(folder, 0, model=run.model)
-        wanted = minidl.rand(5).data
+        wanted = minidl.rand(5).array
         minidl.manual_seed(77)
         snapshot.load(folder, model=run.model)
-        np.testing.assert_array_equal(minidl.rand(5).data, wanted)
+        np.testing.assert_array_equal(minidl.rand(5).array, wanted)
         run.model.close()
 
 
@@ -304,7 +304,7 @@ def test_new_ranks_draw_other_numbers(tmp_path):
         run = Run(t, 0)
         snapshot.load(tmp_path, model=run.model)
         run.model.close()
-        return minidl.rand(4).data.tobytes()
+        return minidl.rand(4).array.tobytes()
 
     simulate(2, write)
     assert len(set(simulate(5, read))) == 5
@@ -314,19 +314,19 @@ def test_a_snapshot_from_before_the_first_step_takes_the_momentum_away(tmp_path)
     model = nn.Linear(3, 2)
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     snapshot.save(tmp_path, 0, model=model, optimizer=optimizer)
-    before = model.weight.data.copy()
+    before = model.weight.array.copy()
 
     def step():
         optimizer.zero_grad()
         model(np.ones((1, 3), np.float32)).sum().backward()
         optimizer.step()
-        return model.weight.data.copy()
+        return model.weight.array.copy()
 
     first = step()
     step()
     snapshot.load(tmp_path, model=model, optimizer=optimizer)
     assert not optimizer.state
-    np.testing.assert_array_equal(model.weight.data, before)
+    np.testing.assert_array_equal(model.weight.array, before)
     np.testing.assert_array_equal(step(), first)
 
 

@@ -102,7 +102,7 @@ class Disk:
 def small(value):
     minidl.manual_seed(0)
     model = nn.Linear(3, 2)
-    model.weight.data[...] = value
+    model.weight.array[...] = value
     return model
 
 
@@ -132,7 +132,7 @@ def test_a_crash_at_any_call_leaves_the_previous_snapshot_or_the_new_one(n, lost
             assert isinstance(failure.__cause__, Crash)
             model = small(0)
             step = snapshot.load(folder, model=model)
-            assert step in (2, 3) and (model.weight.data == step).all()
+            assert step in (2, 3) and (model.weight.array == step).all()
             assert step >= before, "once it can be loaded, it can be loaded after later calls"
             for older in snapshot.steps(folder):  # an index has its files
                 assert snapshot.load(folder, model=model, step=older) == older
@@ -186,7 +186,7 @@ def test_an_altered_file_is_named(saved):
     folder, model, optimizer = saved
     path = only(folder, "*.safetensors")
     data = bytearray(path.read_bytes())
-    before = model.weight.data.copy()
+    before = model.weight.array.copy()
     data[-1] ^= 1
     path.write_bytes(data)
     with pytest.raises(SnapshotError, match=rf"{path.name} was altered: wanted sha256 \w+, got"):
@@ -197,7 +197,7 @@ def test_an_altered_file_is_named(saved):
     path.unlink()
     with pytest.raises(SnapshotError, match="is missing"):
         snapshot.load(folder, model=model, optimizer=optimizer)
-    np.testing.assert_array_equal(model.weight.data, before)
+    np.testing.assert_array_equal(model.weight.array, before)
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
@@ -248,7 +248,7 @@ def test_the_file_is_safetensors_and_the_index_is_json(saved):
 
     folder, model, _ = saved
     tensors = load_file(only(folder, "*.safetensors"))
-    np.testing.assert_array_equal(tensors["param/weight/0"], model.weight.data.reshape(-1))
+    np.testing.assert_array_equal(tensors["param/weight/0"], model.weight.array.reshape(-1))
     assert json.loads(only(folder, "*.json").read_text())["body"]["state"]["bias"] == {
         "arrays": ["exp_avg", "exp_avg_sq"], "numbers": {"step": 1}}
 
@@ -298,7 +298,7 @@ def test_an_older_step_can_be_loaded_but_not_written_over_a_later_one(tmp_path):
     for step in (1, 2):
         snapshot.save(tmp_path, step, model=small(step))
     model = small(0)
-    assert snapshot.load(tmp_path, model=model, step=1) == 1 and (model.weight.data == 1).all()
+    assert snapshot.load(tmp_path, model=model, step=1) == 1 and (model.weight.array == 1).all()
     with pytest.raises(SnapshotError, match="holds the later step 2"):
         snapshot.save(tmp_path, 1, model=model)
 

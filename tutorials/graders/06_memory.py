@@ -104,7 +104,7 @@ def _peak_by_ledger(widths, segments):
             part = layers[start:stop]
             y = recompute_sequential(part, y, 1) if again else nn.Sequential(*part)(y)
         y.backward(np.ones(y.shape, np.float32))
-    return ledger.most("activations") + x.data.nbytes
+    return ledger.most("activations") + x.array.nbytes
 
 
 def trained(module, p, k, scale):

@@ -25,12 +25,12 @@ def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
         if t.rank == 0:
             server = Server(t, [x], 1, rule, lambda shard: optim.SGD(shard, lr=rate))
             server.serve()
-            return dict(server.leads), float(server.shard.params[0].data[0])
+            return dict(server.leads), float(server.shard.params[0].array[0])
         with Worker(t, [x]) as worker:
             for _ in range(last_steps if t.rank == len(speeds) else steps):
                 worker.pull()
                 t.compute(speeds[t.rank - 1])
-                x.grad = x.data.copy()
+                x.grad = x.array.copy()
                 worker.push()
 
     try:

@@ -55,7 +55,8 @@ class Writer:
 
     def name(self, v):
         if v not in self.names:
-            self.names[v] = self._fresh(v.name) if v.data is None else self.constant(v.data, v.name)
+            is_input = v.array is None
+            self.names[v] = self._fresh(v.name) if is_input else self.constant(v.array, v.name)
         return self.names[v]
 
     def _fresh(self, wish=None):

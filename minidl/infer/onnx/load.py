@@ -263,7 +263,7 @@ def _plain(x):
     """Tensors as arrays, also in lists and tuples."""
     if isinstance(x, (list, tuple)):
         return tuple(map(_plain, x)) if isinstance(x, tuple) else [*map(_plain, x)]
-    return x._data if isinstance(x, Tensor) else x
+    return x.array if isinstance(x, Tensor) else x
 
 
 def _as(parameter, x):

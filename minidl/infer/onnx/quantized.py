@@ -105,7 +105,7 @@ def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
         w_zero = w_zero.reshape(-1, *[1] * (w.ndim - 1))
     x, w = (Tensor(_wide(v, z, False).astype(np.float64)) for v, z in ((x, x_zero), (w, w_zero)))
     y = Conv(x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
-    return y.data.astype(np.int32)
+    return y.array.astype(np.int32)
 
 
 TABLE = {k: f for k, f in operators(globals()).items() if f is not Refused}

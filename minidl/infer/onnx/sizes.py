@@ -146,7 +146,7 @@ OF = {
     "ConstantOfShape": lambda shape, **options: math.prod(ints(shape)),
     "Tile": lambda x, repeats: math.prod(x.shape) * math.prod(ints(repeats)),
     "OneHot": lambda index, depth, values, **options: math.prod(index.shape) * int(
-        np.asarray(depth.data if hasattr(depth, "_data") else depth).reshape(-1)[0]),
+        np.asarray(depth.array if hasattr(depth, "array") else depth).reshape(-1)[0]),
     "Split": lambda x, split=None, *, num_outputs=None, _n, **options: max(
         math.prod(x.shape), num_outputs or 0),
     "LRN": lambda x, *, size, **options: math.prod(x.shape) * size}

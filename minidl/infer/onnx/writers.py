@@ -200,7 +200,8 @@ def linear(w, xs, o, node):
     if len(node.inputs[0].shape) == 2:
         return w.add("Gemm", xs, transB=1)
     weight = node.inputs[1]
-    turned = weight.data.T if weight.data is not None else w.add("Transpose", [xs[1]], perm=[1, 0])
+    is_known = weight.array is not None
+    turned = weight.array.T if is_known else w.add("Transpose", [xs[1]], perm=[1, 0])
     y = w.add("MatMul", [xs[0], turned])
     return y if len(xs) < 3 or xs[2] is None else w.add("Add", [y, xs[2]])
 

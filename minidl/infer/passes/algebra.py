@@ -59,8 +59,8 @@ def is_number(x, wanted):
     """Whether an operand is this number, or a constant array of nothing else. (A parameter is none:
     it may be 1 today.)"""
     if isinstance(x, Value):
-        return x.data is not None and not x.name and x.data.size > 0 and bool(
-            np.all(x.data == wanted))
+        return x.array is not None and not x.name and x.array.size > 0 and bool(
+            np.all(x.array == wanted))
     return type(x) in (int, float) and x == wanted
 
 

@@ -23,12 +23,12 @@ def batch_norm(graph):
         if product is None or product.op not in BEFORE or not folds(graph, node, product):
             continue
         x, w, c = product.inputs
-        gamma, b = (None if v is None else v.data.astype(np.float64) for v in node.inputs[1:])
+        gamma, b = (None if v is None else v.array.astype(np.float64) for v in node.inputs[1:])
         mean, var = (v.astype(np.float64) for v in node.attributes["running"])
         s = 1 / np.sqrt(var + node.attributes["eps"]) * (1 if gamma is None else gamma)
-        shift = ((0 if c is None else c.data.astype(np.float64)) - mean) * s
+        shift = ((0 if c is None else c.array.astype(np.float64)) - mean) * s
         shift += 0 if b is None else b
-        weight = w.data.astype(np.float64) * s.reshape(-1, *[1] * (w.data.ndim - 1))
+        weight = w.array.astype(np.float64) * s.reshape(-1, *[1] * (w.array.ndim - 1))
         product.inputs = [x, constant_of(weight), constant_of(shift)]
         graph.replace(node.output, product.output)
         graph.nodes.remove(node)
@@ -42,7 +42,7 @@ def folds(graph, node, product):
         return False
     if product.op == "linear" and len(product.output.shape) != 2:  # channels are elsewhere
         return False
-    return all(v is None or v.data is not None for v in (*product.inputs[1:], *node.inputs[1:]))
+    return all(v is None or v.array is not None for v in (*product.inputs[1:], *node.inputs[1:]))
 
 
 def constant_of(array):

@@ -33,7 +33,7 @@ def common(graph):
 def _key(x):
     """Something hashable that is equal where x is."""
     if isinstance(x, Value):
-        return _key(x.data) if x.data is not None else id(x)
+        return _key(x.array) if x.array is not None else id(x)
     if isinstance(x, np.ndarray):
         return x.dtype.str, x.shape, x.tobytes() if x.nbytes <= 4096 else id(x)
     if isinstance(x, dict):

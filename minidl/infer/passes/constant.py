@@ -14,12 +14,12 @@ def constant(graph, largest=4):
     """How many lines were evaluated."""
     kept, n = [], 0
     for node in graph.nodes:
-        known = all(v.data is not None for v in node.values)
+        known = all(v.array is not None for v in node.values)
         size = sum(v.n_bytes for v in node.values)
         if not known or sum(v.n_bytes for v in node.outputs) > max(largest * size, 4096):
             kept.append(node)
             continue
-        made = node.evaluate([x.data if isinstance(x, Value) else x for x in node.inputs])
+        made = node.evaluate([x.array if isinstance(x, Value) else x for x in node.inputs])
         for value, array in zip(node.outputs, made, strict=True):
             array = array.copy()  # no view of a parameter: it may change
             graph.replace(value, Value(array.shape, array.dtype, None, array))

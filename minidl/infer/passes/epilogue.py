@@ -66,8 +66,8 @@ def channel_vector(v, shape):
     nor a constant (C, 1, 1)."""
     if v.dtype.kind != "f":
         return None
-    if v.shape == shape or v.data is not None and v.data.size == 1:
+    if v.shape == shape or v.array is not None and v.array.size == 1:
         return v
-    if v.data is not None and v.shape[-3:] == (shape[1], 1, 1) and v.data.size == shape[1]:
+    if v.array is not None and v.shape[-3:] == (shape[1], 1, 1) and v.array.size == shape[1]:
         return v
     return None

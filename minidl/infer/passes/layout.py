@@ -98,11 +98,11 @@ def _moved(shape):
 
 def operand(x, shape, last):
     """An operand of a step or of an elementwise line: an image, or a vector of the channels."""
-    if not isinstance(x, Value) or x.data is not None and x.data.size == 1:
+    if not isinstance(x, Value) or x.array is not None and x.array.size == 1:
         return x
-    if x.shape == shape and x.data is None:
+    if x.shape == shape and x.array is None:
         return last(x)
-    data = x.data.reshape(-1) if x.shape != shape else to_nhwc(x.data)
+    data = x.array.reshape(-1) if x.shape != shape else to_nhwc(x.array)
     return Value(data.shape, data.dtype, None, data)
 
 
@@ -111,7 +111,7 @@ def rewritten(node, lasts):
     found, o = None, node.attributes
     if node.output.dtype != np.float32 or not node.output.n_bytes:
         return None, None
-    if node.op in IMAGES and node.inputs[0].data is None:
+    if node.op in IMAGES and node.inputs[0].array is None:
         of = {"conv2d": _conv, "conv_int8": _conv_int8, "max_pool2d": _max_pool}
         found = of.get(node.op, _avg_pool)(node, lasts, o)
     elif node.kind and not node.steps and len(node.output.shape) == 4 and node.values and all(
@@ -128,8 +128,8 @@ def rewritten(node, lasts):
 
 def _conv(node, lasts, o):
     x, w, b = node.inputs[:3]
-    if o["groups"] != 1 or o["dilation"] != (1, 1) or w.data is None or (
-            b is not None and b.data is None):
+    if o["groups"] != 1 or o["dilation"] != (1, 1) or w.array is None or (
+            b is not None and b.array is None):
         return None
     return "conv_nhwc", conv_nhwc, [x, w, b], {"stride": o["stride"]}, o["padding"]
 

@@ -34,10 +34,10 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
         raise ValueError(f"embedding_bag: input of shape {input.shape}; want (bags, n), or a "
                          "vector and offsets")
     xp, factors = weight._xp, per_sample_weights
-    ids = input._data
+    ids = input.array
     inside = xp.ones(ids.shape, bool)
     if offsets is not None:
-        places, inside = _bags(xp, offsets._data, ids.size, include_last_offset)
+        places, inside = _bags(xp, offsets.array, ids.size, include_last_offset)
         ids = ids[places] if ids.size else xp.zeros(places.shape, np.int64)
         factors = None if factors is None or not factors.numel() else factors[Tensor(places)]
     if padding_idx is not None:

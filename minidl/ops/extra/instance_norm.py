@@ -24,12 +24,12 @@ def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=
     N, C = input.shape[:2]
     if running_mean is None:
         return group_norm(input, C, weight, bias, eps)
-    running = [Tensor(input._xp.tile(v._data, N)) for v in (running_mean, running_var)]
+    running = [Tensor(input._xp.tile(v.array, N)) for v in (running_mean, running_var)]
     y = batch_norm(input.reshape(1, N * C, *input.shape[2:]), *running, None, None, True, momentum,
                    eps).reshape(input.shape)
     if not current().replaying:
         for v, wide in zip((running_mean, running_var), running, strict=True):
-            v._data[...] = wide._data.reshape(N, C).mean(axis=0)
+            v.array[...] = wide.array.reshape(N, C).mean(axis=0)
             v.version += 1
     column = (1, C, *[1] * (input.ndim - 2))
     y = y if weight is None else y * weight.reshape(column)

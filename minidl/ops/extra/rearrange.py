@@ -121,7 +121,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
         raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
                          f" want ({n},) integers, one for each of dimension {dim}")
-    ends = repeats._data.cumsum()  # element i fills the places before ends[i]
+    ends = repeats.array.cumsum()  # element i fills the places before ends[i]
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
 

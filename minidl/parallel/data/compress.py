@@ -142,7 +142,7 @@ class Compressed(DataParallel):
         params = [p for p in model.parameters() if p.requires_grad]
         way = "host memory"
         if params:
-            t, way = device.connect(t, params[0].data)
+            t, way = device.connect(t, params[0].array)
             all_reduce = default_all_reduce(params)
 
         def make_buckets(order):

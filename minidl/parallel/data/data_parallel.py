@@ -37,9 +37,9 @@ def broadcast_state(t, tensors, root=0):
     """Overwrite `tensors` (parameters or buffers) with rank root's values: one broadcast for each
     dtype among them."""
     for group in by_dtype(tensors).values():
-        buffer = flat.flatten([x.data for x in group])
+        buffer = flat.flatten([x.array for x in group])
         (device.broadcast if device.on_device(buffer) else tree.broadcast)(t, buffer, root)
-        flat.unflatten(buffer, [x.data for x in group])
+        flat.unflatten(buffer, [x.array for x in group])
         for x in group:
             x.version += 1
 
@@ -109,7 +109,7 @@ class DataParallel(Module):
         if not params:
             raise ValueError(f"rank {t.rank}: no parameter requires a gradient; nothing to reduce")
         if all_reduce is None:
-            self.t, self.way = t, _ = device.connect(t, params[0].data)
+            self.t, self.way = t, _ = device.connect(t, params[0].array)
         broadcast_state(t, [*common, *model.buffers()])
         all_reduce = all_reduce or default_all_reduce(params)
 

@@ -88,7 +88,7 @@ class DiLoCo:
         self.outer = outer(params) if outer else optim.SGD(params, lr=0.7, momentum=0.9,
                                                            nesterov=True)
         self.all_reduce = all_reduce or default_all_reduce(params)
-        self.common = {p: p.data.copy() for p in params}  # w; the parameter has w_k
+        self.common = {p: p.array.copy() for p in params}  # w; the parameter has w_k
         self.n_steps = 0
         self.coming = {}  # step: (fragment, buffers, job)
         self.background = Background(t) if delay else None
@@ -103,7 +103,7 @@ class DiLoCo:
         if self.n_steps % every == 0:
             number = (self.n_steps // every - 1) % len(self.fragments)
             run = self.fragments[number]
-            moved = [self.common[p] - p.data for p in run]
+            moved = [self.common[p] - p.array for p in run]
             name = f"fragment {number}" if len(self.fragments) > 1 else "pseudo-gradients"
             job = (self.background.submit(self._mean, moved, name) if self.delay
                    else self._mean(self.t, moved, name))
@@ -122,17 +122,17 @@ class DiLoCo:
         """The outer optimizer's step on the mean pseudo-gradients of a fragment's parameters."""
         every = self.outer.parameters()
         kept = {p: p.grad for p in every}  # the inner step's
-        local = {p: p.data.copy() for p in run}
+        local = {p: p.array.copy() for p in run}
         for p in every:
             p.grad = None  # those of other fragments stay where they are
         for p, d in zip(run, moved, strict=True):
-            p.data[...], p.grad = self.common[p], d
+            p.array[...], p.grad = self.common[p], d
         self.outer.step()
         with no_grad():
             for p in run:
-                self.common[p][...] = p.data
+                self.common[p][...] = p.array
                 if self.alpha:
-                    p.data += self.alpha * (local[p] - p.data)
+                    p.array += self.alpha * (local[p] - p.array)
                 p.version += 1
         for p, grad in kept.items():
             p.grad = grad
@@ -142,18 +142,18 @@ class DiLoCo:
     @contextmanager
     def common_weights(self):
         """Inside, the model has w, the same on all ranks: to evaluate, to save, to load."""
-        local = {p: p.data.copy() for p in self.common}
+        local = {p: p.array.copy() for p in self.common}
         self._put(self.common)
         try:
             yield self.module
         finally:
             for p, w in self.common.items():
-                w[...] = p.data
+                w[...] = p.array
             self._put(local)
 
     def _put(self, values):
         for p, value in values.items():
-            p.data[...] = value
+            p.array[...] = value
             p.version += 1
 
     def divergence(self):

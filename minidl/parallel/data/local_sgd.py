@@ -209,7 +209,7 @@ class LocalSGD:
         """Weights (fp32 masters, where there are some) become their means over t, state too where
         it is to; over those of its n ranks that contribute, if not all do."""
         params = self.weights()
-        arrays = [p.data for p in params]
+        arrays = [p.array for p in params]
         if self.state == "mean":
             arrays += [value for p in params for value in self.optimizer.state.get(p, {}).values()
                        if getattr(value, "shape", None) == p.shape and value.dtype.kind in "fV"]
@@ -255,10 +255,10 @@ class LocalSGD:
 def divergence(t, params, all_reduce=None):
     """The root mean square over ranks of |w_k - mean of w|: 0 at the beginning of a round.
     Collective, and as many bytes as a round: a measure, not for every step."""
-    means = [p.data.copy() for p in params]
+    means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)
-        apart = sum(float(p._xp.square(p.data - m, dtype=np.float64).sum())
+        apart = sum(float(p._xp.square(p.array - m, dtype=np.float64).sum())
                     for p, m in zip(params, means, strict=True))
         return math.sqrt(ring.all_reduce(t, np.array([apart]))[0] / t.size)
 

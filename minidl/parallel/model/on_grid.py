@@ -77,8 +77,8 @@ class OnGrid:
         """[(a transport, arrays that are equal on all of its ranks)]: every weight in dp, in tp
         those that it does not divide."""
         own = self.parallel.parameters()
-        return [(self.axes.dp, [p.data for p in own]),
-                (self.axes.tp, [p.data for p in own if p.part is None])]
+        return [(self.axes.dp, [p.array for p in own]),
+                (self.axes.tp, [p.array for p in own if p.part is None])]
 
     def whole_state(self):
         """The undivided GPT's {name: array}, on the first rank of each pipeline; None on the

@@ -68,7 +68,7 @@ def parallelize(model, grid, plan=None, **options):
     if plan is not None and options:
         raise TypeError(f"rank {grid.t.rank}: {', '.join(options)} are gpt_plan's; put them into "
                         "the plan's rules, partial(Column, gather=True)")
-    t, _ = device.connect(grid.tp, next(model.parameters()).data)
+    t, _ = device.connect(grid.tp, next(model.parameters()).array)
     plan = gpt_plan(**options) if plan is None else plan
     names = [name for name, _ in model.named_modules()]
     rule_of = {}
@@ -101,5 +101,5 @@ def whole_state_dict(model):
     state = {}
     for name, (owner, _, key) in model._state_slots().items():
         x = getattr(owner, key)  # a parameter or a buffer
-        state[name] = x.data if getattr(x, "part", None) is None else whole(x)
+        state[name] = x.array if getattr(x, "part", None) is None else whole(x)
     return state

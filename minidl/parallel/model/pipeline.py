@@ -177,7 +177,7 @@ class Pipeline:
 
     def xp(self):
         """The library of this rank's weights."""
-        return backend.xp_of([p._data for p in self.parameters()[:1]])
+        return backend.xp_of([p.array for p in self.parameters()[:1]])
 
     def shards(self):
         """What the optimizer is given under ZeRO, of all stages of this rank. If none of them
@@ -358,7 +358,7 @@ class _Step:
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
                             f"stage {do.stage}, got {type(outputs).__name__}")
-        self.going = [y._data for y in outputs_of_stage]
+        self.going = [y.array for y in outputs_of_stage]
         self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in outputs_of_stage])
         # backward needs the way back, not the array: the next stage has that
         return [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y

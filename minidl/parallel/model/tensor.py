@@ -66,7 +66,7 @@ def cut(p, t, dim, bounds=None, repeats=1):
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
         raise ValueError(f"rank {t.rank}: wanted something for each of {t.size} ranks along "
                          f"dimension {dim} of {p.shape}; got bounds {part.bounds}, {repeats} times")
-    p._data = own_part(part, p.data)  # `p.data =` would ask for the old shape
+    p.array = own_part(part, p.array)  # `p.data =` would ask for the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
 
@@ -83,7 +83,7 @@ def own_part(part, array):
 def whole(p, array=None):
     """The whole tensor of which p is a part; of an array like p (its gradient) the same. All ranks
     of its group call. Sends what a ring all-gather of it does."""
-    array = p.data if array is None else array
+    array = p.array if array is None else array
     if p.part is None:
         return array
     t, dim, bounds, repeats = p.part

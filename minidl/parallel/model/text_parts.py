@@ -55,7 +55,7 @@ def lengths(length, n, order="zigzag"):
 def split(x, t, order="zigzag", dim=1):
     """This rank's part of x, an array or a Tensor, along its dimension `dim` of tokens. Labels are
     shifted before they are split: the successor of a rank's last token is another's."""
-    xp = backend.xp_of([getattr(x, "_data", x)])
+    xp = backend.xp_of([backend.array_of(x)])
     at = positions(x.shape[dim], t.size, t.rank, order, xp)
     return x[(slice(None),) * dim + (at,)]
 
@@ -103,7 +103,7 @@ def as_mask(t, mask):
     if getattr(mask, "requires_grad", False):
         raise ValueError(f"rank {t.rank}: attention over a text in parts gives its mask no gradient"
                          "; got one that wants it. mask.detach() says that it is a constant")
-    return getattr(mask, "_data", mask)
+    return backend.array_of(mask)
 
 
 def mask_at(mask, queries, keys):

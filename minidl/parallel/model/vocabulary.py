@@ -44,7 +44,7 @@ class VocabEmbedding(Divided, Embedding):
         cut(self.weight, t, 0)
 
     def forward(self, ids):
-        ids = getattr(ids, "_data", ids)
+        ids = backend.array_of(ids)
         xp, n = backend.xp_of([ids]), self.num_embeddings
         if xp is not np:
             ids = checked("embedding", ids, n)
@@ -134,7 +134,7 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
                          f"{label_smoothing}")
     bounds = chunks.bounds(n_classes, t.size)
     mine = bounds[t.rank + 1] - bounds[t.rank]
-    target = getattr(target, "_data", target)
+    target = backend.array_of(target)
     if input.ndim != 2 or input.shape[1] != mine or tuple(target.shape) != tuple(input.shape[:1]):
         raise ValueError(f"rank {t.rank}: cross_entropy wants input (rows, {mine}), this rank's of "
                          f"{n_classes} columns, and target (rows,); got {tuple(input.shape)} and "

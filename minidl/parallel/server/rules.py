@@ -73,7 +73,7 @@ def add_difference(server):
     """Adds differences to the weights: Geo, as PaddlePaddle names it."""
     for values, _ in server.inbox.values():
         for p, part in zip(server.shard.params, server.shard.parts(values)):
-            p.data += part
+            p.array += part
             p.version += 1
         server.version += 1
     server.inbox.clear()

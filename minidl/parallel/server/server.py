@@ -139,7 +139,7 @@ class Server:
                 self.clocks[worker], self.granted[worker] = clocks[worker], self.t.time()
                 self.leads[worker] = max(self.leads[worker], lead(clocks, worker))
                 self.waiting.remove(worker)
-                values = self.shard.pack([p.data for p in self.shard.params])
+                values = self.shard.pack([p.array for p in self.shard.params])
                 self._reply(worker, GRANTED, values, "param_server.pull")
         if self.clocks and len(self.waiting) == len(self.clocks):
             raise RuntimeError(

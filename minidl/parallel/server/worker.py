@@ -46,14 +46,14 @@ class Worker:
         for server, shard in enumerate(self.shards):
             self._pulled[server] = values = self._receive(server)
             for p, part in zip(shard.params, shard.parts(values)):
-                p.data[...] = part
+                p.array[...] = part
                 p.version += 1
 
     def push(self, n_samples=1):
         """Send p.grad; no gradient counts as zeros. n_samples weighs it in the mean of SYNC. Then
         forgets the gradients."""
         for server, shard in enumerate(self.shards):
-            grads = [shard.xp.zeros_like(p.data) if p.grad is None else p.grad
+            grads = [shard.xp.zeros_like(p.array) if p.grad is None else p.grad
                      for p in shard.params]
             self._push(server, shard.pack(grads), n_samples)
             for p in shard.params:
@@ -64,7 +64,7 @@ class Worker:
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
                 raise RuntimeError(f"rank {self.t.rank}: pull before the first push_difference")
-            values = shard.pack([p.data for p in shard.params])
+            values = shard.pack([p.array for p in shard.params])
             values -= self._pulled[server]
             values /= self.n_workers
             self._push(server, values, 1)

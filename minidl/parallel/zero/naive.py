@@ -21,8 +21,8 @@ def naive_step1(t, params, shard, optimizer, backward):
     backward()
     shard.grad = scatter(t, flat.flatten([p.grad for p in params]))
     optimizer.step()  # m and v of one block in n
-    weights, _ = ring_blocks.all_gather_v(t, shard.data)
-    flat.unflatten(weights, [p.data for p in params])
+    weights, _ = ring_blocks.all_gather_v(t, shard.array)
+    flat.unflatten(weights, [p.array for p in params])
     for p in params:
         p.grad = None
 
@@ -38,7 +38,7 @@ def naive_step2(t, shards, optimizer, backward):
     backward()
     optimizer.step()
     for p, shard in shards.items():
-        flat.unflatten(ring_blocks.all_gather_v(t, shard.data)[0], [p.data])
+        flat.unflatten(ring_blocks.all_gather_v(t, shard.array)[0], [p.array])
     for remove in removes:
         remove()
 
@@ -48,7 +48,7 @@ def naive_step3(t, layers, shards, optimizer, x, loss_gradient):
     array that the last layer returns."""
 
     def gather(layer):
-        use(list(layer.parameters()), ring_blocks.all_gather_v(t, shards[layer].data)[0])
+        use(list(layer.parameters()), ring_blocks.all_gather_v(t, shards[layer].array)[0])
 
     kept = []
     for layer in layers:
@@ -57,7 +57,7 @@ def naive_step3(t, layers, shards, optimizer, x, loss_gradient):
         y = layer(x)
         free(layer.parameters())
         kept.append((layer, x, y))
-        x = y.data
+        x = y.array
     gy = loss_gradient(x)
     for layer, x, y in reversed(kept):
         gather(layer)

@@ -60,7 +60,7 @@ class HostBucket:
         self.grads = [host_arrays() for _ in range(n_grads)]
         self.copies = {p: Tensor(array, requires_grad=True) for p, array in host_arrays().items()}
         for p, copied in self.copies.items():
-            copied.data[...] = backend.to_device(p.data, "cpu")
+            copied.array[...] = backend.to_device(p.array, "cpu")
         self.jobs = []
         # parameters, in order, and nothing to them: a set would have another order on every run
         self.ready = {}  # whose gradients are complete and have not been sent
@@ -86,7 +86,7 @@ class Offload:
                 "Take AdamW or SGD, or offload it without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
-        xp = backend.xp_of([p.data for p in params], "Offload")
+        xp = backend.xp_of([p.array for p in params], "Offload")
         self.lanes = lanes or (Modelled() if xp is np else Threads())
         n_grads = 1 if delay_after is None else 2
         self.buckets = [HostBucket(group, n_grads)  # in the order in which gradients will arrive
@@ -200,11 +200,11 @@ class Offload:
     def send_up(self, bucket, after):
         """Start the new weights on their way to the device."""
         params, bucket.updated = bucket.updated, {}
-        event = computed(next(iter(params)).data)  # the device may still be reading the old ones
+        event = computed(next(iter(params)).array)  # the device may still be reading the old ones
 
         def up():
             for p in params:
-                to_device(bucket.copies[p].data, p.data, event)
+                to_device(bucket.copies[p].array, p.array, event)
 
         for p in params:
             p.version += 1
@@ -215,7 +215,7 @@ class Offload:
         """Weights on the device that the user has overwritten (loaded, or clamped) come down."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
-                bucket.copies[p].data[...] = backend.to_device(p.data, "cpu")
+                bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")
                 bucket.copies[p].version += 1
                 bucket.updated.pop(p, None)  # an update that was delayed is of what is gone
                 self.seen[p] = p.version
@@ -288,7 +288,7 @@ class Offload:
         for bucket in self.buckets:
             self.seen |= {p: p.version for p in bucket.params}
             bucket.updated = {p: None for p, copied in bucket.copies.items() if not np.array_equal(
-                                  backend.to_device(p.data, "cpu"), copied.data, equal_nan=True)}
+                                  backend.to_device(p.array, "cpu"), copied.array, equal_nan=True)}
 
     def memory(self):
         """{"device": bytes, "host": bytes} of weights, gradients and states."""

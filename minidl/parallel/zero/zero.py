@@ -65,9 +65,9 @@ class ShardedBucket:
         self.xp = params[0]._xp
         self.dtype = params[0].dtype
         self.shapes = [p.shape for p in params]
-        self.mean_block, self.all_gather = ways(params[0].data)
+        self.mean_block, self.all_gather = ways(params[0].array)
 
-        self.weights = flat.flatten([p.data for p in params])
+        self.weights = flat.flatten([p.array for p in params])
         self.bounds = chunks.bounds(len(self.weights), t.size)
         for p, view in zip(params, flat.views(self.weights, self.shapes), strict=True):
             p.data = view
@@ -132,7 +132,7 @@ class ShardedBucket:
     def gather(self, t):
         """Every rank's new block becomes part of `weights` here."""
         if self.weights is not None:
-            self.block(self.weights)[...] = self.shard.data  # of which stage 3's is no view
+            self.block(self.weights)[...] = self.shard.array  # of which stage 3's is no view
             self.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
@@ -141,8 +141,8 @@ class ShardedBucket:
     def holds(self, p):
         """Whether p's array is still ours: a view of `weights`, or of stage 3 nothing."""
         if self.weights is None:
-            return isinstance(p._data, Freed)
-        return buffer_of(p._data) is buffer_of(self.weights)
+            return isinstance(p.array, Freed)
+        return buffer_of(p.array) is buffer_of(self.weights)
 
     def bytes_sent(self, t, n_backwards):
         n_gathers = self.n_gathers * (n_backwards if self.freed else 1)
@@ -189,7 +189,7 @@ class Zero1(DataParallel):
         if len(devices) > 1:
             raise TypeError(f"rank {t.rank}: a bucket of ZeRO is one array; got parameters on "
                             f"{' and '.join(devices)}. model.to({devices[-1]!r}) first")
-        t, way = device.connect(t, next(model.parameters()).data)
+        t, way = device.connect(t, next(model.parameters()).array)
 
         alike = {p: (number[p], p.copies, p.sharded_by) for p in number}
 

@@ -44,13 +44,13 @@ from minidl.tensor import Tensor
 def use(params, whole):
     """The parameters' arrays are views of `whole`: the same values, so no new version."""
     for p, view in zip(params, flat.views(whole, [p.shape for p in params]), strict=True):
-        p._data = view
+        p.array = view
 
 
 def free(params):
     """Their elements are no more on this rank, but for its shard."""
     for p in params:
-        p._data = Freed(p.shape, p.dtype)
+        p.array = Freed(p.shape, p.dtype)
 
 
 class Zero3(Zero1):
@@ -89,7 +89,7 @@ class Zero3(Zero1):
         for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
             b.freed = b not in self.stays
-            b.shard.data = b.shard.data.copy()  # not a view: the whole is to be freed
+            b.shard.data = b.shard.array.copy()  # not a view: the whole is to be freed
             b.shard.version = b.gathered = 0
         self.free(self.buckets)
         self.reducer.on_full = lambda bucket: self.free([bucket, *self.frozen_beside[bucket]])
@@ -109,12 +109,12 @@ class Zero3(Zero1):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
         for x in inputs:  # a frozen one is an array so far: from here on it is held by name, too
-            if isinstance(x, Tensor) and x._data is held and x in self.frozen_of:
+            if isinstance(x, Tensor) and x.array is held and x in self.frozen_of:
                 return x, partial(self.gathered_array, self.frozen_of[x], x)
 
     def gathered_array(self, bucket, parameter, _):
         self.need(bucket, *self.frozen_beside[bucket])  # as a unit: a recomputed part needs all
-        return parameter.data
+        return parameter.array
 
     def enter(self, buckets, *_):
         """Forward has come to a module, for the first time or to run it again."""
@@ -136,7 +136,7 @@ class Zero3(Zero1):
             if b.weights is None and b not in self.coming:
                 whole = b.xp.empty(b.bounds[-1], b.dtype)
                 memory.note(whole, "parameters")
-                b.block(whole)[...] = b.shard.data
+                b.block(whole)[...] = b.shard.array
                 self.coming[b] = whole, self.reducer.beside(whole, _gather, b, whole,
                                                           self.buckets.index(b))
 
@@ -185,14 +185,14 @@ class Zero3(Zero1):
                 "returns a loss, because the others gather weights in forward and backward: "
                 "model.absent(lambda: F.cross_entropy(model(x), y)), of any batch. It counts with "
                 "no samples")
-        buffers = [(b, b.data.copy()) for b in self.module.buffers()]
+        buffers = [(b, b.array.copy()) for b in self.module.buffers()]
         self.weighs_nothing = True
         try:
             loss().backward()
         finally:
             self.weighs_nothing = False
             for b, before in buffers:  # nor do the statistics of batch norm see that batch
-                b.data[...] = before
+                b.array[...] = before
 
     def gather(self):
         """After the optimizer's step. What is freed will be gathered with the new values."""
@@ -233,7 +233,7 @@ class Zero3(Zero1):
         with self.gathered():
             result = super().load_state_dict(state, strict)
             for b in self.buckets:
-                b.shard.data[...] = b.block(b.weights)
+                b.shard.array[...] = b.block(b.weights)
         return result
 
 

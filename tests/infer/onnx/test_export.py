@@ -48,7 +48,7 @@ def test_every_op_is_exported_or_refused_by_name():
         except (TypeError, ValueError):  # no op of inference: training, an index that is an input
             continue
         try:
-            there_and_back(graph, [x.data for x in xs], to_peer=False)
+            there_and_back(graph, [x.array for x in xs], to_peer=False)
             n += 1
         except Refused as error:
             refused.add(str(error).split()[1].rstrip(","))

@@ -13,7 +13,7 @@ def optimised(model, *shape):
     x = minidl.tensor(array(*shape))
     graph = infer.trace(model, x)
     n = algebra(graph)
-    same(graph.verify().run(x.data), model(x))
+    same(graph.verify().run(x.array), model(x))
     return n, graph
 
 
@@ -52,4 +52,4 @@ def test_a_parameter_of_ones_is_no_number():
             return x * self.norm.weight
 
     graph = infer.trace(Model().eval(), array(2, 4))
-    assert algebra(graph) == 0 and np.all(graph.nodes[0].inputs[1].data == 1)
+    assert algebra(graph) == 0 and np.all(graph.nodes[0].inputs[1].array == 1)

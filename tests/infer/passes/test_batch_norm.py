@@ -32,12 +32,12 @@ def test_weights_are_rounded_once():
     minidl.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(8, 64, 3, bias=False), nn.BatchNorm2d(64))
     net(minidl.tensor(array(4, 8, 9, 9)))
-    w, norm = net[0].weight.data, net[1]
+    w, norm = net[0].weight.array, net[1]
     graph = infer.trace(net.eval(), array(1, 8, 5, 5))
     batch_norm(graph)
-    exact = w.astype(np.float64) * (norm.weight.data / np.sqrt(
+    exact = w.astype(np.float64) * (norm.weight.array / np.sqrt(
         np.asarray(norm.running_var, np.float64) + norm.eps))[:, None, None, None]
-    np.testing.assert_array_equal(graph.nodes[0].inputs[1].data, exact.astype(np.float32))
+    np.testing.assert_array_equal(graph.nodes[0].inputs[1].array, exact.astype(np.float32))
 
 
 def test_a_product_that_others_read_stays():

@@ -12,7 +12,7 @@ def run(model):
     x = minidl.tensor(array(3, 4))
     graph = infer.trace(model, x)
     n = chain(graph)
-    same(graph.verify().run(x.data), model(x))
+    same(graph.verify().run(x.array), model(x))
     return n, [(node.op, len(node.steps)) for node in graph.nodes]
 
 

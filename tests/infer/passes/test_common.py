@@ -25,7 +25,7 @@ def test_other_attributes_operands_and_constants_are_other_lines():
     assert common(traced(lambda x: (x - 1.0) + (1.0 - x))) == 0
     assert common(traced(lambda x: x * 2 + x * 2.0)) == 0
     assert common(traced(lambda x: (x + one) * (x + two))) == 0
-    assert common(traced(lambda x: (x + one) * (x + minidl.tensor(one.data.copy())))) == 1
+    assert common(traced(lambda x: (x + one) * (x + minidl.tensor(one.array.copy())))) == 1
 
 
 def test_lines_that_nobody_reads_are_gone():

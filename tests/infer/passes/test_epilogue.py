@@ -16,7 +16,7 @@ def run(model, *shape):
     graph = infer.trace(model, x)
     batch_norm(graph)
     n = epilogue(graph)
-    same(graph.verify().run(x.data), model(x))
+    same(graph.verify().run(x.array), model(x))
     return n, [node.op for node in graph.nodes]
 
 

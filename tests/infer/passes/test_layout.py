@@ -17,7 +17,7 @@ def run(model, *shape):
     batch_norm(graph)
     epilogue(graph)
     n = layout(graph)
-    same(graph.verify().run(x.data), model(x))
+    same(graph.verify().run(x.array), model(x))
     return n, graph
 
 

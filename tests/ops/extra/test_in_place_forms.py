@@ -17,9 +17,9 @@ def test_each_form_writes_what_its_op_gives():
             args = (0.3,) if name in "add sub mul div remainder pow clamp".split() else ()
             args = (1,) if name == "cumsum" else (x.clone(),) if name in (
                 "logical_and", "logical_or") else args
-            wanted, memory = getattr(x, name)(*args).to(x.dtype).numpy(), x.data
+            wanted, memory = getattr(x, name)(*args).to(x.dtype).numpy(), x.array
             got = getattr(x, f"{name}_")(*args)
-            assert got is x and x.data is memory and x.version == 1, name
+            assert got is x and x.array is memory and x.version == 1, name
             np.testing.assert_array_equal(x.numpy(), wanted, err_msg=name)
 
 

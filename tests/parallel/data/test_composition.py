@@ -74,7 +74,7 @@ def trained(t, technique, way=""):
             beside.step()
     if hasattr(wrapped, "close"):
         wrapped.close()
-    found = [p.data.copy() for p in model.parameters()]
+    found = [p.array.copy() for p in model.parameters()]
     return found + [np.array([beside.g2, beside.s])] if technique == "noise scale" else found
 
 

@@ -227,7 +227,7 @@ def train(t, wrap, lr=0.2, n_steps=60, momentum=0.9):
         opt.step()
     model.close()
     with minidl.no_grad():
-        return float(F.cross_entropy(net(x), y).data)
+        return float(F.cross_entropy(net(x), y).array)
 
 
 @pytest.mark.parametrize("name", MEANS)

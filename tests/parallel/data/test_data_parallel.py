@@ -36,7 +36,7 @@ def train_alone(n_steps=N_STEPS, n=13):
         opt.zero_grad()
         F.cross_entropy(net(x), y).backward()
         opt.step()
-    return [p.data.copy() for p in net.parameters()]
+    return [p.array.copy() for p in net.parameters()]
 
 
 def share(t, n):
@@ -68,8 +68,8 @@ def test_naive_average_after_backward_equals_one_rank_on_the_whole_batch(t):
         average_gradients(t, net.parameters(), len(x[mine]))
         opt.step()
     for p, want in zip(net.parameters(), train_alone()):
-        np.testing.assert_allclose(p.data, want, **CLOSE)
-    assert_equal_on_all_ranks(t, [p.data for p in net.parameters()])
+        np.testing.assert_allclose(p.array, want, **CLOSE)
+    assert_equal_on_all_ranks(t, [p.array for p in net.parameters()])
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -87,8 +87,8 @@ def test_buckets_during_backward_equal_one_rank_on_the_whole_batch(t, overlap, b
         F.cross_entropy(model(x[mine]), y[mine]).backward()
         opt.step()
     for p, want in zip(net.parameters(), train_alone()):
-        np.testing.assert_allclose(p.data, want, **CLOSE)
-    assert_equal_on_all_ranks(t, [p.data for p in net.parameters()])
+        np.testing.assert_allclose(p.array, want, **CLOSE)
+    assert_equal_on_all_ranks(t, [p.array for p in net.parameters()])
     model.close()
 
 
@@ -158,10 +158,10 @@ def test_a_plain_mean_of_uneven_shares_would_be_wrong(t):
 def test_all_ranks_start_from_rank_0s_parameters_and_buffers(t):
     net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     for x in [*net.parameters(), *net.buffers()]:
-        x.data[...] = t.rank + 1
+        x.array[...] = t.rank + 1
     DataParallel(net, t)
     for x in [*net.parameters(), *net.buffers()]:
-        assert (x.data == 1).all()
+        assert (x.array == 1).all()
 
 
 @ranks(1, 2, 3)
@@ -175,19 +175,19 @@ def test_running_statistics_are_rank_0s(t):
         own = 0.9 * rank_0s + 0.1 * x.mean(0)  # each forward starts from rank 0's
         rank_0s = 0.9 * rank_0s + 0.1 * of_rank_0.mean(0)
     # float32 roundings of values below 1, some ten of 2^-24
-    np.testing.assert_allclose(model.module.running_mean.data, own, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.module.running_mean.array, own, rtol=0, atol=1e-6)
     model.broadcast_buffers = False
-    before = model.module.running_mean.data.copy()
+    before = model.module.running_mean.array.copy()
     x = np.full((4, 2), t.rank, np.float32)
     model(x)
-    np.testing.assert_allclose(model.module.running_mean.data, 0.9 * before + 0.1 * t.rank,
+    np.testing.assert_allclose(model.module.running_mean.array, 0.9 * before + 0.1 * t.rank,
                                rtol=0, atol=1e-6)  # as above
 
 
 @ranks(2, 3)
 def test_half_precision_gradients_sum_in_single(t):
     net = nn.Linear(1, 1, bias=False).half()
-    net.weight.data[...] = 1
+    net.weight.array[...] = 1
     model = DataParallel(net, t)
     # each rank's gradient is 40000: their fp16 sum would be infinite, their mean is not
     model(np.full((1, 1), 40000, np.float16)).sum().backward()
@@ -234,6 +234,6 @@ def test_state_dict_is_the_wrapped_models():
         model = DataParallel(network(), t)
         assert list(model.state_dict()) == list(network().state_dict())
         model.load_state_dict({k: v * 0 for k, v in model.state_dict().items()})
-        assert all((p.data == 0).all() for p in model.parameters())
+        assert all((p.array == 0).all() for p in model.parameters())
 
     simulate(2, body)

@@ -43,8 +43,8 @@ def test_parameters_unused_here_count_as_zeros_and_unused_everywhere_stay_untouc
         model(x, branch).sum().backward()
     assert net.never.weight.grad is None and net.never.bias.grad is kept
     # the sum over a linear layer's outputs: d/d left.weight is the trunk's output, summed
-    h = np.random.default_rng(0).standard_normal((2, 3)) @ net.trunk.weight.data.T
-    h += net.trunk.bias.data
+    h = np.random.default_rng(0).standard_normal((2, 3)) @ net.trunk.weight.array.T
+    h += net.trunk.bias.array
     np.testing.assert_allclose(net.left.weight.grad, np.stack([h.sum(0)] * 2) / t.size, **CLOSE)
     if t.size == 1:
         assert net.right.weight.grad is None

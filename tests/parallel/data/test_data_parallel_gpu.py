@@ -33,7 +33,7 @@ class Model(nn.Module):
         for dtype, shapes in SHAPES.items():
             for i, shape in enumerate(shapes):
                 p = nn.Parameter(np.full(shape, 3 + rank, dtype))
-                p.data = place(p.data)
+                p.data = place(p.array)
                 setattr(self, f"{dtype}_{i}", p)
 
     def forward(self, x):
@@ -63,7 +63,7 @@ def train(t, cupy, naive=False, bucket_bytes=24, **options):
         (model if naive else parallel)(x).backward()
         if naive:
             average_gradients(t, model.parameters(), len(x), **options)
-        arrays = [p.grad for p in model.parameters()] + [p.data for p in model.parameters()]
+        arrays = [p.grad for p in model.parameters()] + [p.array for p in model.parameters()]
         seen.append([a.get() if cupy else a.copy() for a in arrays])
         if step:
             model.zero_grad()  # once they add up
@@ -129,7 +129,7 @@ def test_two_ranks_on_a_real_gpu_average_as_the_naive_way_does(dtype):
 def test_offload_wants_all_parameters_in_one_memory(strict_cupy):
     cupy = strict_cupy
     params = [nn.Parameter(np.ones(3, "f4")), nn.Parameter(np.ones(3, "f4"))]
-    params[1].data = cupy.asarray(params[1].data)
+    params[1].data = cupy.asarray(params[1].array)
     with pytest.raises(TypeError, match="Offload got arrays on two devices, cpu and cuda"):
         Offload(minidl.optim.SGD(params, lr=0.1))
 

@@ -134,7 +134,7 @@ def test_with_nothing_left_out_it_is_sgd_with_momentum(t, nesterov):
             F.cross_entropy(model(x[mine]), y[mine]).backward()
             opt.step()
         model.close()
-        results.append([p.data for p in net.parameters()])
+        results.append([p.array for p in net.parameters()])
     for a, b in zip(*results):
         # pairs travel in float32, and what that rounds away comes a step later
         np.testing.assert_allclose(b, a, rtol=0, atol=4 * 2.0**-24)

@@ -23,13 +23,13 @@ def test_the_outer_step_is_nesterovs():
     """A pseudo-gradient of 1 in each round: theta after four, as PyTorch's SGD has it."""
     def body(t):
         model = nn.Linear(1, 1, bias=False).double()
-        model.weight.data[...] = 0
+        model.weight.array[...] = 0
         diloco = DiLoCo(model, t, optim.SGD(model.parameters(), lr=1.0), period=1)
         found = []
         for _ in range(4):
             model.weight.data -= 1.0  # what the inner steps of a round have done
             diloco.step()
-            found.append(float(model.weight.data[0, 0]))
+            found.append(float(model.weight.array[0, 0]))
         return found
 
     want = [-1.33, -3.227, -5.6343, -8.50087]
@@ -62,7 +62,7 @@ def streamed_by_hand(n, n_fragments, period, delay, alpha, n_steps):
     params = [list(m.parameters()) for m in models]
     index = {p: i for i, p in enumerate(params[0])}
     runs = [[index[p] for p in run] for run in fragments_of(params[0], n_fragments)]
-    common = [p.data.copy() for p in params[0]]
+    common = [p.array.copy() for p in params[0]]
     v, coming = [np.zeros_like(w) for w in common], {}
     for step in range(1, n_steps + 1):
         for k in range(n):
@@ -72,14 +72,14 @@ def streamed_by_hand(n, n_fragments, period, delay, alpha, n_steps):
         every = period // n_fragments
         if step % every == 0:
             run = runs[(step // every - 1) % n_fragments]
-            coming[step + delay] = [(i, np.mean([common[i] - params[k][i].data for k in range(n)],
+            coming[step + delay] = [(i, np.mean([common[i] - params[k][i].array for k in range(n)],
                                                 axis=0)) for i in run]
         for i, d in coming.pop(step, []):
             v[i] = 0.9 * v[i] + d
             common[i] = common[i] - 0.7 * (d + 0.9 * v[i])
             for k in range(n):
                 p = params[k][i]
-                p.data[...] = common[i] + alpha * (p.data - common[i])
+                p.array[...] = common[i] + alpha * (p.array - common[i])
     return models, common
 
 
@@ -227,6 +227,6 @@ def test_what_does_not_go_together_is_refused(t):
 @ranks(2)
 def test_all_ranks_begin_with_rank_0s_weights(t):
     model = nn.Linear(2, 2)
-    model.weight.data[...] = t.rank
+    model.weight.array[...] = t.rank
     DiLoCo(model, t, optim.SGD(model.parameters()))
-    assert not model.weight.data.any()
+    assert not model.weight.array.any()

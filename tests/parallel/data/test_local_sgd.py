@@ -60,9 +60,9 @@ def by_hand(n, make, averages, n_steps=7, dtype="f8"):
             optimizers[k].zero_grad()
         for group in averages(step):
             for copies in zip(*(models[k].parameters() for k in group)):
-                mean = sum(p.data for p in copies) / len(group)
+                mean = sum(p.array for p in copies) / len(group)
                 for p in copies:
-                    p.data[...] = mean
+                    p.array[...] = mean
     return models
 
 
@@ -75,7 +75,7 @@ def adamw(params):
 
 
 def weights(model):
-    return np.concatenate([p.data.reshape(-1) for p in model.parameters()])
+    return np.concatenate([p.array.reshape(-1) for p in model.parameters()])
 
 
 def data_parallel(t, make, n_steps=7, dtype="f8"):
@@ -242,17 +242,17 @@ def test_masters_are_averaged_in_float32(t):
     optimizer = optim.use_master_weights(optim.SGD(model.parameters(), lr=1e-4))
     local = LocalSGD(model, t, optimizer, period=1)
     local.rounds.parted = True
-    start = [p.data.copy() for p in optimizer.parameters()]
+    start = [p.array.copy() for p in optimizer.parameters()]
     for step in range(3):
         backward(local, step, t.rank, "f2")
         optimizer.step()
         optimizer.zero_grad()
         local.step()
     for master, before in zip(optimizer.parameters(), start, strict=True):
-        assert master.dtype == np.float32 and abs(master.data - before).max() > 0
-        both = ring.all_reduce(t, master.data.copy(), np.maximum)
-        np.testing.assert_array_equal(both, master.data)
-        np.testing.assert_array_equal(optimizer.low[master].data, master.data.astype("f2"))
+        assert master.dtype == np.float32 and abs(master.array - before).max() > 0
+        both = ring.all_reduce(t, master.array.copy(), np.maximum)
+        np.testing.assert_array_equal(both, master.array)
+        np.testing.assert_array_equal(optimizer.low[master].array, master.array.astype("f2"))
     local.close()
 
 
@@ -269,7 +269,7 @@ def test_buffers_become_rank_0s_and_accumulation_counts_steps(t):
         optimizer.zero_grad()
         local.step()
     assert local.rounds.n_rounds == 1
-    mean = model[1].running_mean.data
+    mean = model[1].running_mean.array
     np.testing.assert_array_equal(ring.all_reduce(t, mean.copy(), np.maximum), mean)
     local.close()
 

@@ -24,7 +24,7 @@ def train(t, wrap, make, n_steps):
         F.cross_entropy(model(x[mine]), y[mine]).backward()
         opt.step()
     model.close()
-    return model, [p.data for p in net.parameters()]
+    return model, [p.array for p in net.parameters()]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
@@ -113,7 +113,7 @@ def test_it_trains_like_adam(t):
             F.cross_entropy(model(x[t.rank::4]), y[t.rank::4]).backward()
             opt.step()
         model.close()
-        return float(F.cross_entropy(net(x), y).data)
+        return float(F.cross_entropy(net(x), y).array)
 
     adam = loss(lambda net: DataParallel(net, t), lambda ps: optim.Adam(ps, lr=0.02))
     one_bit = loss(lambda net: Compressed(net, t, OneBitAdam(warm_up_steps=40)),

@@ -222,7 +222,7 @@ def test_training_is_pytorchs_hook_step_by_step(tmp_path):
     def ours(t):
         net = nn.Sequential(nn.Linear(12, 16, bias=False), nn.ReLU(), nn.Linear(16, 10, bias=False))
         for p, w in zip(net.parameters(), weights):
-            p.data[...] = w
+            p.array[...] = w
         model = Compressed(net, t, PowerSGD(rank=2, start_step=2, side="rows"))
         bucket, = model.reducer.buckets
         qs.update({p.shape: q.copy() for p, q in bucket.common["q"].items()})
@@ -232,7 +232,7 @@ def test_training_is_pytorchs_hook_step_by_step(tmp_path):
             loss = F.cross_entropy(model(x), y)
             loss.backward()
             opt.step()
-            losses.append(float(loss.data))
+            losses.append(float(loss.array))
         model.close()
         return losses
 

@@ -48,8 +48,8 @@ def layer(module, dtype, **options):
     options = {"momentum": 0.3, **options}
     made = module(C, **options).to(np.dtype(dtype))
     if made.weight is not None:
-        made.weight.data[...] = [0.5, -1.5, 2.0]
-        made.bias.data[...] = [1.0, 2.0, 3.0]
+        made.weight.array[...] = [0.5, -1.5, 2.0]
+        made.bias.array[...] = [1.0, 2.0, 3.0]
     return made
 
 
@@ -62,7 +62,7 @@ def run(norm, x, g):
         y.backward(g)
     grads = [x_in.grad] + [] if norm.weight is None else [x_in.grad, norm.weight.grad,
                                                          norm.bias.grad]
-    return y.data, grads, [norm.running_mean, norm.running_var]
+    return y.array, grads, [norm.running_mean, norm.running_var]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -127,11 +127,11 @@ def test_merging_keeps_a_small_variance_beside_a_large_mean():
 def test_eval_takes_the_running_averages_and_sends_nothing(t):
     ledger = Ledger(t)
     norm = layer(lambda *a, **k: SyncBatchNorm(*a, t=ledger, **k), "f8").eval()
-    norm.running_mean.data[...] = [1, 2, 3]
+    norm.running_mean.array[...] = [1, 2, 3]
     x, _ = data(2, (C,))
     want = layer(nn.BatchNorm1d, "f8").eval()
-    want.running_mean.data[...] = [1, 2, 3]
-    np.testing.assert_array_equal(norm(Tensor(x)).data, want(Tensor(x)).data)
+    want.running_mean.array[...] = [1, 2, 3]
+    np.testing.assert_array_equal(norm(Tensor(x)).array, want(Tensor(x)).array)
     assert ledger.bytes_sent == 0
 
 
@@ -300,7 +300,7 @@ def test_under_autocast_statistics_are_float32(t):
     with amp.autocast():
         got = model(my_part(t, x)[0])
     assert got.dtype == want.dtype
-    np.testing.assert_allclose(got.data, my_part(t, want.data)[0], rtol=4e-3, atol=4e-3)
+    np.testing.assert_allclose(got.array, my_part(t, want.array)[0], rtol=4e-3, atol=4e-3)
     assert_state(model.state_dict(), alone.state_dict(), rtol=2e-3, atol=2e-3)
     amp.prepare(model, "O2")
     assert model.bn1.weight.dtype == np.float32 and model.conv.weight.dtype == np.float16
@@ -359,7 +359,7 @@ def test_no_affine_and_no_averages():
         plain, w_in = nn.BatchNorm1d(C, affine=False), Tensor(whole, requires_grad=True)
         want = plain(w_in)
         want.backward(gradient)
-        np.testing.assert_allclose(y.data, mine(t, want.data)[0], rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(y.array, mine(t, want.array)[0], rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(x_in.grad, mine(t, w_in.grad)[0], rtol=1e-10, atol=1e-11)
 
     minidl.comm.simulate(2, body)
@@ -376,8 +376,8 @@ def test_on_a_gpu_as_on_the_cpu():
             x.requires_grad_()
             y = norm(x)
             y.backward(g)
-            results.append([host(a) for a in (y.data, x.grad, norm.weight.grad, norm.bias.grad,
-                                              norm.running_mean.data, norm.running_var.data)])
+            results.append([host(a) for a in (y.array, x.grad, norm.weight.grad, norm.bias.grad,
+                                              norm.running_mean.array, norm.running_var.array)])
         for a, b in zip(*results):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 

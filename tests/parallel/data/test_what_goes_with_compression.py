@@ -64,7 +64,7 @@ def train(t, name, n_steps=6, prepare=lambda net: None, cast=None, masters=False
         opt.step()
         losses.append(loss.item())
     model.close()
-    return losses, [p.data.copy() for p in net.parameters()], model
+    return losses, [p.array.copy() for p in net.parameters()], model
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -66,9 +66,9 @@ def by_hand(n, straggler, rounds):
             left = None if kind == "in" else i
         inside = range(n) if kind == "in" else others
         for copies in zip(*(m.parameters() for m in models)):
-            mean = sum(copies[k].data for k in inside) / len(inside)
+            mean = sum(copies[k].array for k in inside) / len(inside)
             for k in inside if kind == "out" else range(n):
-                copies[k].data[...] = mean
+                copies[k].array[...] = mean
         left = None if kind == "back" else left
     return models
 
@@ -162,9 +162,9 @@ def test_buffers_are_those_of_a_rank_that_was_in():
         while local.rounds.n_steps < 5 * H:
             t.compute(slow(0, 3.0)(t.rank, 0))
             local(np.random.default_rng(t.rank).normal(t.rank, size=(4, 3)).astype("f4"))
-            mine = model.running_mean.data.copy()
+            mine = model.running_mean.array.copy()
             local.step()
-        return mine, model.running_mean.data
+        return mine, model.running_mean.array
 
     got = simulate(3, body)
     for _, after in got:

@@ -21,14 +21,14 @@ def gradcheck_across(t, fn, x, replicated_in, replicated_out, seed=0, tol=1e-8):
     y = fn(leaf)
     c = np.random.default_rng([seed, 0 if replicated_out else t.rank]).normal(size=y.shape)
     if replicated_out:
-        first = tree.broadcast(t, y.data.copy())
-        assert (first == y.data).all(), "the results are not the same on all ranks"
+        first = tree.broadcast(t, y.array.copy())
+        assert (first == y.array).all(), "the results are not the same on all ranks"
     y.backward(c)
     assert leaf.grad.shape == x.shape
 
     def loss(stepped):
         with no_grad():
-            mine = float((c * fn(Tensor(stepped)).data).sum())
+            mine = float((c * fn(Tensor(stepped)).array).sum())
         mine = mine if not replicated_out or t.rank == 0 else 0.0
         return float(naive.all_reduce(t, np.array([mine]))[0])
 

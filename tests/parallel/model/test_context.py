@@ -47,7 +47,7 @@ def one_rank(arrays, is_causal, scale=None, **options):
     o = F.scaled_dot_product_attention(inputs[0], *wide, is_causal=is_causal, scale=scale,
                                        **options)
     o.backward(g)
-    return o.data, *(a.grad for a in inputs)
+    return o.array, *(a.grad for a in inputs)
 
 
 def parts(t, arrays, order):
@@ -63,7 +63,7 @@ def on_ranks(t, arrays, is_causal, order, method="ring", scale=None, **options):
     else:
         o = context.ulysses_attention(*inputs, t, is_causal, scale, **options)
     o.backward(g)
-    return o.data, *(a.grad for a in inputs)
+    return o.array, *(a.grad for a in inputs)
 
 
 # ---- the ring ----
@@ -463,7 +463,7 @@ def test_packed_texts_dropout_and_an_odd_length_are_one_ranks(t, method, order, 
         (loss * (t.size if parallel else 1)).backward()
         if parallel:
             average_gradients(t, model.parameters())
-        total = ring.all_reduce(t, loss.data.reshape(1).copy()) if parallel else loss.data
+        total = ring.all_reduce(t, loss.array.reshape(1).copy()) if parallel else loss.array
         results.append([total.reshape(()), *(p.grad for p in model.parameters())])
         results[-1].append(np.array(minidl.random.default_generator().get_state()))
     want, got = results
@@ -503,7 +503,7 @@ def test_zero_over_the_ranks_of_a_text_is_one_rank(t, stage, way):
         if parallel:
             run.gather()
         with run.gathered() if parallel else nullcontext():
-            states.append([p.data.copy() for p in model.parameters()])
+            states.append([p.array.copy() for p in model.parameters()])
     run.close()
     assert relative(states[1], states[0]) < 1e-12
 
@@ -525,7 +525,7 @@ def test_a_mean_of_means_is_another_gradient(t):
 def test_positions_follow_the_order(t):
     """Negative control: tokens in zigzag order with positions in order have another loss."""
     model, (x, y) = gpt(), batch(4 * t.size)
-    model.position.weight.data[...] = np.random.default_rng(3).normal(size=(80, WIDTH))
+    model.position.weight.array[...] = np.random.default_rng(3).normal(size=(80, WIDTH))
     want = loss_of(model, x, y, 1).item()
     part = context_parallel(model, t)
     for positions, same in ((model.positions, True), (lambda xp, n: xp.arange(n) + n * t.rank,
@@ -616,11 +616,11 @@ def test_parts_of_unequal_lengths_are_an_error():
 @ranks(2)
 def test_a_model_is_itself_again_without_a_transport(t):
     model, (x, _) = gpt(), batch(8)
-    want = model(x).data
+    want = model(x).array
     part = context_parallel(model, t)
     assert model(part(x)).shape == (2, 4, V)
     part = context_parallel(model, None)
-    np.testing.assert_array_equal(model(part(x)).data, want)
+    np.testing.assert_array_equal(model(part(x)).array, want)
 
 
 @pytest.mark.gpu
@@ -636,7 +636,7 @@ def test_on_a_gpu_as_on_the_cpu():
                 x, y, places = (minidl.tensor(a, device=device) for a in (*batch(9), places))
                 loss = loss_of(model, part(x), part(y), 12, part(places))
                 loss.backward()
-                results.append([host(a) for a in (loss.data, *(p.grad for p in
+                results.append([host(a) for a in (loss.array, *(p.grad for p in
                                                               model.parameters()))])
             for a, b in zip(*results, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -50,7 +50,7 @@ def test_the_stages_of_a_gpt_are_the_gpt(stages):
     x = ids
     for part in parts:
         x = part(x)
-    np.testing.assert_array_equal(x.data, model(ids).data)
+    np.testing.assert_array_equal(x.array, model(ids).array)
     named = {k: v for part in parts for k, v in part.state_dict().items()}
     assert named.keys() == model.state_dict().keys()
     assert all(named[k] is v for k, v in model.state_dict().items())

@@ -29,7 +29,7 @@ WIDTH = 3
 def layer(n_experts, seed=0, dtype="f8", **options):
     minidl.manual_seed(seed)
     made = nn.MoE(WIDTH, n_experts=n_experts, **options).to(np.dtype(dtype))
-    made.router.weight.data[...] = np.random.default_rng(seed).normal(size=(n_experts, WIDTH))
+    made.router.weight.array[...] = np.random.default_rng(seed).normal(size=(n_experts, WIDTH))
     return made
 
 
@@ -62,7 +62,7 @@ def one_rank(made, x, g, alpha):
     x = Tensor(x, requires_grad=True)
     y = made(x)
     ((y * g).sum() / len(g) + alpha * made.aux_loss).backward()
-    return y.data, x.grad, gradients(made)
+    return y.array, x.grad, gradients(made)
 
 
 CASES = [(1, 1.25, True), (2, None, False), (3, 0.4, True), (2, 0.7, False)]
@@ -82,7 +82,7 @@ def test_n_ranks_equal_one_rank_with_all_tokens(t, k, factor, average):
     n_tokens = max(len(g_here), 1) if average else len(g)  # a mean of one's own, or a part
     ((y_here * g_here).sum() / n_tokens + 0.1 * made.aux_loss).backward()
     close = dict(rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(y_here.data, mine(t, y)[0], **close)
+    np.testing.assert_allclose(y_here.array, mine(t, y)[0], **close)
     share = n_tokens / len(g)  # what data parallelism weights this rank's loss with
     np.testing.assert_allclose(x_in.grad * share, mine(t, gx)[0], **close)
     assert sum(ring.all_reduce(t, np.array([made.n_dropped]))) == whole.n_dropped
@@ -105,7 +105,7 @@ def test_an_experts_rows_come_in_the_order_of_one_rank(t):
 
     def expert(width, bias, generator):
         made = nn.Linear(width, width, generator=generator)
-        made.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].data))
+        made.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].array))
         return made
 
     options = dict(n_experts=2 * t.size, top_k=2, expert=expert, capacity_factor=0.9)
@@ -122,7 +122,7 @@ def test_a_capacity_for_each_rank_drops_other_tokens():
     with ceil(1.25 * 2 / 4) = 1 each would let it take 5."""
     def body(t):
         made = expert_parallel(layer(4 + 1, capacity_factor=1.25 * 5 / 4), t)
-        made.router.weight.data[...] = 0  # all like expert 0
+        made.router.weight.array[...] = 0  # all like expert 0
         made(Tensor(np.ones((2, WIDTH))))
         return made.n_dropped
 
@@ -137,7 +137,7 @@ def test_a_balance_loss_of_each_ranks_own_choices_is_another(t):
     """Negative control: the mean of the ranks' losses is not that of global f and P. Rank r's
     tokens like expert r: balanced together, collapsed apart."""
     whole = layer(t.size)
-    whole.router.weight.data[...] = 30 * np.eye(t.size, WIDTH)
+    whole.router.weight.array[...] = 30 * np.eye(t.size, WIDTH)
     x = np.repeat(np.eye(t.size, WIDTH), 4, 0)[4 * t.rank:4 * t.rank + 4]
     whole(Tensor(x))
     np.testing.assert_allclose(whole.aux_loss.item(), t.size, rtol=1e-9)
@@ -154,7 +154,7 @@ def test_bytes_and_messages_are_the_formulas(t, k, factor):
     x, _ = tokens(n)
     x_in = Tensor(mine(t, x)[0].astype("f4"), requires_grad=True)
     y = made(x_in)
-    p = F.softmax(F.linear(Tensor(x.astype("f4")), made.router.weight), -1).data
+    p = F.softmax(F.linear(Tensor(x.astype("f4")), made.router.weight), -1).array
     choice = moe.choose(p, k)
     counts = np.stack([moe.of_rounds(choice[a:b], n_experts)
                        for a, b in zip(bounds_of(n), bounds_of(n)[1:])])
@@ -184,7 +184,7 @@ def test_bytes_of_an_even_layer_are_the_lectures():
 def test_a_rank_whose_experts_nobody_wants(t):
     """It takes part, and its gradients are zeros, not None."""
     made = expert_parallel(layer(t.size, capacity_factor=None), t)
-    made.router.weight.data[...] = 0  # all like expert 0
+    made.router.weight.array[...] = 0  # all like expert 0
     made(Tensor(np.ones((3, WIDTH)))).sum().backward()
     for p in expert_parameters(made):
         assert (p.grad.any()) == (t.rank == 0)
@@ -230,7 +230,7 @@ def trained(model, steps, share=ALL, finish=None, alpha=0.01, all_sum=None):
             p.data -= 0.5 * p.grad
         moe.move_bias(inner, all_sum=all_sum)
         losses.append(loss)
-    return losses, {name: p.data.copy() for name, p in inner.named_parameters()}
+    return losses, {name: p.array.copy() for name, p in inner.named_parameters()}
 
 
 def agree(got, want):
@@ -251,7 +251,7 @@ def test_a_gpt_trains_as_on_one_rank(t):
     got, mine_ = trained(replicas, steps, share, all_sum=partial(ring.all_reduce, t))
     np.testing.assert_allclose(ring.all_reduce(t, np.array(got)) / t.size, want, rtol=1e-12)
     agree(mine_, parameters)
-    assert any(layer.bias_steps.data.any() for layer in moe.layers(model))
+    assert any(layer.bias_steps.array.any() for layer in moe.layers(model))
     replicas.close()
 
 
@@ -281,10 +281,10 @@ def test_inf_in_one_ranks_expert_makes_all_ranks_skip(t):
         p.grad = np.zeros(p.shape, p.dtype) if p.grad is None else p.grad
     if t.rank == 1:
         expert_parameters(model)[0].grad[...] = np.inf
-    before = [p.data.copy() for p in model.parameters()]
+    before = [p.array.copy() for p in model.parameters()]
     assert not scaler.step(optimizer)
     for p, values in zip(model.parameters(), before, strict=True):
-        np.testing.assert_array_equal(p.data, values)
+        np.testing.assert_array_equal(p.array, values)
 
 
 @pytest.mark.parametrize("stage", some([Zero3, Zero1, Zero2], of=3))
@@ -306,7 +306,7 @@ def test_zero_shards_what_all_ranks_have(t, stage):
             if zero:
                 dp.gather()
         with dp.gathered() if zero is Zero3 else nullcontext():
-            result = {name: p.data.copy() for name, p in model.named_parameters()}
+            result = {name: p.array.copy() for name, p in model.named_parameters()}
         if zero:
             dp.close()
         return result
@@ -358,7 +358,7 @@ def test_on_a_gpu_as_on_the_cpu():
             x.requires_grad_()
             y = made(x)
             ((y * g).sum() + made.aux_loss).backward()
-            results.append([host(a) for a in (y.data, x.grad, *gradients(made).values())])
+            results.append([host(a) for a in (y.array, x.grad, *gradients(made).values())])
         for a, b in zip(*results, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 

@@ -42,8 +42,8 @@ def bend(fn):
 @ranks(1, 2, 3, 4, 5, 8)
 def test_copy_and_all_reduce_are_a_pair(t):
     same, own = whole_of((2, 3)), mine(t, (2, 3))
-    assert (F.copy(t, Tensor(same)).data == same).all()
-    np.testing.assert_allclose(F.all_reduce(t, Tensor(own)).data, summed(t, own), rtol=1e-14)
+    assert (F.copy(t, Tensor(same)).array == same).all()
+    np.testing.assert_allclose(F.all_reduce(t, Tensor(own)).array, summed(t, own), rtol=1e-14)
     gradcheck_across(t, bend(functools.partial(F.copy, t)), same, True, False)
     gradcheck_across(t, bend(functools.partial(F.all_reduce, t)), own, False, True)
 
@@ -55,9 +55,9 @@ def test_scatter_and_gather_are_a_pair(t, dim):
     shape[dim] = WHOLE
     same = whole_of(shape)
     own = blocks(same, t.size, dim)[t.rank]
-    assert (F.scatter(t, Tensor(same), dim).data == own).all()
+    assert (F.scatter(t, Tensor(same), dim).array == own).all()
     gather = functools.partial(F.gather, t, dim=dim, length=WHOLE)
-    assert (gather(Tensor(own)).data == same).all()
+    assert (gather(Tensor(own)).array == same).all()
     gradcheck_across(t, bend(functools.partial(F.scatter, t, dim=dim)), same, True, False)
     gradcheck_across(t, bend(gather), own, False, True)
 
@@ -70,11 +70,11 @@ def test_all_gather_and_reduce_scatter_are_a_pair(t, dim):
     same, other = whole_of(shape), mine(t, shape)
     own = blocks(same, t.size, dim)[t.rank]
     gather = functools.partial(F.all_gather, t, dim=dim, length=WHOLE)
-    assert (gather(Tensor(own)).data == same).all()
+    assert (gather(Tensor(own)).array == same).all()
     total = blocks(summed(t, other), t.size, dim)[t.rank]
-    got = F.reduce_scatter(t, Tensor(other), dim).data
+    got = F.reduce_scatter(t, Tensor(other), dim).array
     np.testing.assert_allclose(got, total, rtol=1e-13, atol=1e-15)
-    assert got.flags.c_contiguous and gather(Tensor(own)).data.flags.c_contiguous
+    assert got.flags.c_contiguous and gather(Tensor(own)).array.flags.c_contiguous
     gradcheck_across(t, bend(gather), own, False, False)
     gradcheck_across(t, bend(functools.partial(F.reduce_scatter, t, dim=dim)), other, False, False)
 
@@ -85,8 +85,8 @@ def test_all_to_all_cuts_one_dimension_and_joins_another(t):
     everything = whole_of((2, n, n, 3))  # (batch, tokens, heads, width), a token and a head a rank
     own = everything[:, t.rank : t.rank + 1]
     heads = F.all_to_all(t, Tensor(own), split=2, join=1)
-    assert (heads.data == everything[:, :, t.rank : t.rank + 1]).all()
-    assert (F.all_to_all(t, heads, split=1, join=2).data == own).all()
+    assert (heads.array == everything[:, :, t.rank : t.rank + 1]).all()
+    assert (F.all_to_all(t, heads, split=1, join=2).array == own).all()
     small = own[:1, :, :, :1].copy()
     gradcheck_across(t, bend(lambda x: F.all_to_all(t, x, split=2, join=1)), small, False, False)
 
@@ -146,14 +146,14 @@ def test_half_precision_is_summed_in_float32_and_travels_in_two_bytes(t):
     x = np.full(2 * t.size, 40000, np.float16)  # the sum of two passes 65504
     x[::2] *= (-1) ** t.rank
     ledger = Ledger(t.subgroup(range(t.size)))
-    y = F.all_reduce(ledger, Tensor(x)).data
+    y = F.all_reduce(ledger, Tensor(x)).array
     assert y.dtype == np.float16 and (y[::2] == (40000 if t.size % 2 else 0)).all()
     assert ledger.bytes_sent == 2 * (t.size - 1) * 4  # as a float16 ring
     small = np.full(4, 1 + t.rank / 1024, np.float16)
     exact = np.float16(sum(1 + r / 1024 for r in range(t.size)))
-    assert (F.all_reduce(t, Tensor(small)).data == exact).all()
+    assert (F.all_reduce(t, Tensor(small)).array == exact).all()
     block = F.reduce_scatter(t, Tensor(np.full(t.size, 1 + t.rank / 1024, np.float16)), 0)
-    assert (block.data == exact).all()
+    assert (block.array == exact).all()
 
 
 @ranks(2, 3)
@@ -161,11 +161,11 @@ def test_inputs_and_gradients_are_left_as_they_are(t):
     for fn, args in [(F.copy, ()), (F.all_reduce, ()), (F.reduce_scatter, (0,)),
                      (F.all_gather, (0,)), (F.scatter, (0,))]:
         x = Tensor(whole_of((2 * t.size, 2)), True) * 1
-        kept = x.data.copy()
+        kept = x.array.copy()
         y = fn(t, x, *args)
         gy = np.ones(y.shape)
         y.backward(gy)
-        assert (x.data == kept).all() and (gy == 1).all(), fn
+        assert (x.array == kept).all() and (gy == 1).all(), fn
 
 
 @ranks(2)
@@ -173,7 +173,7 @@ def test_nothing_is_kept_for_backward(t):
     for fn, args in [(F.all_reduce, ()), (F.reduce_scatter, (0,)), (F.all_gather, (0,)),
                      (F.scatter, (0,)), (F.gather, (0,)), (F.all_to_all, (0, 1))]:
         x = Tensor(whole_of((2, 2)), True) * 1
-        held = weakref.ref(x.data)
+        held = weakref.ref(x.array)
         y = fn(t, x, *args)
         del x
         assert held() is None and y.requires_grad, fn
@@ -213,4 +213,4 @@ def test_another_all_reduce_can_be_used(t):
     x = Tensor(own, True)
     y = F.all_reduce(t, F.copy(t, x, naive.all_reduce), naive.all_reduce)
     y.backward(np.ones(5))
-    assert (y.data == naive.all_reduce(t, own.copy())).all() and (x.grad == 3).all()
+    assert (y.array == naive.all_reduce(t, own.copy())).all() and (x.grad == 3).all()

@@ -62,7 +62,7 @@ def alone(n_steps, layers, max_norm, tied):
         norms.append(optim.clip_grad_norm_(model.parameters(), max_norm))
         optimizer.step()
         losses.append(loss.item())
-    return losses, norms, {name: p.data for name, p in model.named_parameters()}
+    return losses, norms, {name: p.array for name, p in model.named_parameters()}
 
 
 def steps(grid, pipe, n_steps, max_norm):
@@ -173,13 +173,13 @@ def test_a_rank_with_inf_makes_all_ranks_skip(t):
     pipe = build(grid, 1, 2)
     optimizer = optim.SGD(pipe.shards(), lr=0.1)
     scaler = GradScaler(init_scale=1.0)
-    before = [shard.data.copy() for shard in pipe.shards()]
+    before = [shard.array.copy() for shard in pipe.shards()]
     pipe.step(*batch_of(0, grid.dp.rank, 2), scaler=scaler)
     if t.rank == 5:
         pipe.shards()[0].grad[0] = np.inf
     assert not scaler.step(optimizer, max_norm=1.0)
     for shard, values in zip(pipe.shards(), before, strict=True):
-        np.testing.assert_array_equal(shard.data, values)
+        np.testing.assert_array_equal(shard.array, values)
 
 
 @ranks(4, mpi=False)
@@ -227,14 +227,14 @@ def test_every_block_of_the_tokens_has_a_dropout_mask_of_its_own(t, method, leng
     model = parallelize(tiny.gpt(dropout=0.5), grid, sequence=True)
     part = context_parallel(model, grid.cp, method, length=length)
     tiny.loss_of(model, *map(part, tiny.batch())).backward()
-    masks = [module(Tensor(np.ones((2, 2, 99)))).data != 0 for module in
+    masks = [module(Tensor(np.ones((2, 2, 99)))).array != 0 for module in
              (model.drop, model.blocks[0].drop)]
-    every = functions.gather(t, Tensor(np.stack([masks], dtype=float)), 0).data
+    every = functions.gather(t, Tensor(np.stack([masks], dtype=float)), 0).array
     assert every.shape[0] == 4
     for a, b in combinations(every.reshape(8, -1), 2):
         assert 0.35 < (a == b).mean() < 0.65
     counters = functions.gather(t, Tensor(np.array([random.default_generator().counter], float)), 0)
-    assert (counters.data == counters.data[0]).all()
+    assert (counters.array == counters.array[0]).all()
 
 
 def of_experts():

@@ -36,7 +36,7 @@ def test_loss_and_gradients_have_the_bits_of_one_rank(t, dtype):
             pipe = pipeline(t, chain(n, dtype), schedule)
             loss = pipe.step(*data(2 * m, dtype))
             assert (loss is None) == (t.rank < t.size - 1)
-            assert loss is None or loss.dtype == dtype and loss.data == total.data
+            assert loss is None or loss.dtype == dtype and loss.array == total.array
             assert pipe.everywhere(loss) == total.item()
             assert_gradients(pipe, want)
 
@@ -64,7 +64,7 @@ def test_without_gradients_a_step_is_the_forward_alone(t):
     with minidl.no_grad():
         loss = pipe.step(x, y)
         want = one_rank([other] * 4, mse, x, y, 4, backward=False)
-    assert loss is None or loss.data == want.data
+    assert loss is None or loss.array == want.array
     assert {at.do.kind for at in pipe.lanes} == {"F"}
     assert all(p.grad is None for p in pipe.parameters())
 
@@ -76,7 +76,7 @@ def tiny_gpt(tied=True):
     minidl.manual_seed(0)
     model = nn.GPT(**GPT, tied=tied).double()
     if not tied:  # the tied one's values
-        model.head.weight.data = model.token.weight.data.copy()
+        model.head.weight.data = model.token.weight.array.copy()
     return model
 
 
@@ -181,9 +181,9 @@ class Keeping(nn.Module):
         COUNTS.append(kept)
         x = Keep.apply(x * self.one)  # wants a gradient in the first stage, too
         COUNTS.pop()
-        inputs.add(x.data)
+        inputs.add(x.array)
         y = self.linear(x)
-        outputs.add(y.data)
+        outputs.add(y.array)
         return y
 
 
@@ -347,7 +347,7 @@ def test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once(t):
     for stage in pipe.stages.values():
         for name, p in stage.named_parameters():
             grad = want.get_parameter(name).grad
-            np.testing.assert_allclose(before[name] - p.data, grad, rtol=1e-6, atol=1e-12)
+            np.testing.assert_allclose(before[name] - p.array, grad, rtol=1e-6, atol=1e-12)
 
 
 @ranks(2, 3)

@@ -81,7 +81,7 @@ def test_after_the_first_part_only_the_products_inputs_and_gradients_are_held():
     for linear, tanh in layers:
         tensors += [linear(y)]
         y = tanh(tensors[-1])
-        made += [weakref.ref(tensors[-1].data), weakref.ref(y.data)]
+        made += [weakref.ref(tensors[-1].array), weakref.ref(y.array)]
         tensors.append(y)
     gy = np.ones((5, 8), np.float32)
     weights, _ = backward_to_inputs([y], [gy])
@@ -102,7 +102,7 @@ def test_a_recomputed_segment_is_divided_where_it_is_all_there_is(alone):
     assert x.grad is not None and (linear.weight.grad is None) == alone
     assert waiting == (set(linear.parameters()) if alone else set())
     weights()
-    other = minidl.tensor(x.data, requires_grad=True)
+    other = minidl.tensor(x.array, requires_grad=True)
     got, linear.weight.grad, linear.bias.grad = [x.grad, *(
         p.grad for p in linear.parameters())], None, None
     linear(other).tanh().backward(gy)
@@ -137,6 +137,6 @@ def test_a_weight_changed_between_the_parts_is_an_error():
     linear = nn.Linear(4, 4)
     x = minidl.tensor(np.ones((2, 4), np.float32), requires_grad=True)
     weights, _ = backward_to_inputs([linear(x)], [np.ones((2, 4), "f")])
-    linear.weight.data = linear.weight.data * 2
+    linear.weight.data = linear.weight.array * 2
     with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
         weights()

@@ -59,7 +59,7 @@ def mlp(t, x, gy, columns, rows):
     x = Tensor(x.copy(), True)
     y = rows(F.gelu(columns(x)))
     y.backward(gy)
-    return [y.data, x.grad, *(whole(p, p.grad) for m in (columns, rows) for p in m.parameters())]
+    return [y.array, x.grad, *(whole(p, p.grad) for m in (columns, rows) for p in m.parameters())]
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -82,13 +82,13 @@ def test_an_mlp_of_a_width_that_no_rank_divides(t, bias):
 def test_gathered_columns_and_scattered_rows_stand_alone(t):
     layers = [nn.Linear(5, 7, generator=random.Generator(4)).double() for _ in range(2)]
     x = np.random.default_rng(5).normal(size=(2, 3, 5))
-    wanted = layers[0](x).data
+    wanted = layers[0](x).array
     column = ColumnLinear.of(layers[0], t, gather=True)
     row = RowLinear.of(layers[1], t, scatter=True)
     for layer in column, row:
         leaf = Tensor(x.copy(), True)
         y = layer(leaf)
-        np.testing.assert_allclose(y.data, wanted, **tiny.CLOSE)
+        np.testing.assert_allclose(y.array, wanted, **tiny.CLOSE)
         y.backward(np.ones(y.shape))
         np.testing.assert_allclose(leaf.grad, np.ones((2, 3, 7)) @ whole(layer.weight),
                                    **tiny.CLOSE)
@@ -99,15 +99,15 @@ def test_a_constructor_draws_the_whole_and_keeps_a_slice(t):
     full = nn.Linear(6, 8, generator=random.Generator(9))
     own = ColumnLinear(6, 8, t=t, generator=random.Generator(9))
     first, end = chunks.bounds(8, t.size)[t.rank : t.rank + 2]
-    assert (own.weight.data == full.weight.data[first:end]).all()
-    assert (whole(own.weight) == full.weight.data).all() and own.weight.data.base is None
+    assert (own.weight.array == full.weight.array[first:end]).all()
+    assert (whole(own.weight) == full.weight.array).all() and own.weight.array.base is None
     if t.size <= 6:
         row = RowLinear(6, 8, t=t, bias=False, generator=random.Generator(9))
-        assert (whole(row.weight) == full.weight.data).all()
+        assert (whole(row.weight) == full.weight.array).all()
     attention = ParallelAttention(16, 8, t=t, generator=random.Generator(2))
     alone = nn.CausalSelfAttention(16, 8, generator=random.Generator(2))
     for a, b in zip(attention.parameters(), alone.parameters(), strict=True):
-        assert (whole(a) == b.data).all()
+        assert (whole(a) == b.array).all()
     assert f"rank {t.rank} of {t.size}" in repr(own)
 
 
@@ -182,15 +182,15 @@ def test_what_is_gathered_again_is_not_held(t):
 def test_dropout_differs_inside_the_regions_and_agrees_outside(t):
     minidl.manual_seed(5)
     x = np.ones((4, 12, 24))
-    outside = F.dropout(Tensor(x)).data
+    outside = F.dropout(Tensor(x)).array
     own = apart(t)
-    inside = F.dropout(Tensor(x), generator=own).data
-    everywhere = functions.gather(t, Tensor(np.stack([outside, inside])[None]), 0).data
+    inside = F.dropout(Tensor(x), generator=own).array
+    everywhere = functions.gather(t, Tensor(np.stack([outside, inside])[None]), 0).array
     for r in range(1, t.size):
         assert (everywhere[r, 0] == everywhere[0, 0]).all()
         assert 0.4 < (everywhere[r, 1] == everywhere[0, 1]).mean() < 0.6  # independent
     again = apart(t)
-    assert (F.dropout(Tensor(x), generator=again).data != inside).any()
+    assert (F.dropout(Tensor(x), generator=again).array != inside).any()
     assert minidl.random.default_generator().counter == len(x.reshape(-1)) // 8 + 2
 
 
@@ -207,7 +207,7 @@ def test_recompute_and_dropout_give_the_same_bits(t, sequence):
                 block.forward = lambda x, run=block.forward: recompute(run, x)
         loss = tiny.loss_of(model, *tiny.batch())
         loss.backward()
-        found.append([loss.data, *(p.grad for p in model.parameters())])
+        found.append([loss.array, *(p.grad for p in model.parameters())])
     assert all((a == b).all() for a, b in zip(*found, strict=True))
 
 
@@ -218,7 +218,7 @@ def test_replicated_weights_stay_the_same_bits_on_all_ranks(t):
     tiny.steps(model, 3)
     for p in model.parameters():
         if p.part is None:
-            every = functions.gather(t, Tensor(p.data[None]), 0).data
+            every = functions.gather(t, Tensor(p.array[None]), 0).array
             assert (every == every[0]).all()
 
 
@@ -264,12 +264,12 @@ def test_a_norm_of_one_ranks_tokens_has_a_part_of_its_gradient(t):
 def test_a_bias_before_the_sum_counts_once_a_rank(t):
     """The negative control of `bias once`."""
     layer = nn.Linear(6, 5, generator=random.Generator(1)).double()
-    wanted = layer(Tensor(np.ones((2, 6)))).data
-    bias = layer.bias.data
+    wanted = layer(Tensor(np.ones((2, 6)))).array
+    bias = layer.bias.array
     row = RowLinear.of(layer, t, scatter=True)
-    np.testing.assert_allclose(row(Tensor(np.ones((2, 6)))).data, wanted, **tiny.CLOSE)
+    np.testing.assert_allclose(row(Tensor(np.ones((2, 6)))).array, wanted, **tiny.CLOSE)
     x = functions.scatter(t, Tensor(np.ones((2, 6))), -1)
-    wrong = functions.all_reduce(t, F.linear(x, row.weight, row.bias)).data
+    wrong = functions.all_reduce(t, F.linear(x, row.weight, row.bias)).array
     np.testing.assert_allclose(wrong - wanted, np.tile((t.size - 1) * bias, (2, 1)), rtol=1e-12)
 
 
@@ -282,7 +282,7 @@ def test_autocast_keeps_the_dtypes_of_the_whole_model(t):
         a = model.blocks[0].attention(Tensor(np.ones((1, 4, tiny.WIDTH), np.float32)))
         b = divided.blocks[0].attention(Tensor(np.ones((1, 4, tiny.WIDTH), np.float32)))
     assert a.dtype == b.dtype == np.float16
-    np.testing.assert_allclose(a.data, b.data, rtol=2e-2, atol=2e-2)  # fp16, other sums
+    np.testing.assert_allclose(a.array, b.array, rtol=2e-2, atol=2e-2)  # fp16, other sums
 
 
 @pytest.mark.parametrize("make, message", [

@@ -37,7 +37,7 @@ def test_loss_and_gradient_are_those_of_the_whole(t, ignored, reduction):
     whole_x, own = Tensor(x.copy(), True), Tensor(x[:, columns(t)].copy(), True)
     wanted = F.cross_entropy(whole_x, target, reduction=reduction)
     loss = cross_entropy(t, own, target, V, reduction=reduction)
-    np.testing.assert_allclose(loss.data, wanted.data, rtol=1e-13)
+    np.testing.assert_allclose(loss.array, wanted.array, rtol=1e-13)
     gy = np.random.default_rng(2).normal(size=loss.shape)
     wanted.backward(gy)
     loss.backward(gy)
@@ -48,10 +48,10 @@ def test_loss_and_gradient_are_those_of_the_whole(t, ignored, reduction):
 @ranks(2, 3)
 def test_large_logits_stay_finite_and_all_ranks_have_the_same_bits(t, offset):
     x, target = logits(np.float32)
-    loss = cross_entropy(t, Tensor(x[:, columns(t)] + np.float32(offset)), target, V).data
+    loss = cross_entropy(t, Tensor(x[:, columns(t)] + np.float32(offset)), target, V).array
     assert loss.dtype == np.float32 and np.isfinite(loss)
     # float32 has 1e-3 left of a number at 1e4
-    np.testing.assert_allclose(loss, F.cross_entropy(Tensor(x), target).data,
+    np.testing.assert_allclose(loss, F.cross_entropy(Tensor(x), target).array,
                                atol=1e-6 + 3e-7 * abs(offset), rtol=1e-5)
     low, high = ring.all_reduce(t, loss[None].copy(), np.minimum), loss
     assert ring.all_reduce(t, loss[None].copy(), np.maximum) == low == high
@@ -80,7 +80,7 @@ def test_smoothed_labels_give_the_loss_and_gradient_of_the_whole(t, smoothing, r
     ledger = Ledger(t.subgroup(range(t.size)))
     loss = cross_entropy(ledger, own, target, V, **how)
     assert ledger.bytes_sent == vocabulary.bytes_sent(ROWS, 8, t.size, t.rank, smooths=True)
-    np.testing.assert_allclose(loss.data, wanted.data, rtol=1e-13)
+    np.testing.assert_allclose(loss.array, wanted.array, rtol=1e-13)
     gy = np.random.default_rng(2).normal(size=loss.shape)
     wanted.backward(gy)
     loss.backward(gy)
@@ -99,9 +99,9 @@ def test_a_rank_whose_words_are_all_masked_adds_nothing(t, dtype):
     whole_x, own = Tensor(x.copy(), True), Tensor(x[:, columns(t)].copy(), True)
     wanted = F.cross_entropy(whole_x, target)
     loss = cross_entropy(t, own, target, V)
-    assert np.isfinite(wanted.data)
+    assert np.isfinite(wanted.array)
     tolerance = 1e-12 if dtype == np.float64 else 1e-5  # sums in another order
-    np.testing.assert_allclose(loss.data, wanted.data, rtol=tolerance)
+    np.testing.assert_allclose(loss.array, wanted.array, rtol=tolerance)
     wanted.backward()
     loss.backward()
     np.testing.assert_allclose(own.grad, whole_x.grad[:, columns(t)], rtol=tolerance,
@@ -164,7 +164,7 @@ def test_an_embedding_of_rows_that_other_ranks_have(t, padding):
     ledger = Ledger(t.subgroup(range(t.size)))
     own.t = ledger
     wanted, y = alone(ids), own(ids)
-    assert (y.data == wanted.data).all()  # one rank's row and zeros: the sum is exact
+    assert (y.array == wanted.array).all()  # one rank's row and zeros: the sum is exact
     wanted.backward(gy)
     y.backward(gy)
     np.testing.assert_allclose(whole(own.weight, own.weight.grad), alone.weight.grad, rtol=1e-13)
@@ -177,7 +177,7 @@ def test_an_embedding_of_tokens_goes_on_with_its_block(t):
     alone = nn.Embedding(V, 4, generator=random.Generator(1))
     own = VocabEmbedding(V, 4, generator=random.Generator(1), t=t, seq=1)
     block = slice(12 // t.size * t.rank, 12 // t.size * (t.rank + 1))
-    assert (own(ids).data == alone(ids).data[:, block]).all()
+    assert (own(ids).array == alone(ids).array[:, block]).all()
 
 
 @pytest.mark.parametrize("call, error", [

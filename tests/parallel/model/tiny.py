@@ -22,9 +22,9 @@ def gpt(n_heads=8, seed=3, layers=LAYERS, dropout=0.0, tied=True):
     rng = np.random.default_rng(seed)
     for p in model.parameters():
         if p.ndim == 1:
-            p.data[...] += 0.3 * rng.normal(size=p.shape)
+            p.array[...] += 0.3 * rng.normal(size=p.shape)
         else:
-            p.data[...] *= 10
+            p.array[...] *= 10
     return model
 
 

@@ -32,7 +32,7 @@ def train(t, rule, servers, workers):
                 worker.pull()
                 t.compute(1.0 + 0.3 * t.rank)
                 for p in params:
-                    p.grad = p.data + put(np.full(p.shape, t.rank + step - 8.0), place)
+                    p.grad = p.array + put(np.full(p.shape, t.rank + step - 8.0), place)
                 if rule is GEO:
                     local.step()
                     worker.push_difference()
@@ -69,7 +69,7 @@ def test_a_step_waits_for_the_device_once_for_each_push():
                 for _ in range(3):
                     worker.pull()
                     for p in params:
-                        p.grad = p.data * 2
+                        p.grad = p.array * 2
                     worker.push()
         return sum(count.waits.values()), sum(count.uploads.values())
 

@@ -46,7 +46,7 @@ def test_a_dead_worker_does_not_stop_the_others(t, rule):
                 t.compute(1.0)
                 if t.rank == t.size - 1 and step == 2:
                     raise Planted("out of memory")
-                params[0].grad = params[0].data
+                params[0].grad = params[0].array
                 worker.push()
     except Planted:
         pass
@@ -67,7 +67,7 @@ def test_sync_cannot_do_without_a_dead_worker_and_says_whose_death_it_was(t):
                 if t.rank == 2:
                     work_for(t, 0.05)  # the others wait for it by then
                     raise Planted("me")
-                params[0].grad = params[0].data
+                params[0].grad = params[0].array
                 worker.push()
 
 
@@ -88,7 +88,7 @@ def test_a_failed_server_refuses_everybody_by_name_and_reason(t):
         with Worker(t, params) as worker:
             worker.pull()
             if t.rank == 1:
-                params[0].grad = params[0].data
+                params[0].grad = params[0].array
                 worker.push()
             t.compute(1.0)
             worker._receive(0)  # as a pull, whose request nobody would take
@@ -108,7 +108,7 @@ def test_a_silent_worker_is_dropped_and_told_so(t):
             for _ in range(30 if t.rank > 1 else 2):
                 worker.pull()
                 work_for(t, 0.05)
-                params[0].grad = params[0].data
+                params[0].grad = params[0].array
                 worker.push()
                 if t.rank == 1:
                     work_for(t, 1.0)

@@ -38,7 +38,7 @@ def test_geo_adds_every_workers_progress_over_n(t):
     mean = sum(range(n_servers, t.size)) / n_workers
     for after, before in zip(collect(t, n_servers, params), weights(5, 2)):
         # N that is no power of two rounds each of the few additions
-        np.testing.assert_allclose(after, before.data - rounds * k * lr * mean,
+        np.testing.assert_allclose(after, before.array - rounds * k * lr * mean,
                                    rtol=0, atol=1e-14)
 
 
@@ -63,7 +63,7 @@ def test_geo_with_one_worker_is_local_training():
                     worker.push_difference()
             worker.pull()
         for p, q in zip(params, twin.parameters()):
-            np.testing.assert_allclose(p.data, q.data, **CLOSE)  # w + (v - w) rounds
+            np.testing.assert_allclose(p.array, q.array, **CLOSE)  # w + (v - w) rounds
 
     simulate(2, body)
 

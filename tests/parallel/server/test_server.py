@@ -58,7 +58,7 @@ def in_place(t, x):
 
 def collect(t, n_servers, params):
     """All ranks' copies of the weights, each tensor from the server that holds it."""
-    arrays = [p.data.copy() for p in params]
+    arrays = [p.array.copy() for p in params]
     for server, owned in enumerate(shards(params, n_servers)):
         for i in owned:
             if t.rank == server:
@@ -123,8 +123,8 @@ def test_sync_has_the_bits_of_data_parallelism(t, name):
                     opt.zero_grad()
             worker.pull()
         for p, q, r in zip(params, twin.parameters(), alone.parameters()):
-            np.testing.assert_array_equal(p.data, q.data)
-            np.testing.assert_allclose(p.data, r.data, **CLOSE)
+            np.testing.assert_array_equal(p.array, q.array)
+            np.testing.assert_allclose(p.array, r.array, **CLOSE)
 
 
 @ranks(*SIZES)
@@ -138,7 +138,7 @@ def test_sync_adds_half_precision_gradients_in_single(t):
             params[0].grad = np.full(5, 40_000, np.float16)  # two of them pass 65504
             worker.push()
             worker.pull()
-        assert (params[0].data == np.arange(1, 6).astype(np.float16) - np.float16(40_000)).all()
+        assert (params[0].array == np.arange(1, 6).astype(np.float16) - np.float16(40_000)).all()
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 4, 5, 101])
@@ -154,14 +154,14 @@ def test_sync_whatever_the_sizes(t, length):
     n_workers = t.size - n_servers
     with Worker(t, params, n_servers) as worker:
         worker.pull()
-        start = [p.data.copy() for p in params]
+        start = [p.array.copy() for p in params]
         for k, p in enumerate(params):
             p.grad = 1000.0 * t.rank + 100 * k + np.arange(p.numel())
         worker.push()
         worker.pull()
     for k, (p, before) in enumerate(zip(params, start)):
         total = sum(1000.0 * r + 100 * k + np.arange(p.numel()) for r in range(n_servers, t.size))
-        np.testing.assert_array_equal(p.data, before - total / n_workers)
+        np.testing.assert_array_equal(p.array, before - total / n_workers)
 
 
 # -- async is a replay of the log
@@ -177,7 +177,7 @@ def replay(logs, start, owners, make_optimizer):
     order in which server s was pushed to; every push is an update."""
     tensors = [Tensor(a.copy(), requires_grad=True) for a in start]
     opts = [make_optimizer([tensors[i] for i in owned]) if owned else None for owned in owners]
-    history = [[[tensors[i].data.copy() for i in owned]] for owned in owners]  # by version
+    history = [[[tensors[i].array.copy() for i in owned]] for owned in owners]  # by version
     reads = [{} for _ in logs]  # (worker, step) -> version read
     order = []  # of the pushes to each server: (worker, step)
     for log, read in zip(logs, reads):
@@ -204,10 +204,10 @@ def replay(logs, start, owners, make_optimizer):
                 tensors[i].grad = grads[i]
             if opts[s]:
                 opts[s].step()
-            history[s].append([tensors[i].data.copy() for i in owned])
+            history[s].append([tensors[i].array.copy() for i in owned])
             progressed = True
         assert progressed, "a push read a version that did not exist yet"
-    return [p.data for p in tensors]
+    return [p.array for p in tensors]
 
 
 def train(t, rule, make_optimizer, n_servers=1, lengths=(7, 1, 4), n_steps=6):
@@ -221,7 +221,7 @@ def train(t, rule, make_optimizer, n_servers=1, lengths=(7, 1, 4), n_steps=6):
         for step in range(n_steps):
             worker.pull()
             t.compute(1.0 + 0.3 * t.rank)
-            for p, g in zip(params, gradient([p.data for p in params], t.rank, step)):
+            for p, g in zip(params, gradient([p.array for p in params], t.rank, step)):
                 p.grad = g
             worker.push()
     return params, None
@@ -232,7 +232,7 @@ def train(t, rule, make_optimizer, n_servers=1, lengths=(7, 1, 4), n_steps=6):
 @ranks(*SIZES)
 def test_async_has_the_bits_of_a_replay_of_its_log(t, rule, name):
     n_servers = half_as_many(t)
-    start = [p.data for p in weights(7, 1, 4)]
+    start = [p.array for p in weights(7, 1, 4)]
     params, server = train(t, rule, OPTIMIZERS[name], n_servers)
     logs = []
     for s in range(n_servers):  # everybody replays, with the servers' logs
@@ -248,7 +248,7 @@ def test_async_has_the_bits_of_a_replay_of_its_log(t, rule, name):
 def test_a_simulated_run_is_the_same_every_time():
     def body(t):
         params, server = train(t, ASYNC, OPTIMIZERS["sgd"])
-        return server and (server.log, params[0].data.tolist())
+        return server and (server.log, params[0].array.tolist())
 
     assert simulate(5, body)[0] == simulate(5, body)[0]
 
@@ -272,7 +272,7 @@ def test_a_reply_holds_the_weights_of_its_version(t):
             params[0].grad = np.ones(1_000_000, np.float32)
             worker.push()
             worker.pull()
-            assert (params[0].data == -1).all()
+            assert (params[0].array == -1).all()
             t.send(np.zeros(1), 1)
 
 

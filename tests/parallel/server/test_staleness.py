@@ -32,7 +32,7 @@ def train_with_speeds(rule, speeds, n_steps=12, links=None, slower=None):
                 worker.pull()
                 seconds = speeds[t.rank - 1]
                 t.compute(seconds(step) if callable(seconds) else seconds)
-                params[0].grad = params[0].data
+                params[0].grad = params[0].array
                 worker.push()
 
     return simulate(1 + len(speeds), body, links=links)[0]
@@ -142,7 +142,7 @@ def largest_stable_rate(tau, low=0.0, high=2.2, n_rates=41, n_pushes=600):
 
             def update(values):
                 step(values)
-                sizes.append(np.abs(x.data))
+                sizes.append(np.abs(x.array))
 
             server.update = update
             server.serve()
@@ -152,7 +152,7 @@ def largest_stable_rate(tau, low=0.0, high=2.2, n_rates=41, n_pushes=600):
             for _ in range(n_pushes // (tau + 1)):
                 worker.pull()
                 t.compute(1.0)
-                x.grad = rates * x.data
+                x.grad = rates * x.array
                 worker.push()
 
     sizes = simulate(tau + 2, body)[0]
@@ -194,7 +194,7 @@ def losses(rule, speeds, seconds, lr=0.2, batch=8):
 
             def update(values):
                 step(values)
-                curve.append((t.time(), loss(w.data) - least))
+                curve.append((t.time(), loss(w.array) - least))
 
             server.update = update
             server.serve()
@@ -205,7 +205,7 @@ def losses(rule, speeds, seconds, lr=0.2, batch=8):
                 worker.pull()
                 t.compute(speeds[t.rank - 1])
                 b = draw.integers(0, len(x), batch)
-                w.grad = x[b].T @ (x[b] @ w.data - y[b]) / batch
+                w.grad = x[b].T @ (x[b] @ w.array - y[b]) / batch
                 worker.push()
 
     return simulate(len(speeds) + 1, body)[0]

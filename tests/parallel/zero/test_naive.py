@@ -31,12 +31,12 @@ def network():
 def batch(t, step):
     """This rank's: as many rows on every rank."""
     rng = np.random.default_rng([step, t.rank])
-    return tuple(place(rng.normal(size=(4, m)).astype("f4")).data for m in (5, 3))
+    return tuple(place(rng.normal(size=(4, m)).astype("f4")).array for m in (5, 3))
 
 
 def leaf(t, params):
     """This rank's block of all elements of the parameters, as a leaf."""
-    whole = flat.flatten([p.data for p in params])
+    whole = flat.flatten([p.array for p in params])
     return nn.Parameter(chunks.split(whole, t.size)[t.rank].copy())
 
 
@@ -99,7 +99,7 @@ def test_stage_3(t):
 
         naive.naive_step3(t, layers, shards, optimizer, x, loss_gradient)
         for layer in layers:
-            assert all(isinstance(p.data, zero3.Freed) for p in layer.parameters())
+            assert all(isinstance(p.array, zero3.Freed) for p in layer.parameters())
     want = real(t, Zero3)
     for i, layer in enumerate(layers):
         names = [f"{i}.{name}" for name, _ in layer.named_parameters()]

@@ -211,7 +211,7 @@ def test_a_delayed_update_is_adam_with_gradients_one_step_old(lanes, delay_after
         if step >= delay_after:
             for p, array in zip(model.parameters(), held if step == delay_after else waiting,
                                 strict=True):
-                p.data[...] = put(array, p.device)  # what backward of the next step will use
+                p.array[...] = put(array, p.device)  # what backward of the next step will use
             waiting = new
             # the masters go on from the new ones; what the device has does not matter to them
         assert_same(bits(there), bits(model))
@@ -271,7 +271,7 @@ def test_a_gpu_and_the_hosts_memory(half, delay_after):
             p.grad = p._xp.asarray(q.grad)
         off.step()
         on.step()
-        assert_same([p.data.get() for p in there.parameters()], bits(here))
+        assert_same([p.array.get() for p in there.parameters()], bits(here))
     assert off.lanes.bytes == on.lanes.bytes
     off.close()
     on.close()

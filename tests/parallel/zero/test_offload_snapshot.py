@@ -25,7 +25,7 @@ def test_a_snapshot_of_an_offloaded_run_goes_on_to_the_same_bits(half, delay_aft
         model = network(half)
         minidl.manual_seed(seed)
         for p in model.parameters():
-            p.data[...] = put(minidl.randn(*p.shape).data, p.device)
+            p.array[...] = put(minidl.randn(*p.shape).array, p.device)
         return model, Offload(OPTIMIZERS["AdamW"](model.parameters()), bucket_bytes=100,
                               delay_after=delay_after)
 

@@ -216,7 +216,7 @@ def test_accumulation_under_no_sync_has_the_bits_of_data_parallelism(t, stage):
     assert_same_bits(train(model, ledger, n_micro=3, sync_each=False), want)
     scattered = ledger.count(label="ring_blocks.reduce_scatter").bytes_sent - start
     assert scattered == 3 * sum(  # once a step
-        4 * (b.bounds[-1] - len(b.shard.data)) for b in model.reducer.buckets)
+        4 * (b.bounds[-1] - len(b.shard.array)) for b in model.reducer.buckets)
 
 
 @each_stage
@@ -279,9 +279,9 @@ def test_ranks_skip_together_and_squares_do_not_overflow(t, stage):
     assert model.grad_norm() == pytest.approx(300 * math.sqrt(n_elems), rel=1e-12)
     if t.rank == t.size - 1:  # this rank alone sees it
         next(s for s in shards if s.numel()).grad[0] = np.inf
-    before = [p.data.copy() for p in optimizer.parameters()]
+    before = [p.array.copy() for p in optimizer.parameters()]
     assert not scaler.step(optimizer)
-    assert all((p.data == a).all() for p, a in zip(optimizer.parameters(), before, strict=True))
+    assert all((p.array == a).all() for p, a in zip(optimizer.parameters(), before, strict=True))
     model.close()
 
 
@@ -292,12 +292,12 @@ def test_a_scaler_clips_by_the_norm_of_all_shards(t, stage):
     model = parallel(stage, half_net(), t)
     optimizer = optim.use_master_weights(optim.SGD(model.shards(), lr=1.0))
     scaler = amp.GradScaler(16.0)
-    before = [p.data.copy() for p in optimizer.parameters()]
+    before = [p.array.copy() for p in optimizer.parameters()]
     x, y = share(t, data(0, n_rows=2 * t.size))
     scaler.scale(F.mse_loss(model(x), y)).backward()
     assert model.grad_norm() / 16 > 0.01
     assert scaler.step(optimizer, max_norm=0.01)
-    moved = sum(float(np.square(host(p.data - a), dtype=np.float64).sum())
+    moved = sum(float(np.square(host(p.array - a), dtype=np.float64).sum())
                 for p, a in zip(optimizer.parameters(), before, strict=True))
     # float32 weights of about 1 moved by 0.001: five digits are left
     assert math.sqrt(model.sum_over_ranks(moved)) == pytest.approx(0.01, rel=1e-3)

@@ -50,7 +50,7 @@ def test_memory_is_the_formula(t, stage):
     model = STAGES[stage](module, t)
     optimizer = optim.use_master_weights(optim.AdamW(model.shards(), lr=1e-2))
     step_of(model, t, optimizer, 64.0)
-    own = sum(len(s.data) for s in model.shards())
+    own = sum(len(s.array) for s in model.shards())
     held = memory.totals(model, optimizer)
     assert held["parameters"] == 2 * (X if stage < 3 else own)
     assert held["gradients"] == 2 * (X if stage < 2 else own)
@@ -84,7 +84,7 @@ def test_traffic_is_the_formula(t, stage, half):
     scatter = "all_to_all.all_to_all_v" if half else "ring_blocks.reduce_scatter"
     sent = {label: ledger.count(label=label).bytes_sent
             for label in (scatter, "ring_blocks.all_gather", "ring.all_reduce")}
-    assert sent[scatter] == width * sum(b.bounds[-1] - len(b.shard.data) for b in buckets)
+    assert sent[scatter] == width * sum(b.bounds[-1] - len(b.shard.array) for b in buckets)
     assert sum(sent.values()) == ledger.bytes_sent == model.bytes_sent()
     everybody = ring.all_reduce(t, np.array([*sent.values()]))
     n_params = len(model.reducer.params)

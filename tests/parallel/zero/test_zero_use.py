@@ -59,13 +59,13 @@ def test_gathered_is_the_whole_module(t, stage):
     model = parallel(stage, net(), t)
     with model.gathered() as module:
         assert module is model.module
-        want = net().first.weight.data
+        want = net().first.weight.array
         np.testing.assert_array_equal(host(module.first.weight), host(want))
         x = place(data(0)[0])
         with minidl.no_grad():
             if t.rank == 0:  # nothing is sent inside: a rank may be alone
                 module.eval()(x)
-            inside = module.eval()(x).data
+            inside = module.eval()(x).array
     with minidl.no_grad():
         np.testing.assert_array_equal(host(model(x)), host(inside))
     model.close()  # an ordinary module again
@@ -77,8 +77,8 @@ def test_gathered_is_the_whole_module(t, stage):
 def test_a_weight_that_is_freed_says_where_it_is(t):
     model = parallel(3, net(), t)
     weight = model.module.first.weight
-    for use in (lambda: weight.data.sum(), lambda: weight * 2, lambda: 2 - weight,
-                lambda: np.asarray(weight.data), lambda: model.module(share(t, data(0))[0])):
+    for use in (lambda: weight.array.sum(), lambda: weight * 2, lambda: 2 - weight,
+                lambda: np.asarray(weight.array), lambda: model.module(share(t, data(0))[0])):
         with pytest.raises(Exception, match="is freed, its shards are on their owners' ranks"):
             use()
     model.close()
@@ -195,7 +195,7 @@ def test_an_array_put_in_place_of_a_weight_is_noticed(t, stage):
     x, y = map(place, data(t.rank))
     weight = model.module.first.weight
     with model.gathered():
-        array = weight.data.copy()
+        array = weight.array.copy()
     weight.data = array
     refused(t, lambda: model(x), r"the array of first.weight is not the one that was cut into")
 
