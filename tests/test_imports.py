@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
     "function": "tensor saved mode backend precision/bf16",
     "gradcheck": ENGINE,
-    "cuda": "text backend",
+    "own_files": "",  # files of an earlier run
+    "cuda": "own_files text backend",
     "cuda/host_memory": "backend",
-    "fused": f"cuda {ENGINE}",
+    "fused": f"cuda own_files {ENGINE}",
     "ops": f"fused cuda {ENGINE}",
     "creation": f"ops fused {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
@@ -43,7 +44,8 @@ MAY_IMPORT = {
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
-    "comm": "cuda/host_memory text timeline backend",  # staged messages wait in pinned memory
+    # staged messages wait in pinned memory
+    "comm": "cuda/host_memory own_files text timeline backend",
     "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
     "data": "cuda/host_memory random backend",

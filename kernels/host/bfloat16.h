@@ -56,7 +56,11 @@ MINIDL_INLINE __nv_bfloat16 __ushort_as_bfloat16(unsigned short u) {
   return b;
 }
 
-struct MINIDL_VECTOR_ALIGN(4) __nv_bfloat162 { __nv_bfloat16 x, y; };
+struct MINIDL_VECTOR_ALIGN(4) __nv_bfloat162 {
+  __nv_bfloat16 x, y;
+  __nv_bfloat162() = default;
+  MINIDL_MEMBER __nv_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) : x(x), y(y) {}
+};
 typedef __nv_bfloat162 nv_bfloat162;
 MINIDL_INLINE __nv_bfloat162 make_bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }
 MINIDL_INLINE __nv_bfloat162 __halves2bfloat162(__nv_bfloat16 x, __nv_bfloat16 y) { return {x, y}; }

@@ -278,6 +278,9 @@ void barrier() {
 void warp_barrier(int warp, unsigned lanes) {
   settle(), clocks.warp_barrier(warp, lanes), order.warp_barrier(warp, lanes);
 }
+void tile_barrier(int begin, int end) {
+  settle(), clocks.tile_barrier(begin, end), order.tile_barrier(begin, end);
+}
 
 // The value of a shuffle that has no source: other bytes in each order, so that a result which
 // depends on it differs between them.
@@ -290,7 +293,8 @@ void odd_shuffle(const char* sentence, void* result, int n_bytes) {
     snprintf(outcome->notes[outcome->n_notes++], sizeof outcome->notes[0], "%s", sentence);
 }
 
-const MinidlObserver observer = {check_block_begins, barrier, warp_barrier, odd_shuffle};
+const MinidlObserver observer = {check_block_begins, barrier, warp_barrier, tile_barrier,
+                                 odd_shuffle};
 
 }  // namespace
 

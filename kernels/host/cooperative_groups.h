@@ -1,10 +1,19 @@
-// The part of cooperative groups that lives inside a block: thread_block, tiles of a warp, reduce.
+// The part of cooperative groups that lives inside a block: thread_block, tiles, reduce.
 #pragma once
 
 namespace cooperative_groups {
 
+// Through this the warps of a tile larger than a warp exchange values.
+struct MinidlTiles {
+  alignas(16) char values[32][32];  // one for each warp of the block
+};
+template <unsigned MaxBlockSize = 1024> struct block_tile_memory {
+  MinidlTiles tiles;
+};
+
 struct thread_block {
   unsigned rank, n;
+  MinidlTiles* memory = nullptr;  // for large tiles
   unsigned thread_rank() const { return rank; }
   unsigned size() const { return n; }
   unsigned num_threads() const { return n; }
@@ -20,11 +29,24 @@ MINIDL_INLINE thread_block this_thread_block() {
       blockDim.x * blockDim.y * blockDim.z};
 }
 
+// All threads of the block must call it.
+template <unsigned N>
+MINIDL_INLINE thread_block this_thread_block(block_tile_memory<N>& memory, MINIDL_HERE) {
+  thread_block b = this_thread_block();
+  if (b.n > N)
+    minidl_fail("the block has more threads than its block_tile_memory is for", file, line);
+  b.memory = &memory.tiles;
+  b.sync(file, line);
+  return b;
+}
+
 // `N` neighbouring lanes, N a power of two up to 32.
-template <unsigned N, class Parent = thread_block> struct thread_block_tile {
-  static_assert(N >= 1 && N <= 32 && (N & (N - 1)) == 0,
-                "minidl: a tile has 1, 2, 4, 8, 16 or 32 threads");
+template <unsigned N, class Parent = thread_block, bool is_large = (N > 32)>
+struct thread_block_tile {
+  static_assert(N >= 1 && N <= 1024 && (N & (N - 1)) == 0,
+                "minidl: a tile has 1, 2, 4, 8, 16, ... or 1024 threads");
   unsigned parent_rank, parent_size;
+  MinidlTiles* memory;
   unsigned mask() const {
     return (N == 32 ? ~0u : (1u << N % 32) - 1) << (minidl_lane() & ~(N - 1));
   }
@@ -59,12 +81,63 @@ template <unsigned N, class Parent = thread_block> struct thread_block_tile {
   }
 };
 
-template <unsigned N> MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block& b) {
-  return {b.rank, b.n};
+// Several whole warps: they exchange values through the memory that the block was made with.
+template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
+  static_assert(N <= 1024 && (N & (N - 1)) == 0, "minidl: a tile has 64, 128, ... or 1024 threads");
+  unsigned parent_rank, parent_size;
+  MinidlTiles* memory;
+  unsigned thread_rank() const { return parent_rank % N; }
+  static constexpr unsigned size() { return N; }
+  static constexpr unsigned num_threads() { return N; }
+  unsigned meta_group_rank() const { return parent_rank / N; }
+  unsigned meta_group_size() const { return parent_size / N; }
+
+  void sync(MINIDL_HERE) const { minidl_tile_barrier(N, file, line); }
+  // Where the tile's warp number `warp` puts a value for the others.
+  template <class T> T& value(unsigned warp) const {
+    static_assert(sizeof(T) <= 32, "minidl: a large tile exchanges values of 32 bytes at most");
+    return *(T*)memory->values[this_thread_block().rank / N * (N / 32) + warp];
+  }
+  template <class T> T shfl(T v, unsigned source, MINIDL_HERE) const {
+    if (thread_rank() == source % N) value<T>(0) = v;
+    sync(file, line);
+    const T result = value<T>(0);
+    sync(file, line);
+    return result;
+  }
+  // Each warp its own, then all warps' in their order: every thread gets the same bits.
+  template <class T, class Op> T reduce(T v, Op op, MINIDL_HERE) const {
+    for (unsigned d = 16; d; d /= 2) v = op(v, __shfl_xor_sync(~0u, v, d, 32, file, line));
+    if (minidl_lane() == 0) value<T>(thread_rank() / 32) = v;
+    sync(file, line);
+    v = value<T>(0);
+    for (unsigned warp = 1; warp < N / 32; ++warp) v = op(v, value<T>(warp));
+    sync(file, line);
+    return v;
+  }
+  int any(int p, MINIDL_HERE) const {
+    return reduce(p != 0, [](int a, int b) { return a | b; }, file, line);
+  }
+  int all(int p, MINIDL_HERE) const { return !any(!p, file, line); }
+};
+
+template <unsigned N, class Parent>
+MINIDL_INLINE thread_block_tile<N> minidl_tile(const Parent& of, unsigned rank, unsigned n,
+                                               const char* file, int line) {
+  if (N > 32 && !of.memory)
+    minidl_fail("a tile of more than 32 threads needs memory: __shared__ cg::block_tile_memory<> "
+                "memory; cg::thread_block block = cg::this_thread_block(memory);", file, line);
+  if (N > 32 && n % N)
+    minidl_fail("a block, or a tile, is divided into large tiles without a rest", file, line);
+  return {rank, n, of.memory};
+}
+template <unsigned N>
+MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block& b, MINIDL_HERE) {
+  return minidl_tile<N>(b, b.rank, b.n, file, line);
 }
 template <unsigned N, unsigned M, class P>
-MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>& t) {
-  return {t.parent_rank % M, M};
+MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>& t, MINIDL_HERE) {
+  return minidl_tile<N>(t, t.parent_rank % M, M, file, line);
 }
 
 // The threads that happen to be here together. Any set of them is a correct answer; here it is each
@@ -125,13 +198,15 @@ template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b;
 // A butterfly: every lane ends with the same bits, because each adds the same pairs.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
-  for (unsigned d = N / 2; d; d /= 2) v = op(v, tile.shfl_xor(v, d, file, line));
+  if constexpr (N > 32) return tile.reduce(v, op, file, line);
+  else for (unsigned d = N / 2; d; d /= 2) v = op(v, tile.shfl_xor(v, d, file, line));
   return v;
 }
 
 // Sums (or op) of the lanes before a lane, with its own or without: 0 for the first.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
+  static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");
   for (unsigned d = 1; d < N; d *= 2) {
     T before = tile.shfl_up(v, d, file, line);
     if (tile.thread_rank() >= d) v = op(before, v);

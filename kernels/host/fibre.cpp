@@ -32,7 +32,7 @@ const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // any GPU gives a block less shared memory: 227 KiB
 const long long kSpinLimit = 4000000;     // yields without any progress: nobody will come
 
-enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED };
+enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
 struct Fibre {
   void* stack_pointer;
@@ -62,6 +62,7 @@ struct Engine {
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
   int n_gone;  // threads of warps that have returned as a whole
+  int in_tile[32];  // waiting: of tile k of n threads the number is 1024 / n + k, as in a tree
   bool failed;
   int n_guarded;  // stacks whose guard is in place
   long long spins;
@@ -111,9 +112,9 @@ void to_main() {
 // their first thread.
 void describe(char* text, size_t size) {
   static const char* const many[] = {"are ready after", "wait at", "wait in a warp call at",
-                                     "returned at"};
+                                     "returned at", "wait in a tile at"};
   static const char* const one[] = {"is ready after", "waits at", "waits in a warp call at",
-                                    "returned at"};
+                                    "returned at", "waits in a tile at"};
   Engine* e = engine;
   bool told[kMaxThreads] = {};
   size_t used = 0;
@@ -135,9 +136,13 @@ void describe(char* text, size_t size) {
 
 [[noreturn]] void fail_stuck() {
   char text[1200];
-  bool warp = false;
-  for (int i = 0; i < engine->n; ++i) warp |= engine->fibres[i].state == IN_WARP;
+  bool warp = false, tile = false;
+  for (int i = 0; i < engine->n; ++i) {
+    warp |= engine->fibres[i].state == IN_WARP;
+    tile |= engine->fibres[i].state == AT_TILE;
+  }
   describe(text, sizeof text);
+  if (tile) fail("deadlock: %s. Every thread of a tile must reach its sync().", text);
   if (!warp)
     fail("divergent barrier: %s. Every thread of a block must reach the same __syncthreads().",
          text);
@@ -391,6 +396,7 @@ bool run_block(uint3 block) {
   }
   memset(e->waiting, 0, sizeof e->waiting);
   memset(e->returned_lanes, 0, sizeof e->returned_lanes);
+  memset(e->in_tile, 0, sizeof e->in_tile);
   // A block that ends inside a warp: the lanes that are not there count as returned.
   if (e->n % 32) e->returned_lanes[e->n / 32] = ~0u << e->n % 32;
   e->arrived = e->votes = e->n_returned = e->n_gone = 0;
@@ -480,6 +486,28 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
     if (observer) yield();  // thread 0 goes first again, so that warps stay together
   }
   return f.value;
+}
+
+MINIDL_EXPORT void minidl_tile_barrier(int n_threads, const char* file, int line) {
+  need_fibre(file, line);
+  Engine* e = engine;
+  Fibre& f = current();
+  const int begin = index_of(f) / n_threads * n_threads, end = begin + n_threads;
+  int& waiting = e->in_tile[(kMaxThreads + begin) / n_threads];
+  f.state = AT_TILE;
+  f.file = file;
+  f.line = line;
+  if (++waiting < n_threads) return yield();
+  waiting = 0;
+  for (int i = begin; i < end; ++i) {
+    Fibre& g = e->fibres[i];
+    if (g.line != line || g.file != file) fail_stuck();
+  }
+  for (int i = begin; i < end; ++i) e->fibres[i].state = READY;
+  e->spins = 0;
+  if (!observer) return;
+  observer->tile_barrier(begin, end);
+  yield();  // as after a barrier of the block
 }
 
 MINIDL_EXPORT void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source,

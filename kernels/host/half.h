@@ -69,7 +69,11 @@ MINIDL_INLINE __half __int2half_rn(int i) { return __half((float)i); }
 MINIDL_INLINE unsigned short __half_as_ushort(__half h) { return h.bits; }
 MINIDL_INLINE __half __ushort_as_half(unsigned short u) { __half h; h.bits = u; return h; }
 
-struct MINIDL_VECTOR_ALIGN(4) __half2 { __half x, y; };
+struct MINIDL_VECTOR_ALIGN(4) __half2 {
+  __half x, y;
+  __half2() = default;
+  MINIDL_MEMBER __half2(__half x, __half y) : x(x), y(y) {}
+};
 typedef __half2 half2;
 MINIDL_INLINE __half2 make_half2(__half x, __half y) { return {x, y}; }
 MINIDL_INLINE __half2 __halves2half2(__half x, __half y) { return {x, y}; }

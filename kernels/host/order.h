@@ -102,6 +102,13 @@ struct Order {
       }
   }
 
+  void tile_barrier(int begin, int end) {
+    Acquired by_tile = {};
+    for (int t = begin; t < end; ++t) by_tile.add(acquired[t]);
+    if (!by_tile.n) return;
+    for (int t = begin; t < end; ++t) acquired[t].add(by_tile);
+  }
+
   void fence(int t, unsigned clock, unsigned barrier_clock, int fence_kind) {
     fenced[t] = clock, covered[t] = barrier_clock;
     kind[t] = kind[t] == 1 && fenced[t] == clock ? 1 : fence_kind;

@@ -3,6 +3,10 @@
 #pragma once
 #include "vector_types.h"
 
+// The bytes of a type; 0 of a struct that is only declared.
+template <class T, int n_bytes = sizeof(T)> constexpr int minidl_size(int) { return n_bytes; }
+template <class T> constexpr int minidl_size(...) { return 0; }
+
 // What Python packs for one launch; the kernel's arguments follow in slots of eight bytes.
 struct MinidlLaunch {
   unsigned grid[3], block[3];
@@ -31,6 +35,8 @@ int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
 int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
 void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
                  const char* file, int line);
+// waits for all threads of the tile of n_threads, more than a warp
+void minidl_tile_barrier(int n_threads, const char* file, int line);
 void minidl_returned(const char* file, int line);
 // lets other threads run: called now and then by atomics
 void minidl_spin(const char* file, int line);
@@ -47,6 +53,7 @@ struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
+  void (*tile_barrier)(int begin, int end);  // threads of the block
   // a shuffle whose source lane takes no part
   void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };

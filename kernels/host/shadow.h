@@ -8,7 +8,8 @@
 //                                          An access (t, clock) came before what u does now, if
 //     thread u     r s[4] ---- barrier ---- w s[3]
 //                  - t has passed a barrier of the whole block since, or
-//                                                             - u has met t in a __syncwarp since.
+//                                                             - u has met t in a __syncwarp, or
+//                                                               in the sync() of a tile, since.
 // Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not
 // race with each other. Threads of different blocks are ordered by fences and atomics alone
 // (order.h). This is FastTrack (Flanagan & Freund 2009) with CUDA's kinds of meeting.
@@ -59,6 +60,9 @@ struct Clocks {
   unsigned at_barrier;  // what came before the last barrier of the whole block has this clock at most
   // met[u][lane]: clock of that lane of u's warp when they last met
   unsigned met[1024][32];
+  // what came before the last barrier of a tile larger than a warp, as at_barrier; tile k of n
+  // threads: 1024 / n + k
+  unsigned at_tile[32];
   unsigned first;  // `who` of the block's thread 0
   int n;
 
@@ -66,6 +70,7 @@ struct Clocks {
     first = first_thread, n = n_threads;
     for (int t = 0; t < n; ++t) clock[t] = 1;
     at_barrier = 0;
+    memset(at_tile, 0, sizeof at_tile);
     memset(met, 0, n * sizeof met[0]);
   }
 
@@ -73,6 +78,13 @@ struct Clocks {
     for (int t = 0; t < n; ++t)
       if (clock[t] > at_barrier) at_barrier = clock[t];
     for (int t = 0; t < n; ++t) clock[t] = at_barrier + 1;
+  }
+
+  void tile_barrier(int begin, int end) {
+    unsigned& at = at_tile[(1024 + begin) / (end - begin)];
+    for (int t = begin; t < end; ++t)
+      if (clock[t] > at) at = clock[t];
+    for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
   // Each lane learns what any of them knew, and that all have come as far as now.
@@ -89,6 +101,12 @@ struct Clocks {
       memcpy(met[begin + __builtin_ctz(m)], joined, sizeof joined);
   }
 
+  bool in_tile(unsigned t, unsigned when, unsigned me) const {
+    for (int n_threads = 64; n_threads <= 1024; n_threads *= 2)
+      if (t / n_threads == me / n_threads && when <= at_tile[(1024 + me) / n_threads]) return true;
+    return false;
+  }
+
   bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }
 
   // Did `a` come before what thread `me` of the running block does now?
@@ -99,6 +117,6 @@ struct Clocks {
     if (t >= (unsigned)n)  // another block: its shared memory is another memory
       return shared || order.ordered(a.who, when, me, false);
     return when <= at_barrier || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32])
-           || order.ordered(a.who, when, me, true);
+           || in_tile(t, when, me) || order.ordered(a.who, when, me, true);
   }
 };

@@ -65,6 +65,10 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 #define memset minidl_memset
 #define memmove minidl_memmove
 
+// new (memory) T(...)
+inline void* operator new(size_t, void* memory) noexcept { return memory; }
+inline void* operator new[](size_t, void* memory) noexcept { return memory; }
+
 // Some clock that goes on.
 MINIDL_INLINE long long clock64() {
 #if defined(__x86_64__)

@@ -25,6 +25,7 @@ import math
 import os
 import platform
 import re
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,9 +35,14 @@ from minidl.comm import cost, double_tree, halving_doubling, objects, ring, shar
 from minidl.comm.collective import collective
 from minidl.comm.labels import label_of
 from minidl.comm.transport.window import NoSharedMemory
+from minidl.own_files import is_ours, write_whole
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
 SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any
+
+# What figures in a file may be: a message takes at least 1 ns and at most 10 s, a byte 1 ms.
+TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
+MOST_BYTES = 1 << 16  # of the file
 
 
 class Figures(NamedTuple):
@@ -196,11 +202,49 @@ def keep(path, figures):
     """Write them, a dict, to this file; a sentence that says where, or why not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(figures, indent=1) + "\n")
+        write_whole(path, json.dumps(figures, indent=1) + "\n")
     except OSError as error:
         return (f"not stored: {error.strerror}: {path.parent}. Name a folder of yours in "
                 "MINIDL_CACHE")
     return f"stored in {path}"
+
+
+def kept(path, are_good, doctor):
+    """Returns the dict that `keep` wrote to this file; None where there is no file. And None, with
+    a warning, if it is damaged, if are_good(dict) denies it, or if another user can have written
+    it. doctor: the option of `minidl doctor` that writes the file."""
+    try:
+        if not path.exists():
+            return None
+        if path.is_file() and is_ours(path):
+            with open(path, encoding="utf-8") as f:
+                found = json.loads(f.read(MOST_BYTES))
+            if are_good(found):
+                return found
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        pass
+    warnings.warn(f"{path} has no figures that a machine can have, or another user can have "
+                  f"written it: it is not used. `minidl doctor {doctor}` measures again",
+                  RuntimeWarning, stacklevel=3)
+    return None
+
+
+def is_number(x, least, most):
+    """Whether x is an int or a float between the two, and no NaN."""
+    return type(x) in (int, float) and least <= x <= most
+
+
+def _are_good(found, n):
+    """Whether these may be the Figures of n ranks: a wrong one chooses wrongly for ever."""
+    f = Figures(**found)
+    has_window = f.signal is not None
+    per_byte = [f.gamma, f.copy, *([f.read] if has_window else [])]
+    return ((f.read is None) != has_window
+            and is_number(f.alpha, TINY if n > 1 else 0, MOST_S)
+            and is_number(f.beta, 0, MOST_S_PER_BYTE)
+            and (not has_window or is_number(f.signal, TINY, MOST_S))
+            and all(is_number(x, 0, MOST_S_PER_BYTE) for x in per_byte)
+            and min(f.gamma, f.copy) > 0)
 
 
 def store(t, figures):
@@ -209,10 +253,12 @@ def store(t, figures):
 
 
 def stored(t):
-    """The figures in rank 0's `file_of`, on all ranks; None where there are none.
+    """The figures in rank 0's `file_of`, on all ranks; None where there are none, and, with a
+    warning on rank 0, where the file has none that can be right.
 
     All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program."""
     figures = None
-    if t.rank == 0 and file_of(t).exists():
-        figures = Figures(**json.loads(file_of(t).read_text()))
+    if t.rank == 0:
+        found = kept(file_of(t), functools.partial(_are_good, n=t.size), f"--links {t.size}")
+        figures = found and Figures(**found)
     return objects.broadcast(t, figures)

@@ -89,7 +89,10 @@ def _launch(path, kernel):
     """Lines of Python that launch a kernel on 1,000 elements."""
     lines, args = ["import numpy as np", "from minidl import kernel"], []
     for p in kernel.signature.parameters:
-        if p.kind == "pointer":
+        if p.has_struct:
+            lines.append(f"{p.name} = np.zeros({1000 if p.kind == 'pointer' else ()}, {p.ctype})"
+                         f"  # {p.ctype} = np.dtype([...], align=True), with the struct's members")
+        elif p.kind == "pointer":
             dtype = np.dtype(p.dtype or "u1").name
             lines.append(f"{p.name} = np.ones({1000 * p.lanes}, np.{dtype})")
         args.append(p.name if p.kind != "scalar" else

@@ -21,6 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from minidl.mode import current
+from minidl.own_files import write_whole
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
@@ -63,18 +64,19 @@ def generated(text):
     from minidl.cuda.host import compiler
 
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = compiler.writable_folder() / f"fuse-{name}.cu"
-    try:
-        whole = path.read_text("utf-8") == text
-    except (OSError, ValueError):  # not there, or damaged
-        whole = False
-    if not whole:
+    folder = compiler.writable_folder()
+    while True:
+        path = folder / f"fuse-{name}.cu"
         try:
-            compiler.write_whole(path, text)
+            if path.read_text("utf-8") == text:
+                return path
+        except (OSError, ValueError):  # not there, or damaged
+            pass
+        try:
+            write_whole(path, text)
+            return path
         except OSError:
-            path = compiler.own_folder("has no space left") / path.name
-            path.write_text(text, "utf-8")
-    return path
+            folder = compiler.own_folder("has no space left")
 
 
 @functools.lru_cache(maxsize=None)

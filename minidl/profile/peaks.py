@@ -7,15 +7,15 @@ The best of several rounds: a busy machine only makes them slower.
 Test: tests/profile/test_flops.py   Used by: summary.py
 """
 
-import json
-import math
 import platform
 import time
 
 import numpy as np
 
 from minidl import backend, cuda
-from minidl.comm.select import file_in, keep
+from minidl.comm.select import file_in, is_number, keep, kept
+
+MOST_PER_S = 1e18  # of a figure in a file: a thousand GPUs have so many operations a second
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
@@ -47,14 +47,13 @@ def file_of(device="cpu"):
 
 
 def stored(device="cpu"):
-    """Returns what `store` has written here; None if there is nothing, or it is damaged."""
-    try:
-        found = json.loads(file_of(device).read_text("utf-8"))
-        good = all(type(found[key]) in (int, float) and 0 < found[key] < math.inf
+    """Returns what `store` has written here; None if there is nothing, or, with a warning, what
+    cannot be right."""
+    def are_good(found):
+        return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))
-        return found if good else None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
+
+    return kept(file_of(device), are_good, "--peaks")
 
 
 def store(device="cpu", **options):

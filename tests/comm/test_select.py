@@ -1,6 +1,9 @@
 """The choice: the least of the formulas, the same on all ranks; figures measured and kept."""
 
+import errno
 import functools
+import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -112,6 +115,90 @@ def test_stored_figures_come_back_on_all_ranks(n, tmp_path, monkeypatch):
 
     assert simulate(n, body) == [(None, ONE_NODE)] * n
     assert [path.suffix for path in (tmp_path / "links").iterdir()] == [".json"]
+
+
+GOOD = json.dumps(ONE_NODE._asdict())
+BAD = {
+    "empty": "", "half": GOOD[:len(GOOD) // 2], "a list": "[]", "a number": "3", "null": "null",
+    "another program's": '{"alpha": 1e-6, "rate": 3}', "a name more": GOOD[:-1] + ', "x": 1}',
+    "NaN": GOOD.replace("5e-06", "NaN"), "infinite": GOOD.replace("5e-06", "1e999"),
+    "negative": GOOD.replace("4e-10", "-4e-10"), "huge": GOOD.replace("4e-10", "1e300"),
+    "a long integer": GOOD.replace("4e-10", "1" + 400 * "0"),
+    "digits without end": GOOD.replace("4e-10", 10000 * "1"),
+    "a text": GOOD.replace("4e-10", '"4e-10"'), "true": GOOD.replace("4e-10", "true"),
+    "no alpha": GOOD.replace("5e-06", "null"), "messages for nothing": GOOD.replace("5e-06", "0"),
+    "sums for nothing": GOOD.replace("2e-10", "0"), "half a window": GOOD.replace("1e-05", "null"),
+    "deep": 100000 * "[", "no text": b"\xff\xfe" + GOOD.encode(),
+    "long": GOOD[:-1] + (1 << 17) * " " + "}", "zeros": bytes(len(GOOD))}
+
+
+def stores_nothing(n):
+    """Whether no rank of n has figures, and there was one warning that says what to do."""
+    with pytest.warns(RuntimeWarning) as said:
+        assert simulate(n, select.stored) == [None] * n
+    assert len(said) == 1 and f"`minidl doctor --links {n}` measures again" in str(said[0].message)
+    return True
+
+
+@pytest.fixture
+def figures_file(tmp_path, monkeypatch):
+    """The file of figures for 2 ranks, written and found again."""
+    monkeypatch.setenv("MINIDL_CACHE", str(tmp_path))
+    path = simulate(2, select.file_of)[0]
+    assert select.keep(path, ONE_NODE._asdict()) == f"stored in {path}"
+    assert simulate(2, select.stored) == [ONE_NODE] * 2
+    return path
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_file_without_good_figures_is_not_used(figures_file, how):
+    """Red before: a traceback on rank 0, and the others waited; or a choice by nonsense."""
+    bad = BAD[how]
+    figures_file.write_bytes(bad if isinstance(bad, bytes) else bad.encode())
+    assert stores_nothing(2)
+    simulate(2, lambda t: select.store(t, NETWORK))  # measured again
+    assert simulate(2, select.stored) == [NETWORK] * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="a system without owners of files")
+def test_figures_that_others_can_have_written_are_not_used(figures_file, monkeypatch):
+    for mode in 0o664, 0o646:
+        figures_file.chmod(mode)
+        assert stores_nothing(2), oct(mode)
+    figures_file.chmod(0o644)
+    figures_file.parent.chmod(0o777)
+    assert stores_nothing(2)
+    figures_file.parent.chmod(0o755)
+    real = Path.stat
+
+    def of_another(path, **options):
+        found = list(real(path, **options))
+        found[4] += path == figures_file
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    assert stores_nothing(2)
+
+
+def test_what_is_no_file_has_no_figures(figures_file):
+    figures_file.unlink()
+    figures_file.mkdir()
+    assert stores_nothing(2)
+    figures_file.rmdir()
+    os.mkfifo(figures_file)  # to open it would wait for ever
+    assert stores_nothing(2)
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_figures_are_replaced_as_a_whole(figures_file, monkeypatch, step):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = figures_file.read_text()
+    monkeypatch.setattr(os, step, full)
+    said = simulate(2, lambda t: select.store(t, NETWORK))[0]
+    assert said.startswith("not stored: No space left") and figures_file.read_text() == before
+    assert list(figures_file.parent.iterdir()) == [figures_file]
 
 
 @pytest.mark.parametrize("n", [1, 2])

@@ -4,6 +4,16 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "figures of a file choose, whatever they say",
+        "minidl/comm/select.py", "kept",
+        "if are_good(found):", "if True:",
+        "tests/comm/test_select.py::test_a_file_without_good_figures_is_not_used"),
+    Bug(
+        "figures that another user has written are used",
+        "minidl/comm/select.py", "kept",
+        "path.is_file() and is_ours(path)", "path.is_file()",
+        "tests/comm/test_select.py::test_figures_that_others_can_have_written_are_not_used"),
+    Bug(
         "all-to-all receives from where it sends to",
         "minidl/comm/all_to_all.py", "_exchange",
         "to, source = (r + s) % n, (r - s) % n", "to = source = (r + s) % n",

@@ -4,13 +4,18 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a second disk that fills ends the program",
+        "minidl/cuda/host/compiler.py", "own_folder",
+        "(None, MEMORY)[len(_made):]", "(None,)[len(_made):]",
+        "tests/cuda/host/test_compiler.py::test_a_disk_that_fills_between_two_kernels"),
+    Bug(
         "a library in the cache is loaded without its checksum",
         "minidl/cuda/host/compiler.py", "is_whole",
         "told == hashlib.sha256(data).hexdigest()", "True",
         "tests/cuda/host/test_compiler.py::test_a_library_without_its_checksum_is_made_again"),
     Bug(
         "a library of another user is loaded",
-        "minidl/cuda/host/compiler.py", "_is_ours",
+        "minidl/own_files.py", "is_ours",
         "about.st_uid in owners and not", "not",
         "tests/cuda/host/test_compiler.py::test_a_library_of_another_user_is_not_loaded"),
     Bug(
@@ -63,6 +68,27 @@ BUGS = [
         "kernels/host/fibre.cpp", "make_engine",
         "pthread_setspecific(at_thread_end, engine);", "",
         "tests/cuda/host/test_fibre.py::test_a_cpu_thread_that_ends_gives_its_stacks_back"),
+    Bug(
+        "the type before __shared__ hides that a kernel wants dynamic memory",
+        "minidl/cuda/host/scan.py", "shared_first",
+        "begin = words.start() if words else", "begin =",
+        "tests/cuda/host/test_shared_guards.py::"
+        "test_the_words_of_a_declaration_may_stand_in_any_order"),
+    Bug(
+        "the sync of one large tile orders the threads of all",
+        "kernels/host/shadow.h", "in_tile",
+        "t / n_threads == me / n_threads &&", "",
+        "tests/cuda/host/test_features.py::test_a_tile_orders_its_own_threads_alone"),
+    Bug(
+        "a large tile hands out its values before all have put theirs",
+        "kernels/host/cooperative_groups.h", "reduce",
+        "value<T>(thread_rank() / 32) = v; sync(file, line);", "value<T>(thread_rank() / 32) = v;",
+        "tests/cuda/host/test_features.py::test_tiles_larger_than_a_warp"),
+    Bug(
+        "an array whose elements are smaller than the struct is passed for it",
+        "minidl/cuda/host/arguments.py", "_other_pointer",
+        "size and not (a.dtype.names and a.itemsize == size)", "size and not a.dtype.names",
+        "tests/cuda/host/test_structs.py::test_another_array_is_refused"),
     Bug(
         "e^x ends a degree early",
         "kernels/host/float_math.h", "minidl_exp_scaled",

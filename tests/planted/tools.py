@@ -337,6 +337,11 @@ BUGS = [
         "t is not None", "False",
         "tests/data/stream/test_prequential.py::test_the_ranks_counts_are_those_of_one"),
     Bug(
+        "records go into the log that another program made again",
+        "minidl/data/stream/redis.py", "FIRST",
+        "about ~= ARGV[1]", "about == ''",
+        "tests/data/stream/test_redis.py::test_nothing_is_written_into_a_log_that_was_made_again"),
+    Bug(
         "a server that was restarted empty is the same log",
         "minidl/data/stream/redis.py", "RedisLog._same",
         "about != self.about", "False",

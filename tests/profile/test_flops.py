@@ -80,4 +80,5 @@ def test_peaks_are_measured_once_and_kept(monkeypatch, tmp_path):
     negative = peaks.file_of().read_text().replace('"float32": ', '"float32": -')
     for text in ("", "{}", "[]", '{"threads": 1}', "[" * 100000, negative):
         peaks.file_of().write_text(text)
-        assert peaks.stored() is None  # damaged: as if it had not been measured
+        with pytest.warns(RuntimeWarning, match="`minidl doctor --peaks` measures again"):
+            assert peaks.stored() is None  # damaged: as if it had not been measured

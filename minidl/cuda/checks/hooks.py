@@ -305,6 +305,6 @@ def _announce_shared(code):
         # reads are no accesses of the kernel. With an initialiser there is none, and no code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
-        out += [code[at : d.marked], "__shared__", made, ";", calls]
+        out += [code[at : d.begin], "__shared__", made, ";", calls]
         at = d.end
     return "".join([*out, code[at:]])

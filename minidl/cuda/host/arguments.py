@@ -25,7 +25,7 @@ _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 _ndarray = np.ndarray
 
-_struct_dtype = np.dtype([("a struct by value", "V1")])  # no argument has it
+_struct_dtype = np.dtype([("a struct", "V1")])  # no argument has it
 
 
 class Signature:
@@ -41,16 +41,18 @@ class Signature:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
-                    "a kernel takes pointers to the scalar types and their vectors, and "
-                    "values of these and of structs")
+                    "a kernel takes pointers to the scalar types, their vectors and structs, and "
+                    "values of these")
         # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
         # (number, dtype or None for any, the bits of flags.num that an array must have)
-        self._pointers = [(i, p.dtype and np.dtype(p.dtype),
+        self._pointers = [(i, _struct_dtype if i in self._struct_sizes else
+                           p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
                           for i, p in enumerate(parameters) if p.kind == "pointer"]
-        # a struct goes the way of a pointer; its dtype matches none, so _other_pointer sees to it
+        # a struct goes the way of a pointer; its dtype matches none, so _other_pointer sees to it,
+        # and to pointers to structs
         self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
@@ -147,6 +149,12 @@ class Signature:
             hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
             self._fail(TypeError,
                        f"{where} is a pointer: pass an array of {wanted}, got {_what(a)}{hint}")
+        size = self._struct_sizes.get(i)
+        if size and not (a.dtype.names and a.itemsize == size):
+            self._fail(TypeError, f"{where} points to {p.ctype}, a struct of {size} bytes: pass an "
+                       "array of a NumPy structured dtype with the same members in the same order, "
+                       "np.dtype(..., align=True), which leaves the gaps that C does; got "
+                       f"{_what(a)}, {a.itemsize} bytes each")
         is_bf16 = "bfloat16" in p.ctype and a.dtype.name == "bfloat16"  # of ml_dtypes
         if p.dtype is not None and a.dtype != wanted and not is_bf16:
             self._fail(TypeError, f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")

@@ -8,7 +8,8 @@ Several ranks may want the same kernel at once. Each compiles into a file of its
 to the final name: a rename replaces the whole file, so no process loads half a library. To load a
 library is to run it. So it must have its checksum, and belong to this user, to root or to the owner
 of the folder that MINIDL_CACHE names; else it is compiled again. A cache folder that cannot be
-written, or has no space left, is replaced by a temporary one for this process, with a warning.
+written, or has no space left, is replaced by a temporary one for this process, with a warning; if
+that has none either, by one in memory.
 Test: tests/cuda/host/test_compiler.py
 """
 
@@ -22,7 +23,6 @@ import os
 import platform
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -30,6 +30,7 @@ import warnings
 from pathlib import Path
 
 from minidl.cuda.host.includes import KERNELS, KernelError
+from minidl.own_files import is_ours, write_whole
 
 HOST = KERNELS / "host"  # the CPU side of CUDA
 
@@ -186,7 +187,7 @@ def is_whole(file):
     written it."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
-        return told == hashlib.sha256(data).hexdigest() and _is_ours(file)
+        return told == hashlib.sha256(data).hexdigest() and is_ours(file)
     except (OSError, ValueError):
         return False
 
@@ -195,40 +196,39 @@ def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
 
 
-def _is_ours(file):
-    """Returns whether this user, root, or the owner of a folder that the user named has written the
-    file, and no other user can."""
-    if not hasattr(os, "getuid"):
-        return True
-    about, folder = file.stat(), file.parent.stat()
-    owners = {os.getuid(), 0} | ({folder.st_uid} if os.environ.get("MINIDL_CACHE") else set())
-    # with the sticky bit nobody replaces another user's file
-    others_may_replace = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
-    return about.st_uid in owners and not about.st_mode & 0o022 and not others_may_replace
-
-
-_made = []  # this process's own folder, where the cache cannot be written; removed when Python ends
+_made = []  # this process's own folders, in the order of their making; removed when Python ends
+MEMORY = "/dev/shm"  # Linux: files that take memory and no disk
 
 
 def writable_folder():
     """The cache, or this process's own folder where the cache cannot be written."""
     if _made:
-        return Path(_made[0].name)
+        return Path(_made[-1].name)
     return cache_folder() or own_folder("cannot be written")
 
 
 def own_folder(why):
-    """This process's own folder, and a warning when it is made; KernelError if there is none."""
+    """Makes a folder of this process's own: the first among the temporary files, with a warning,
+    the next in memory. NoSpace if there is no other."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
                       "MINIDL_CACHE", RuntimeWarning, stacklevel=3)
+    for parent in (None, MEMORY)[len(_made):]:  # None: TMPDIR, or the system's
         try:
-            _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-"))
-        except OSError as error:
-            raise NoSpace(f"compiled kernels cannot be written anywhere ({error}): name folders "
-                          "in TMPDIR and MINIDL_CACHE") from None
-    return Path(_made[0].name)
+            if _refuses_libraries(parent or tempfile.gettempdir()):
+                continue
+            _made.append(tempfile.TemporaryDirectory(prefix="minidl-kernels-", dir=parent))
+            return Path(_made[-1].name)
+        except OSError:
+            pass
+    raise NoSpace("compiled kernels cannot be written anywhere, there is no space left: name "
+                  "folders in TMPDIR and MINIDL_CACHE")
+
+
+def _refuses_libraries(folder):
+    """Whether no library can be loaded from there: so containers mount /dev/shm."""
+    return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 class NoSpace(KernelError):
@@ -236,18 +236,14 @@ class NoSpace(KernelError):
 
 
 def build(key, arguments, text=None, describe="the kernel"):
-    """Compile `text`, or the files in `arguments`, into the library `key`; returns its path."""
+    """Compile `text`, or the files in `arguments`, into the library `key`; returns its path. A disk
+    may fill at any time: then a folder of our own is next."""
     folder = writable_folder()
-    try:
-        return _built(folder, key, arguments, text, describe)
-    except (NoSpace, OSError):
-        own = own_folder("has no space left")
-        if own == folder:
-            raise _no_space(describe) from None
-    try:
-        return _built(own, key, arguments, text, describe)
-    except OSError:
-        raise _no_space(describe) from None
+    while True:
+        try:
+            return _built(folder, key, arguments, text, describe)
+        except (NoSpace, OSError):
+            folder = own_folder("has no space left")
 
 
 def _built(folder, key, arguments, text, describe):
@@ -269,27 +265,6 @@ def _built(folder, key, arguments, text, describe):
     return file
 
 
-def _no_space(describe):
-    return NoSpace(
-        f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
-        f"{writable_folder()}: free some, or name other folders in TMPDIR and MINIDL_CACHE")
-
-
-def write_whole(path, text):
-    """Write a file into the cache, whole or not at all: several processes write it, and read it."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    try:
-        with open(handle, "w", encoding="utf-8") as f:
-            f.write(text)
-            f.flush()
-            os.fsync(f.fileno())
-        os.chmod(temporary, 0o644)  # others may read a cache that is shared
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-
-
 def keep(path, text):
     """Write a text into the cache, with its checksum; a cache without space is left as it is."""
     with contextlib.suppress(OSError):
@@ -301,7 +276,7 @@ def kept(path):
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()
-        return text if whole and _is_ours(path) else None
+        return text if whole and is_ours(path) else None
     except (OSError, ValueError):
         return None
 
@@ -319,11 +294,14 @@ def run(arguments, text=None, describe="the kernel", messages=False):
     compiler = find_compiler()
     command = [*compiler.command, *arguments]
     try:
-        result = subprocess.run(command, input=text, capture_output=True, text=True)
+        # its temporary files belong where there is room for the result
+        env = {**os.environ, "TMPDIR": _made[-1].name} if _made else None
+        result = subprocess.run(command, input=text, capture_output=True, text=True, env=env)
     except OSError as error:
         raise KernelError(f"cannot start the compiler {compiler}: {error}") from None
     if result.returncode and os.strerror(errno.ENOSPC) in result.stderr:
-        raise _no_space(describe)
+        raise NoSpace(f"no space left to compile {describe}, in {tempfile.gettempdir()} or in "
+                      f"{writable_folder()}: name other folders in TMPDIR and MINIDL_CACHE")
     if result.returncode:
         raise KernelError(f"{describe} does not compile ({compiler}):\n{_readable(result.stderr)}")
     return result.stderr if messages else result.stdout

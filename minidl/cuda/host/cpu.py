@@ -54,7 +54,7 @@ class CpuKernel:
         self.plain = library[f"minidl_plain_launch_{number}"] if has_copy else None
         parameters = [Parameter(**p) for p in parameters]
         sizes = {i: ctypes.c_int.in_dll(library, f"minidl_size_{number}_{i}").value
-                 for i, p in enumerate(parameters) if p.kind == "struct"}
+                 for i, p in enumerate(parameters) if p.has_struct}
         most = ctypes.c_int.in_dll(library, f"minidl_most_{number}").value
         self.signature = Signature(name, parameters, dynamic_shared, sizes, most)
         self.tried = False  # by selfcheck.py
@@ -202,8 +202,8 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         most = source.launch_bound(name)
         starts.append(f"MINIDL_EXPORT const int minidl_most_{number} = {most};")
         # so that Python can compare the size of a struct that it is given
-        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = sizeof({p.ctype});"
-                   for i, p in enumerate(parameters) if p.kind == "struct"]
+        starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = minidl_size<{p.ctype}>(0);"
+                   for i, p in enumerate(parameters) if p.has_struct]
         manifest[name] = {
             "number": number, "form": its_form, "parameters": [vars(p) for p in parameters],
             "dynamic_shared": _uses_dynamic_shared(source, name),
@@ -226,8 +226,8 @@ def generate(path, text, defines, name=None, form="auto", without=()):
 
 
 _DYNAMIC = re.compile(
-    r"\b(?:extern\s+__shared__|__shared__\s+extern)\s+"
-    r"((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>\s])+?)\s*\b(\w+)\s*\[\s*\]\s*;")
+    r"\bextern\s+__shared__\s+((?:(?:__align__|alignas)\s*\([^)]*\)|[\w:<>*,\s])+?)"
+    r"\s*\b(\w+)\s*\[\s*\]\s*((?:\[[^\]]*\]\s*)*);")
 
 
 def _uses_dynamic_shared(source, name):
@@ -267,17 +267,18 @@ def _edits(source, plans, has_fibres):
                 edits.append((at, at + len(m[0]), "return minidl_returned(__FILE__, __LINE__);"))
     for m in _DYNAMIC.finditer(source.blank):
         c_type = re.sub(r"(__align__|alignas)\s*\([^)]*\)", "", m[1])
-        pointer = f"{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
+        rows = ""
+        if m[3]:  # s[][32]: a pointer to rows of 32
+            rows, c_type = f"typedef {c_type} minidl_row_{m[2]}{m[3]}; ", f"minidl_row_{m[2]}"
+        pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)
         edits.append((m.start(), m.end(), "" if is_for_all else pointer))
         if is_for_all:  # declared once for the file: every function that names it gets the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
-    for pattern, new in ((r"\bstatic\s+(?=(?:(?:const|volatile)\s+)*__shared__)", ""),
-                         (r"(?<=__shared__)\s+static\b", ""),
-                         (r"__shared__\s+alignas(?=\s*\()", "__shared__ __align__")):
-        edits += [(m.start(), m.end(), new) for m in re.finditer(pattern, source.blank)]
+    edits += [(m.start(), m.end(), "__shared__ __align__")
+              for m in re.finditer(r"__shared__\s+alignas(?=\s*\()", source.blank)]
     return edits
 
 

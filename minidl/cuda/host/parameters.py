@@ -37,16 +37,21 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 @dataclass(frozen=True)
 class Parameter:
     """One parameter. kind: 'pointer', 'scalar', 'struct' (by value; the launch packs its address),
-    or 'other' (a pointer to an unknown type)."""
+    or 'other' (a reference, a function)."""
 
     name: str
     text: str  # as written, for messages
     kind: str
     ctype: str  # canonical C name of what is pointed to or passed
-    dtype: str | None  # NumPy dtype of the elements; None: void*, any dtype
+    dtype: str | None  # NumPy dtype of the elements; None: void*, any dtype, or a struct
     code: str = "Q"  # letter of the struct module
     const: bool = False
     lanes: int = 1  # 4 for float4*
+
+    @property
+    def has_struct(self):
+        """Whether it is a struct, or a pointer to structs: what else has a name of its own."""
+        return self.dtype is None and self.ctype != "void"
 
 
 def canonical(name, types):
@@ -62,7 +67,9 @@ def canonical(name, types):
             return name
         target = types.get(name) if name in types else SYNONYMS.get(name)
         if target is None or str(target) == name:
-            return name
+            # Pair<T> of an instance for double: Pair<double>
+            begin, sign, rest = name.partition("<")
+            return begin + sign + re.sub(r"\w+", lambda m: str(types.get(m[0], m[0])), rest)
         name = str(target)
     return name
 
@@ -96,6 +103,6 @@ def parse_parameter(text, types):
         return Parameter(name, text, "pointer", ctype, None, const=const)
     if scalar and not (stars or vector or pair):
         return Parameter(name, text, "scalar", ctype, scalar[1], code=scalar[0])
-    if stars or "&" in base or not re.fullmatch(r"[\w:<>, ]+", ctype):
+    if "&" in base or not re.fullmatch(r"[\w:<>, ]+", ctype):
         return Parameter(name, text, "other", ctype, None)
-    return Parameter(name, text, "struct", ctype, None)
+    return Parameter(name, text, "pointer" if stars else "struct", ctype, None, const=const)

@@ -18,13 +18,14 @@ from minidl.cuda.host.scan import match_bracket
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SPACE = re.compile(r"(?:namespace(?:\s+[\w:]+)?|inline\s+namespace\s+\w+|extern\s*)\s*\{")
 _TYPE = re.compile(r"\b(struct|class|union|enum)\b")
+_TEMPLATE = re.compile(r"\btemplate\s*<[^;{]*?>\s*(?=\w)")
 _ALWAYS = re.compile(r"\boperator\b|^\s*using\s+namespace\b|^\s*namespace\b|^\s*static_assert\b"
                      r"|\b(begin|end)\s*\(")
 _COMMON = set("""const constexpr static inline extern typedef using template typename class struct
     union enum unsigned signed int float double char short long bool void auto volatile size_t
     namespace __device__ __global__ __host__ __constant__ __managed__ __shared__ __restrict__
     __forceinline__ __noinline__ __attribute__ __align__ __launch_bounds__ alignas public private
-    return if for while sizeof decltype""".split())
+    return if for while sizeof decltype operator""".split())
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _extent(blank, at):
 
 def _needs_semicolon(before):
     """Whether a brace after this text belongs to a type or to a value, not to a function."""
-    plain = re.sub(r"\btemplate\s*<[^;{]*?>\s*(?=\w)", " ", before)
+    plain = _TEMPLATE.sub(" ", before)
     plain = re.sub(r"__attribute__\s*\(\(.*?\)\)|\b(alignas|__align__)\s*\([^)]*\)", " ", plain)
     return "(" not in plain.split("=")[0] and bool(_TYPE.search(plain) or "=" in plain
                                                    or not plain.rstrip().endswith(")"))
@@ -95,9 +96,23 @@ def _names(head, text):
         return called  # only declared: the names of its parameters are nobody's
     if _TYPE.search(head) and "{" in text and not re.search(r"\benum\b", head):
         tail = text[text.rindex("}") :]
-        members = re.findall(r"([A-Za-z_]\w*)\s*\(", text)
+        members = re.findall(r"([A-Za-z_]\w*)\s*\(", _without_bodies(text))
         return {*_WORD.findall(head), *members, *_WORD.findall(tail)} - _COMMON
     return set(_WORD.findall(text)) - _COMMON
+
+
+def _without_bodies(text):
+    """The text of a type without the bodies of its functions: they use names, and declare none."""
+    out, at = [], text.index("{") + 1
+    for brace in re.finditer(r"\{", text):
+        begin = brace.start()
+        before = _TEMPLATE.sub(" ", text[max(text.rfind(c, 0, begin) for c in ";{}") + 1 : begin])
+        close = match_bracket(text, begin)
+        if at <= begin < close and "(" in before and not _TYPE.search(before):
+            # nor does a constructor's list of initial values
+            out.append(re.sub(r"\)\s*:(?!:)[^;{}]*$", ")", text[at:begin]))
+            at = close + 1
+    return "".join([*out, text[at:]])
 
 
 def reached(all_declarations, words):

@@ -51,6 +51,34 @@ def lists_of_parameters(text):
     return {m[1]: m[2] for m in found}
 
 
+# what may stand before __shared__ in a declaration
+_WORDS = re.compile(r"(?:(?:(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
+                    r"|(?:::\s*)?[A-Za-z_]\w*\b(?:\s*::\s*[A-Za-z_]\w*\b)*(?:\s*<[^;{}()]*>)?"
+                    r"|\*)\s*)+$")
+
+
+def shared_first(text):
+    """`text` with the words of each declaration of __shared__ variables in one order, so that
+    nothing else has to know the others: `static` is dropped, every line stays.
+
+        extern volatile float __shared__ s[];   ->   extern __shared__ volatile float s[];"""
+    if "__shared__" not in text:
+        return text
+    blank, out, at = blank_out(text), [], 0
+    for mark in re.finditer(r"\b__shared__\b(?:\s+(?:extern|static)\b)*", blank):
+        begin = max(blank.rfind(c, at, mark.start()) for c in ";{}") + 1
+        words = _WORDS.search(blank, max(begin, at), mark.start())
+        begin = words.start() if words else mark.start()
+        given = text[begin : mark.end()]
+        if re.search(r"^\s*#", given, re.M):  # a preprocessor's mark of a line
+            continue
+        rest = re.sub(r"\b(extern|static|__shared__)\b", "", blank[begin : mark.end()])
+        extern = "extern " if re.search(r"\bextern\b", given) else ""
+        out += [text[at:begin], f"{extern}__shared__ {rest}"]
+        at = mark.end()
+    return "".join([*out, text[at:]])
+
+
 def match_bracket(text, at):
     """Offset of the bracket that closes the one at `at`; -1 if none does."""
     close = {"(": ")", "{": "}", "[": "]"}[text[at]]

@@ -62,8 +62,12 @@ def check(kernel, grid, block, args, shared_mem):
 
 
 @np.errstate(invalid="ignore")  # NumPy 2.5 says that a signalling nan becomes a quiet one
-def _compare(kernel, part, plain, fast):
+def _compare(kernel, part, plain, fast, member=""):
     if plain.tobytes() == fast.tobytes():
+        return
+    if plain.dtype.names:  # structs: their members, and not the gaps between
+        for name in plain.dtype.names:
+            _compare(kernel, part, plain[name], fast[name], f"{member}.{name}")
         return
     if plain.dtype.kind == "f":
         a, b = plain.astype(np.float64), fast.astype(np.float64)
@@ -76,9 +80,10 @@ def _compare(kernel, part, plain, fast):
         wrong = plain != fast
     if not wrong.any():
         return
-    i = int(np.flatnonzero(wrong)[0])
+    i = tuple(np.argwhere(wrong)[0])
     raise KernelError(
-        f"kernel {kernel.signature}: the fast loop over its threads gives {part.name}[{i}] = "
+        f"kernel {kernel.signature}: the fast loop over its threads gives "
+        f"{part.name}[{', '.join(map(str, i))}]{member} = "
         f"{fast[i]}, one thread after the other {plain[i]}. Either the result depends on the order "
         "of threads: run the script under `minidl kernel run`. Or this is a defect of minidl's "
         "flat form: pass form='fibre', and please report it")

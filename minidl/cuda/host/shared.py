@@ -18,11 +18,10 @@ from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arg
 
 @dataclass(frozen=True)
 class Declaration:
-    """A statement `volatile __shared__ float a[4], b;`: where it begins, where its __shared__ is,
-    and where it ends. written: the text of a and b; plain: the same without initial values."""
+    """A statement `__shared__ float a[4], b;`: where it begins and ends. written: the text of a and
+    b; plain: the same without initial values."""
 
     begin: int
-    marked: int
     end: int
     written: list
     plain: list
@@ -30,14 +29,15 @@ class Declaration:
 
 
 def declarations(code):
-    """The Declarations of __shared__ variables in `code`, from which `extern` ones are gone."""
+    """The Declarations of __shared__ variables in `code`, from which `extern` ones are gone. Its
+    words are in scan.shared_first's order."""
     found = []
-    for m in re.finditer(r"((?:\b(?:const|volatile)\s+)*)\b__shared__\b", code):
+    for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
         written = split_arguments(code[m.end() : end])
         plain = [d.split("=")[0].split("{")[0] for d in written]
         names = [re.search(r"(\w+)\s*\)?\s*(\[[^\]]*\]\s*)*$", d)[1] for d in plain]
-        found.append(Declaration(m.start(), m.end(1), end + 1, written, plain, names))
+        found.append(Declaration(m.start(), end + 1, written, plain, names))
     return found
 
 
@@ -70,11 +70,10 @@ def with_guards(code):
 
 def _parts(code, d):
     """[(name, declaration of it alone)] of a Declaration; [] if it has no simple form."""
-    words = code[d.begin : d.marked]
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
     # a type that is declared here as well; or pointers, and the next variable may be none
     several_pointers = first and "*" in first[1] and len(d.plain) > 1
     if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []
     texts = [d.plain[0], *(first[1] + more for more in d.plain[1:])]
-    return [(name, words + text) for name, text in zip(d.names, texts, strict=True)]
+    return list(zip(d.names, texts, strict=True))

@@ -42,14 +42,15 @@ class Source:
     """The functions found in a file's text, its includes put in place by us or a preprocessor."""
 
     def __init__(self, path, text, defines=None):
-        self.path, self.text, self.defines = Path(path), text, dict(defines or {})
-        self.blank = scan.blank_out(text)
+        self.path, self.defines = Path(path), dict(defines or {})
+        self.text = scan.shared_first(text)
+        self.blank = scan.blank_out(self.text)
         self.functions, self.declarations = scan.functions(self.blank)
         self.by_name = {}
         for f in self.functions:
             self.by_name.setdefault(f.name, []).append(f)
         self.pieces = reach.declarations(self.blank)
-        self.types = {**scan.names_of_types(text, self.blank), **self.defines}
+        self.types = {**scan.names_of_types(self.text, self.blank), **self.defines}
 
     @property
     def kernels(self):

@@ -5,8 +5,9 @@
     clicks:1    stream   ...
 
 The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock,
-and remembers the last number even where all entries have been deleted. An append is one
-transaction: all its records or none, and none of another writer between them.
+and remembers the last number even where all entries have been deleted. An append is one script in
+the server: all its records or none, and none of another writer between them. It writes nothing into
+a log that another program has made in the place of this one.
 
 What is written survives as long as the server says. With `appendonly yes` and `appendfsync always`
 it is on the disk before it is acknowledged: neither a kill nor a power failure loses any. With
@@ -29,6 +30,29 @@ from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
 TIME = re.compile(rb"-?\d{1,18}")  # ms, in 64 bits
+# What writes asks first, in the server: is it still the log that was opened, and does its stream
+# end no earlier than we have seen it? ARGV: about, the end that was seen, what follows.
+FIRST = """
+local about = redis.call('HGET', KEYS[1], 'about')
+if about ~= ARGV[1] then return {'replaced', about or ''} end
+local last = 0
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  local info = redis.call('XINFO', 'STREAM', KEYS[2])
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' then last = tonumber(string.match(info[i + 1], '%d+$')) end
+  end
+end
+if last < tonumber(ARGV[2]) then return {'shorter', last} end
+"""
+APPEND = FIRST + """
+local first
+for i = 3, #ARGV, 2 do
+  local id = redis.call('XADD', KEYS[2], '0-*', 't', ARGV[i], 'v', ARGV[i + 1])
+  first = first or id
+end
+return {'', first}
+"""
+TRIM = FIRST + "return {'', redis.call('XTRIM', KEYS[2], 'MINID', ARGV[3])}"
 LOADING_S, LOOK_S = 10, 0.1  # how long a server may read its file, or be away from its readers
 
 
@@ -47,6 +71,8 @@ class RedisLog(Log):
         # an append that is sent again after a broken connection may be there twice
         self.writes = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.NoBackoff(), 0))
+        self._scripts = {text: self.writes.register_script(text) for text in (APPEND, TRIM)}
+        self._ends = {}  # partition -> where it ended after our last append
         if partitions is not None and partitions > 0:
             about = {"partitions": partitions, "id": secrets.token_hex(8)}
             self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
@@ -59,20 +85,15 @@ class RedisLog(Log):
         self.same_partitions(f"{url}/{name}", partitions)
 
     def append(self, partition, values, times):
-        key = self._key(partition)
         self.as_many(partition, values, times)
         if not values:
             return self.newest(partition)
-        def send():
-            with self.writes.pipeline(transaction=True) as pipe:
-                pipe.hget(self.name, "about")
-                for value, when in zip(values, times, strict=True):
-                    pipe.xadd(key, {"t": int(when), "v": value}, id="0-*")
-                return pipe.execute()
-
-        about, first, *_ = self._write(send)
-        self._same(partition, about)
-        return _offset(partition, first)
+        fields = [field for value, when in zip(values, times, strict=True)
+                  for field in (int(when), value)]
+        told = f"none of the {len(values)} records was written"
+        first = _offset(partition, self._changed(APPEND, partition, fields, told))
+        self._ends[partition] = first + len(values)
+        return first
 
     def read(self, partition, offset, n):
         key = self._key(partition)
@@ -114,13 +135,25 @@ class RedisLog(Log):
 
     def delete_before(self, partition, offset):
         """Delete the records before `offset`; returns the oldest left."""
-        self._write(lambda: self.writes.xtrim(
-            self._key(partition), minid=f"0-{offset + 1}", approximate=False))
+        self._changed(TRIM, partition, [f"0-{offset + 1}"], "no record was deleted")
         return self.oldest(partition)
 
     def close(self):
         self.reads.close()
         self.writes.close()
+
+    def _changed(self, script, partition, fields, told):
+        """What the script answers; Gone, with what is `told`, if the log is another one now."""
+        keys, end = (self.name, self._key(partition)), self._ends.get(partition, 0)
+        why, answer = self._write(
+            lambda: self._scripts[script](keys, [self.about, end, *fields]))
+        if why == b"replaced":
+            self._same(partition, answer, f"; {told}")
+        if why == b"shorter":
+            raise Gone(f"partition {partition}: the log {self.name!r} ended at {end} after our "
+                       f"last append, and ends at {answer} now: another program has deleted or "
+                       f"replaced its stream; {told}")
+        return answer
 
     def _write(self, send):
         """send(), again while a server that has just started reads its file: it has done nothing of
@@ -147,11 +180,12 @@ class RedisLog(Log):
     def _key(self, partition):
         return f"{self.name}:{self.known(self.name, partition)}"
 
-    def _same(self, partition, about):
+    def _same(self, partition, about, told=""):
         if about != self.about:
             raise Gone(f"partition {partition}: the log {self.name!r} is not the one that was "
                        f"opened: wanted {self.about}, the server has {about}. Was it restarted "
-                       "without its file (appendonly no)? Its offsets mean nothing any more")
+                       "without its file (appendonly no), or made again by another program? Its "
+                       f"offsets mean nothing any more{told}")
 
 
 def _offset(partition, id):

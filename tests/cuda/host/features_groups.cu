@@ -32,3 +32,27 @@ __global__ void aggregated(int* count, int* y, const int* x) {
   place = active.shfl(place, 0) + active.thread_rank();
   y[place] = x[threadIdx.x];
 }
+template <unsigned N> __device__ float sum_of_tile(cg::thread_block_tile<N>& tile, float v) {
+  return cg::reduce(tile, v, cg::plus<float>());
+}
+// Tiles of more than a warp, next to each other and inside of each other.
+template <unsigned N> __global__ void large_tiles(float* y, int* z, const float* x) {
+  __shared__ cg::block_tile_memory<256> memory;
+  __shared__ float row[256];
+  cg::thread_block block = cg::this_thread_block(memory);
+  auto tile = cg::tiled_partition<N>(block);
+  auto half = cg::tiled_partition<N / 2>(tile);
+  const int t = block.thread_rank(), n = block.size();
+  const float v = x[blockIdx.x * n + t];
+  row[t] = v;
+  tile.sync();
+  const float mirrored = row[t - tile.thread_rank() + N - 1 - tile.thread_rank()];
+  const float sum = sum_of_tile(tile, v), part = cg::reduce(half, v, cg::greater<float>());
+  float* out = y + blockIdx.x * 4 * n;
+  out[t] = mirrored;
+  out[n + t] = sum;
+  out[2 * n + t] = part;
+  out[3 * n + t] = tile.shfl(v, 37);
+  z[blockIdx.x * n + t] = 1000 * tile.meta_group_rank() + 100 * half.meta_group_rank()
+                          + 10 * tile.any(v > 2) + tile.all(v > -2);
+}

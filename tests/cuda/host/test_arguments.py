@@ -175,9 +175,9 @@ def test_grid_and_block_may_be_numbers_tuples_and_lists():
     assert pack(grid=[2, 3], block=(4,)) == pack(grid=(2, 3, 1), block=4)
 
 
-def test_a_pointer_to_a_struct_is_refused_by_name():
+def test_a_reference_is_refused_by_name():
     with pytest.raises(cuda.KernelError, match="parameter 's' has type 'Config'"):
-        Signature("k", Source("k.cu", "__global__ void k(Config* s) {}").parameters("k"))
+        Signature("k", Source("k.cu", "__global__ void k(const Config& s) {}").parameters("k"))
 
 
 def test_a_block_is_no_larger_than_the_kernel_has_promised_the_compiler(tmp_path):

@@ -1,10 +1,12 @@
 """Compiling and caching: each thing once, safe among processes, errors in the student's own
 lines."""
 
+import errno
 import os
 import platform
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -246,15 +248,92 @@ def test_a_cache_without_space_is_replaced_for_this_process(tmp_path, own_cache,
     made[0].cleanup()
 
 
+def test_a_disk_that_fills_between_two_kernels(tmp_path, own_cache, monkeypatch):
+    """Red before: where the temporary folder was full, too, a program ended at its next kernel."""
+    made, full, real = [], [], os.replace
+    monkeypatch.setattr(compiler, "_made", made)
+    monkeypatch.setattr(compiler, "MEMORY", str(tmp_path))
+
+    def replace(here, there):
+        if Path(there).parent in full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(here, there)
+
+    monkeypatch.setattr(compiler.os, "replace", replace)
+
+    def next_kernel(n):
+        text = DOUBLE.replace("twice", f"twice{n}").replace("*= 2", f"*= {n}")
+        x = np.ones(3, np.float32)
+        cuda.kernel(write(tmp_path, text, f"{n}.cu"), f"twice{n}")(1, 32, (x, 3))
+        assert (x == n).all()
+        generated = dispatch.generated(text)  # the source of a fused op is kept there, too
+        assert generated.read_text() == text
+        return generated.parent
+
+    assert next_kernel(2) == own_cache
+    full.append(own_cache)
+    with pytest.warns(RuntimeWarning, match="has no space left .* each process compiles") as said:
+        assert next_kernel(3) == Path(made[0].name)
+        full.append(Path(made[0].name))
+        in_memory = next_kernel(4)
+        assert in_memory == Path(made[1].name) and in_memory.parent == tmp_path
+    assert len(said) == 1
+    full.append(in_memory)
+    with pytest.raises(compiler.NoSpace, match="cannot be written anywhere"):
+        next_kernel(5)
+    full.clear()
+    next_kernel(6)  # there is room again
+    for folder in made:
+        folder.cleanup()
+    assert not in_memory.exists() and not list(own_cache.glob("*.tmp"))
+    dispatch.generated.cache_clear()
+
+
+def test_a_compiler_without_room_for_its_own_files_gets_some(tmp_path, own_cache, monkeypatch):
+    """The disk of TMPDIR is full: the compiler says so until its files go elsewhere."""
+    made, fake = [], tmp_path / "compiler"
+    fake.write_text(f"#!/bin/sh\ncase $TMPDIR in {tmp_path}/*) exec g++ \"$@\";; esac\n"
+                    "for a; do [ $a = -E ] && exec g++ \"$@\"; done\n"
+                    "echo cc1plus: No space left on device >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("MINIDL_CXX", str(fake))
+    monkeypatch.setattr(compiler, "_made", made)
+    monkeypatch.setattr(compiler, "MEMORY", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="has no space left"):
+        run_twice(write(tmp_path))
+    assert len(made) == 2 and len(list(Path(made[1].name).glob("*.so"))) >= 1
+    for folder in made:
+        folder.cleanup()
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS does not tell")
+def test_a_folder_that_no_library_can_be_loaded_from_is_passed_over(tmp_path, monkeypatch):
+    made, real = [], os.statvfs
+    monkeypatch.setattr(compiler, "_made", made)
+    monkeypatch.setattr(compiler, "MEMORY", str(tmp_path))
+
+    def no_exec(folder):
+        found = list(real(folder))
+        found[8] |= os.ST_NOEXEC * (str(folder) == tempfile.gettempdir())
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(compiler.os, "statvfs", no_exec)
+    with pytest.warns(RuntimeWarning, match="has no space left"):
+        assert compiler.own_folder("has no space left").parent == tmp_path
+    made[0].cleanup()
+
+
 def test_numpy_computes_where_no_kernel_can_be_kept(tmp_path):
-    """Neither the cache nor a temporary folder can be written: one warning."""
+    """Neither the cache nor a temporary folder nor memory can be written: one warning."""
     (tmp_path / "file").write_text("a file where folders should be")
     code = ("import minidl, numpy as np; from minidl.nn import functional as F\n"
             "x = minidl.tensor(np.ones((4, 4), np.float32))\n"
             "print(F.softmax(x, -1).sum().item(), F.gelu(x).sum().item() > 0)")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "always",
            "MINIDL_CACHE": str(tmp_path / "file")}
-    code = f"import tempfile; tempfile.tempdir = {str(tmp_path / 'file' / 'x')!r}\n" + code
+    nowhere = str(tmp_path / "file" / "x")
+    code = (f"import tempfile; tempfile.tempdir = {nowhere!r}\n"
+            f"from minidl.cuda.host import compiler; compiler.MEMORY = {nowhere!r}\n" + code)
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert ran.stdout.split() == ["4.0", "True"], ran.stderr
     assert ran.stderr.count("the plain NumPy ops are used") == 1

@@ -19,7 +19,8 @@ WAYS = {"auto": {}, "fibre": {"form": "fibre"}, "descending": {"order": "descend
 def launch(request):
     """launch(name, grid, block, *args): run the kernel in one of the WAYS."""
     def launch(name, grid, block, *args, shared_mem=0):
-        file = GROUPS if name in ("thread_groups", "aggregated") else FILE
+        in_groups = name.split("<")[0] in ("thread_groups", "aggregated", "large_tiles")
+        file = GROUPS if in_groups else FILE
         if request.param == "check":
             report = cuda.check(file, grid, block, args, name=name, shared_mem=shared_mem)
             assert not report.errors, str(report)
@@ -109,6 +110,74 @@ def test_groups_of_any_size(launch):
     assert y[0] == NUMBERS.sum()
     np.testing.assert_array_equal(y[1:9], NUMBERS.reshape(8, 16).sum(1))
     np.testing.assert_array_equal(y[64:80], NUMBERS.reshape(16, 8).sum(1))
+
+
+@pytest.mark.parametrize("n", [64, 128, 256])
+def test_tiles_larger_than_a_warp(launch, n):
+    x, y = floats(512), np.zeros((2, 4, 256), np.float32)
+    z = np.zeros(512, np.int32)
+    launch(f"large_tiles<{n}>", 2, 256, y, z, x)
+    tiles, mirrored, sums, tops, far = x.reshape(-1, n), *np.moveaxis(y, 1, 0)
+    np.testing.assert_array_equal(mirrored.reshape(-1, n), tiles[:, ::-1])
+    assert (sums.reshape(-1, n) == sums.reshape(-1, n)[:, :1]).all(), "the same bits"
+    # 256 numbers of about 1: at most 255 roundings of sums below 64
+    np.testing.assert_allclose(sums.reshape(-1, n)[:, 0], tiles.sum(1), rtol=0, atol=255 * 2**-19)
+    np.testing.assert_array_equal(tops.reshape(-1, n // 2)[:, 0], x.reshape(-1, n // 2).max(1))
+    assert (tops.reshape(-1, n // 2) == tops.reshape(-1, n // 2)[:, :1]).all()
+    assert (far.reshape(-1, n) == tiles[:, 37:38]).all()
+    number = np.arange(512)
+    want = (1000 * (number % 256 // n) + 100 * (number % n // (n // 2))
+            + (10 * (tiles > 2).any(1) + (tiles > -2).all(1)).repeat(n))
+    np.testing.assert_array_equal(z, want)
+
+
+NO_TILE = """
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void tiles(int* y) {
+  __shared__ cg::block_tile_memory<128> memory;
+  auto block = cg::this_thread_block(MEMORY);
+  auto tile = cg::tiled_partition<64>(block);
+  if (threadIdx.x / 32 != ABSENT) tile.sync();
+  y[threadIdx.x] = 1;
+}"""
+
+
+@pytest.mark.parametrize("block, memory, absent, said", [
+    (128, "", 9, "line 7 of .*: a tile of more than 32 threads needs memory: __shared__ cg::bloc"),
+    (256, "memory", 9, "line 6 of .*: the block has more threads than its block_tile_memory is"),
+    (96, "memory", 9, "line 7 of .*: a block, or a tile, is divided into large tiles without a"),
+    (128, "memory", 3, "deadlock: 96 threads returned at the end of the kernel, 32 threads wait in "
+                       "a tile at line 8 of tiles.cu. Every thread of a tile must reach its sync"),
+    (64, "memory", 1, "deadlock: 32 threads wait in a tile at line 8 .*, 32 threads returned at")])
+def test_a_large_tile_that_cannot_be_is_a_sentence(tmp_path, block, memory, absent, said):
+    file = tmp_path / "tiles.cu"
+    file.write_text(NO_TILE.replace("MEMORY", memory).replace("ABSENT", str(absent)))
+    with pytest.raises(cuda.KernelError, match=said):
+        cuda.kernel(file, "tiles")(1, block, (np.zeros(block, np.int32),))
+    assert cuda.check(file, 1, block, (np.zeros(block, np.int32),), name="tiles").errors
+
+
+@pytest.mark.parametrize("far, races", [(1, False), (32, False), (64, True), (128, True)])
+def test_a_tile_orders_its_own_threads_alone(tmp_path, far, races):
+    """The check form: what thread t reads, thread t ^ far wrote before the sync of both tiles."""
+    file = tmp_path / "far.cu"
+    file.write_text("""
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+extern "C" __global__ void far(int* y, int distance) {
+  __shared__ cg::block_tile_memory<256> memory;
+  __shared__ int row[256];
+  auto block = cg::this_thread_block(memory);
+  auto tile = cg::tiled_partition<64>(block);
+  int t = threadIdx.x;
+  row[t] = t;
+  cg::sync(tile);
+  y[t] = row[t ^ distance];
+}""")
+    y = np.zeros(256, np.int32)
+    found = cuda.check(file, 1, 256, (y, far), name="far").errors
+    assert {(f.kind, f.line) for f in found} == ({("data race", 12)} if races else set())
 
 
 def test_votes(launch):

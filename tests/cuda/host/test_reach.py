@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from minidl import kernel
+from minidl.cuda import KernelError
 from minidl.cuda.host import reach
 from minidl.cuda.host.includes import KERNELS, inline_includes
 from minidl.cuda.host.source import Source
@@ -105,6 +106,30 @@ def test_what_cannot_run_has_no_say():
     kept = source.without_unreached("runs")
     assert "MANY" in kept and "twice" in kept and kept.count("\n") == text.count("\n")
     assert "meets" not in kept and "Meets" not in kept and "later" not in kept
+
+
+def test_a_function_that_a_type_calls_does_not_lead_to_the_type():
+    """Red before: the kernel was refused, because Moved calls what the kernel calls."""
+    text = """
+    __device__ float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+    __device__ float twice(float x) { return 2 * x; }
+    struct Moved {
+      float by;
+      __device__ Moved(float by) : by(by), x(by) {}
+      struct Inner { int deep(int x) { return x; } };
+      template <class T> __device__ void operator()(T t) { thrust::get<0>(t) = twice(by); }
+      __device__ float far() { return twice(by); }
+    };
+    __global__ void runs(float* x) { x[0] = twice(x[0]); }
+    template <class T> __global__ void moves(T* t) { t->far(); }
+    template <class T> __global__ void digs(T* t) { t->deep(3); }
+    """
+    source = Source("k.cu", text)
+    assert "Moved" not in source.without_unreached("runs")
+    source.check_supported("runs")
+    for name in "moves<float>", "digs<float>":
+        with pytest.raises(KernelError, match="Thrust"):
+            source.check_supported(name)
 
 
 def test_a_parameter_that_points_to_an_array_gives_its_function_no_other_name():

@@ -104,3 +104,69 @@ def test_every_shared_variable_of_the_projects_kernels_has_guards():
         assert shared.with_guards(text).count("MINIDL_GUARD(") >= wanted, path
         n += wanted
     assert n > 10  # there are some
+
+
+# the words of a declaration in every order that C++ allows
+DYNAMIC = ["extern __shared__ float s[];", "extern float __shared__ s[];",
+           "float extern __shared__ s[];", "extern volatile float __shared__ s[];",
+           "extern __shared__ volatile float s[];", "__shared__ extern float s[];",
+           "volatile extern __align__(16) float __shared__ s[];", "float __shared__ extern s[];"]
+FIXED = ["__shared__ float s[30];", "float __shared__ s[30];", "static __shared__ float s[30];",
+         "__shared__ static float s[30];", "volatile float __shared__ s[30], one;",
+         "alignas(alignof(float4)) static float volatile __shared__ s[30];",
+         "Row<30> __shared__ s;", "struct Row<30> static __shared__ s;"]
+ORDERS = """
+template <int N> struct Row {
+  float a[N];
+  __device__ float& operator[](int i) { return ((float*)a)[i]; }
+};
+extern "C" __global__ void order(float* y, int at) {
+  switch (at) { default: DECLARED
+  int t = threadIdx.x;
+  if (t < 30) s[t] = t;
+  __syncthreads();
+  if (t == 0 && at) s[29 + at] = 1;
+  __syncthreads();
+  if (t < 30) y[t] = s[29 - t]; }
+}
+"""
+
+
+@pytest.mark.parametrize("declared", [*DYNAMIC, *FIXED])
+def test_the_words_of_a_declaration_may_stand_in_any_order(tmp_path, declared):
+    path = tmp_path / "order.cu"
+    path.write_text(ORDERS.replace("DECLARED", declared))
+    kernel, y = cuda.kernel(path, "order"), np.full(32, -1, np.float32)
+    dynamic = declared in DYNAMIC
+    if dynamic:
+        with pytest.raises(ValueError, match="it declares `extern __shared__`; pass shared_mem="):
+            kernel(1, 32, (y, 0))
+    given = {"shared_mem": 120 * dynamic}
+    kernel(1, 32, (y, 0), **given)
+    np.testing.assert_array_equal(y, FLIPPED)
+    behind = "shared_mem=120" if dynamic else "behind the __shared__ variable s"
+    with pytest.raises(cuda.KernelError, match=behind):
+        kernel(1, 32, (y, 1), **given)
+    assert not cuda.check(kernel, 1, 32, (y, 0), **given).errors
+    found = cuda.check(kernel, 1, 32, (y, 1), **given).errors[0]
+    assert (found.kind, found.line) == ("out of bounds", 11) and re.search(r"\bs\b", found.text)
+
+
+def test_dynamic_memory_in_rows(tmp_path):
+    path = tmp_path / "rows.cu"
+    path.write_text("""
+template <class T> __global__ void rows(T* y, int at) {
+  extern __shared__ T s[][4];
+  s[threadIdx.x / 4][threadIdx.x % 4] = y[threadIdx.x];
+  __syncthreads();
+  if (at && threadIdx.x == 0) s[8][at - 1] = 1;
+  y[threadIdx.x] = s[threadIdx.x % 8][threadIdx.x / 8];
+}""")
+    kernel, x = cuda.kernel(path, "rows<double>"), np.arange(32.0)
+    y = x.copy()
+    kernel(1, 32, (y, 0), shared_mem=256)
+    np.testing.assert_array_equal(y.reshape(4, 8), x.reshape(8, 4).T)
+    with pytest.raises(cuda.KernelError, match="behind .* shared_mem=256"):
+        kernel(1, 32, (x.copy(), 1), shared_mem=256)
+    assert not cuda.check(kernel, 1, 32, (x.copy(), 0), shared_mem=256).errors
+    assert cuda.check(kernel, 1, 32, (x.copy(), 1), shared_mem=256).errors

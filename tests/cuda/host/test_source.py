@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from minidl.cuda import KernelError
+from minidl.cuda.host import scan
 from minidl.cuda.host.includes import inline_includes
 from minidl.cuda.host.source import Source
 
@@ -61,7 +62,8 @@ def test_kernels_are_found_among_everything_else():
         ("std::uint8_t n", ("n", "scalar", "unsigned char", "u1", False)),
         ("bool b = true", ("b", "scalar", "bool", "?", False)),
         ("Config c", ("c", "struct", "Config", None, False)),
-        ("Config* c", ("c", "other", "Config", None, False)),
+        ("const Config* c", ("c", "pointer", "Config", None, True)),
+        ("Config& c", ("c", "other", "Config", None, False)),
     ],
 )
 def test_parameters(written, read):
@@ -155,3 +157,20 @@ def test_every_kernel_of_the_idioms_is_read():
     assert (
         "binary_mul" not in kernels
     )  # made by a macro: only the preprocessor's output shows it (test_idioms.py runs it)
+
+
+@pytest.mark.parametrize("written, read", [
+    ("extern float __shared__ s[];", "extern __shared__ float  s[];"),
+    ("case 1: static volatile\nint __shared__ n;", "case 1: __shared__  volatile\nint  n;"),
+    ("if (x) const Pair<int, 2>* __shared__ p;", "if (x) __shared__ const Pair<int, 2>*  p;"),
+    ("{float alignas(2 * (3 + 5)) __shared__ static extern s[];",
+     "{extern __shared__ float alignas(2 * (3 + 5))    s[];"),
+    ("f(); // float\n __shared__ int a; int /* b */ __shared__ b;",
+     "f(); // float\n __shared__  int a; __shared__ int           b;"),
+    ("# 3 \"a.cu\"\nfloat __shared__ a;", "# 3 \"a.cu\"\n__shared__ float  a;"),
+    ("float\n# 3 \"a.cu\"\n__shared__ a;", "float\n# 3 \"a.cu\"\n__shared__ a;"),
+    ("\"float __shared__ a;\"", "\"float __shared__ a;\""),
+    ("a = 1" * 9999 + " __shared__ int b;", "a = 1" * 9999 + " __shared__  int b;")])
+def test_shared_stands_first(written, read):
+    words_of_lines = [line.split() for line in scan.shared_first(written).split("\n")]
+    assert words_of_lines == [line.split() for line in read.split("\n")]

@@ -57,6 +57,14 @@ extern "C" __global__ void times(long long* y) {
   __nanosleep(10);
   y[threadIdx.x] = clock64() > start;
 }
+struct Three { float a, b, c; __device__ Three(float x) : a(x), b(2 * x), c(3 * x) {} };
+extern "C" __global__ void placed(float* y) {
+  __shared__ float memory[3 * 8];
+  Three* three = new (memory + 3 * threadIdx.x) Three(threadIdx.x);
+  half2 both(0.5f, 2.0f);
+  __nv_bfloat162 more(4.0f, 8.0f);
+  y[threadIdx.x] = three->b + three->c + (float)both.x * (float)both.y * (float)more.y;
+}
 struct Size { int rows; float by; };
 extern "C" __global__ void scaled(float* y, Size s, float2 more) {
   if (threadIdx.x < s.rows) y[threadIdx.x] = s.by + more.x * more.y;
@@ -162,6 +170,12 @@ def test_dynamic_memory_under_two_names(launch):
     y = np.zeros(32, np.float32)
     launch("two_kinds", 1, 32, (y,), shared_mem=128)
     assert y.all()
+
+
+def test_objects_in_given_memory_and_pairs_by_constructor(launch):
+    y = np.zeros(8, np.float32)
+    launch("placed", 1, 8, (y,))
+    np.testing.assert_array_equal(y, 5 * np.arange(8) + 8)
 
 
 def test_structs_by_value(launch):

@@ -152,16 +152,51 @@ def test_a_server_that_was_restarted_without_its_file_is_named(tmp_path):
         server.kill()
 
 
-def test_an_append_and_a_read_are_transactions(url):
-    """Counted by the server: without MULTI another writer's records could come in between."""
+def test_an_append_is_one_script_and_a_read_one_transaction(url):
+    """Counted by the server: else another writer's records could come in between."""
     log = stream.open(url, partitions=1)
 
-    def n_transactions():
-        return log.writes.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"]
+    def calls(name):
+        return log.writes.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"]
 
     log.append(0, [b"first"], [0])
-    before = n_transactions()
+    scripts, transactions = calls("evalsha"), calls("exec")
     log.append(0, [b"a", b"b"], [1, 2])
-    assert n_transactions() == before + 1
+    assert (calls("evalsha"), calls("exec")) == (scripts + 1, transactions)
     assert log.read(0, 1, 2).values == [b"a", b"b"]
-    assert n_transactions() == before + 2
+    assert (calls("evalsha"), calls("exec")) == (scripts + 1, transactions + 1)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_nothing_is_written_into_a_log_that_was_made_again(url, again):
+    """Red before: there was an error, but the records had come into the other program's log, and
+    delete_before() deleted its records without one."""
+    log, values = servers.filled(url, 5)
+    n = log.partitions
+    log.writes.delete(log.name, *(f"{log.name}:{p}" for p in range(n)))
+    if again:
+        new = stream.open(url, partitions=n)
+        new.append(1, [b"theirs"] * 3, [1, 2, 3])
+    for p in range(n):
+        with pytest.raises(Gone, match=f"partition {p}: the log .* is not the one that was opened.*"
+                                       "none of the 2 records was written$"):
+            log.append(p, [b"ours"] * 2, [7, 8])
+        with pytest.raises(Gone, match="is not the one .* no record was deleted$"):
+            log.delete_before(p, 3)
+    if again:
+        assert [new.newest(p) for p in range(n)] == [3 * (p == 1) for p in range(n)]
+        assert new.read(1, 0, 9).values == [b"theirs"] * 3
+        assert log.append(1, [], []) == 3, "nothing to write, nothing to refuse"
+    else:
+        assert not log.reads.keys(f"{log.name}*")
+
+
+def test_a_stream_that_was_deleted_alone_takes_no_append_of_who_knew_it(url):
+    """Red before: the records got offsets that had been others'."""
+    log, values = servers.filled(url, 5)
+    log.writes.delete(f"{log.name}:1")
+    with pytest.raises(Gone, match="partition 1: the log .* ended at 5 after our last append, and "
+                                   "ends at 0 now.*; none of the 1 records was written"):
+        log.append(1, [b"more"], [9])
+    assert log.newest(1) == 0
+    assert stream.open(url).append(1, [b"more"], [9]) == 0  # who knows no better begins anew
