@@ -203,7 +203,10 @@ def optional(what, *extras):
 
 
 def array_of(x):
-    """Returns the array of a Tensor. Returns anything else as it is."""
+    """Returns the array of a Tensor. Returns anything else as it is.
+
+    (This file cannot import Tensor, so it asks for a private name. Objects of other libraries may
+    have an attribute `array`, too.)"""
     return x.array if hasattr(x, "_requires_grad") else x
 
 

@@ -23,7 +23,8 @@ from minidl.backward import walk
 class Tensor:
     """An array, and the way back from it.
 
-    array:          the array (NumPy or CuPy). Code inside of minidl works on it.
+    array:          the array (NumPy or CuPy). Code inside of minidl works on it. To put another
+                    array in its place, assign to `data`, which checks the shape.
     data:           the same array. Assigning to it, `w.data -= lr * w.grad` included, moves
                     `version`; writing into `w.data[...]` does not, as in PyTorch.
     grad:           array of the same shape and dtype, or None. Backward *adds* to it.

@@ -210,9 +210,10 @@ def keep(path, figures):
 
 
 def kept(path, are_good, doctor):
-    """Returns the dict that `keep` wrote to this file; None where there is no file. And None, with
-    a warning, if it is damaged, if are_good(dict) denies it, or if another user can have written
-    it. doctor: the option of `minidl doctor` that writes the file."""
+    """Returns the dict that `keep` wrote to this file, or None if there is no file.
+
+    Also returns None, and warns, if the file is damaged, if are_good(dict) is false, or if another
+    user may have written it. doctor: the option of `minidl doctor` that writes the file."""
     try:
         if not path.exists():
             return None
@@ -223,19 +224,20 @@ def kept(path, are_good, doctor):
                 return found
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass
-    warnings.warn(f"{path} has no figures that a machine can have, or another user can have "
-                  f"written it: it is not used. `minidl doctor {doctor}` measures again",
+    warnings.warn(f"{path} is not used: it is damaged, or another user may have written it. "
+                  f"`minidl doctor {doctor}` measures again",
                   RuntimeWarning, stacklevel=3)
     return None
 
 
 def is_number(x, least, most):
-    """Whether x is an int or a float between the two, and no NaN."""
+    """Returns whether x is an int or a float from least to most. NaN is not."""
     return type(x) in (int, float) and least <= x <= most
 
 
 def _are_good(found, n):
-    """Whether these may be the Figures of n ranks: a wrong one chooses wrongly for ever."""
+    """Returns whether these may be the Figures of n ranks. With wrong ones every later run would
+    choose the wrong algorithm."""
     f = Figures(**found)
     has_window = f.signal is not None
     per_byte = [f.gamma, f.copy, *([f.read] if has_window else [])]
@@ -253,8 +255,8 @@ def store(t, figures):
 
 
 def stored(t):
-    """The figures in rank 0's `file_of`, on all ranks; None where there are none, and, with a
-    warning on rank 0, where the file has none that can be right.
+    """Returns the figures in rank 0's `file_of`, on all ranks, or None if there is no such file.
+    Also None, with a warning on rank 0, if they cannot be right.
 
     All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program."""
     figures = None

@@ -40,7 +40,7 @@ class Parameter(Tensor):
     copies, own = 1, False
 
     def __init__(self, data, requires_grad=True):
-        super().__init__(data.array if isinstance(data, Tensor) else data, requires_grad)
+        super().__init__(backend.array_of(data), requires_grad)
 
     def declare(self, **facts):
         """Says how ranks share this parameter: one or more of the facts above, by name."""
@@ -323,7 +323,7 @@ class Module:
             if name in state_dict:
                 target = owner.__dict__[table][key]
                 source = state_dict[name]
-                source = source.array if isinstance(source, Tensor) else source
+                source = backend.array_of(source)
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
                     raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "

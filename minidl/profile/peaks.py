@@ -15,7 +15,7 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # of a figure in a file: a thousand GPUs have so many operations a second
+MOST_PER_S = 1e18  # operations of a thousand GPUs: a file that has more is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
@@ -47,8 +47,7 @@ def file_of(device="cpu"):
 
 
 def stored(device="cpu"):
-    """Returns what `store` has written here; None if there is nothing, or, with a warning, what
-    cannot be right."""
+    """Returns what `store` has written here, or None. Warns if it cannot be right."""
     def are_good(found):
         return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))

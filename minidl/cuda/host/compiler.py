@@ -208,8 +208,8 @@ def writable_folder():
 
 
 def own_folder(why):
-    """Makes a folder of this process's own: the first among the temporary files, with a warning,
-    the next in memory. NoSpace if there is no other."""
+    """Makes a folder of this process's own: the first in TMPDIR, with a warning, the second in
+    memory. NoSpace if there is no other."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
@@ -227,7 +227,8 @@ def own_folder(why):
 
 
 def _refuses_libraries(folder):
-    """Whether no library can be loaded from there: so containers mount /dev/shm."""
+    """Returns whether the folder is mounted noexec, as /dev/shm is in containers: then Python can
+    load no library from it."""
     return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 

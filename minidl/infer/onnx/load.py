@@ -17,12 +17,13 @@ from collections import ChainMap
 
 import numpy as np
 
-from minidl.backend import optional
+from minidl.backend import array_of, optional
 from minidl.infer.onnx.operator import Known, Raw, Refused, dtype_of, parameters
 from minidl.infer.onnx.sizes import most
 from minidl.infer.onnx.tables import TABLE
 from minidl.infer.trace import recorded
 from minidl.mode import running
+from minidl.nest import each
 from minidl.tensor import Tensor
 
 MOST_OPERATORS = 50_000  # a large language model has some 5,000
@@ -157,7 +158,7 @@ class Model:
                     raise Refused(f"import_onnx: {node.op_type} makes {name!r}, which is there")
                 made.update([name] if name else [])
                 scope[name] = y if name else None
-                self.bytes_left -= getattr(_plain(y), "nbytes", 0)
+                self.bytes_left -= getattr(array_of(y), "nbytes", 0)
             if self.bytes_left < 0:
                 raise Refused(f"import_onnx: the results have more than {MOST_RESULTS} times "
                               f"{self.most_bytes:,} bytes together; give more as most_bytes")
@@ -185,7 +186,7 @@ class Model:
                 result = operator(*inputs, **options)
             elif all(map(_is_known, values)):
                 with running(grad=False, around=None):
-                    result = _plain(operator(*inputs, **options))
+                    result = each(array_of, operator(*inputs, **options))
             else:
                 result = operator(*inputs, **options)
         except Exception as error:  # of one operator on a file's numbers
@@ -258,13 +259,6 @@ def _numbers(x):
 
 def _is_known(x):
     return x is None or isinstance(x, np.ndarray) or isinstance(x, list) and all(map(_is_known, x))
-
-
-def _plain(x):
-    """Tensors as arrays, also in lists and tuples."""
-    if isinstance(x, (list, tuple)):
-        return tuple(map(_plain, x)) if isinstance(x, tuple) else [*map(_plain, x)]
-    return x.array if isinstance(x, Tensor) else x
 
 
 def _as(parameter, x):

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from minidl import backend
 from minidl.infer.onnx.operator import Refused, ints
 
 
@@ -146,7 +147,7 @@ OF = {
     "ConstantOfShape": lambda shape, **options: math.prod(ints(shape)),
     "Tile": lambda x, repeats: math.prod(x.shape) * math.prod(ints(repeats)),
     "OneHot": lambda index, depth, values, **options: math.prod(index.shape) * int(
-        np.asarray(depth.array if hasattr(depth, "array") else depth).reshape(-1)[0]),
+        np.asarray(backend.array_of(depth)).reshape(-1)[0]),
     "Split": lambda x, split=None, *, num_outputs=None, _n, **options: max(
         math.prod(x.shape), num_outputs or 0),
     "LRN": lambda x, *, size, **options: math.prod(x.shape) * size}

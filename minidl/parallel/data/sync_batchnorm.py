@@ -168,7 +168,7 @@ class SyncBatchNorm(BatchNorm):
         if x.shape[1] != self.num_features:
             raise ValueError(f"rank {self.t.rank}: SyncBatchNorm wants {self.num_features} "
                              f"channels, got shape {tuple(x.shape)}")
-        running = [getattr(v, "array", None) for v in (self.running_mean, self.running_var)]
+        running = [backend.array_of(v) for v in (self.running_mean, self.running_var)]
         return Normalise.apply(x, self.weight, self.bias, t=self.t, running=running,
                                momentum=momentum, eps=self.eps, losses=self.losses)
 

@@ -132,7 +132,7 @@ class ShardedBucket:
     def gather(self, t):
         """Every rank's new block becomes part of `weights` here."""
         if self.weights is not None:
-            self.block(self.weights)[...] = self.shard.array  # of which stage 3's is no view
+            self.block(self.weights)[...] = self.shard.array  # in stage 3 a copy
             self.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
