@@ -15,7 +15,7 @@ from minidl import infer
 from minidl.infer.onnx.operator import Known, number_of, parameters
 from minidl.infer.onnx.tables import TABLE
 from tests.infer.models import array
-from tests.infer.onnx.files import branch, close, file_of, has_peer, info, onnx, peer
+from tests.infer.onnx.files import branch, close, file_of, has_peer, info, onnx, peer, tolerance
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # x / 0 is infinite
 F4, F8, F2, I4, I8, U1, BOOL = "f4", "f8", "f2", "i4", "i8", "u1", "?"
@@ -452,9 +452,8 @@ def test_it_gives_what_onnxruntime_does(name):
             results = (results,) if graph.single else results
             told(file, results)
             about = f"{name} {[(v.shape, v.dtype.str) for v in feed.values()]} {one.attributes}"
-            half = any(v.dtype == F2 for v in feed.values())
-            close(results, peer(file, feed), about=about, **(
-                {"rtol": 2e-3, "atol": 2e-3} if half else {}))
+            dtype = "f2" if any(v.dtype == F2 for v in feed.values()) else "f4"
+            close(results, peer(file, feed), about=about, **tolerance(dtype))
 
 
 def told(file, results):

@@ -15,7 +15,7 @@ from minidl.infer.onnx import writers
 from minidl.nn import llama
 from minidl.ops.extra import recurrent
 from tests.infer.models import array
-from tests.infer.onnx.files import REAL, close, has_peer, peer
+from tests.infer.onnx.files import REAL, close, has_peer, peer, tolerance
 from tests.ops import samples, samples_extra, samples_nn
 
 # samples are cast to dtypes, and have ties, zeros and NaN: x / 0 is infinite
@@ -83,11 +83,6 @@ def exported(dtype):
 
 def several(y):
     return tuple(y) if isinstance(y, (tuple, list)) else y
-
-
-def tolerance(dtype):
-    """float16: two steps at 1, as sums are in another order. NaN is equal to NaN."""
-    return {"rtol": 2e-3, "atol": 2e-3} if dtype == "f2" else {}
 
 
 def test_every_writer_is_called_and_read_back(monkeypatch):
