@@ -169,7 +169,7 @@ def _compare(first, second):
             if not same:
                 raise ValueError(
                     f"{where}: an operand depends on the input by a way that is no Function: a "
-                    "cast of integers to float by +, NumPy on x.data, a number read by .item(). "
+                    "cast of integers to float by +, NumPy on x.array, a number read by .item(). "
                     "Cast with x.float(), and use minidl's ops")
 
 

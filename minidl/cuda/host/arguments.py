@@ -146,7 +146,7 @@ class Signature:
         if a is None:
             return 0  # CuPy's NULL
         if not isinstance(a, np.ndarray):
-            hint = "; a Tensor's array is its .data" if hasattr(a, "requires_grad") else ""
+            hint = "; a Tensor's array is its .array" if hasattr(a, "requires_grad") else ""
             self._fail(TypeError,
                        f"{where} is a pointer: pass an array of {wanted}, got {_what(a)}{hint}")
         size = self._struct_sizes.get(i)
