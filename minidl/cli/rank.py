@@ -26,11 +26,14 @@ import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 ROOT = str(Path(__file__).resolve().parents[2])  # the folder in which minidl lies
 SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
 CONNECT_S = 5.0
+GUARD_S = 5.0  # for the guard to end its rank
+OTHERS_S = 2.0  # for the other guards to end theirs
 DOOR = f"{ROOT}/minidl/comm/observe/door.py"
 TRACES = f"{ROOT}/minidl/cli/traces.py"
 
@@ -136,10 +139,16 @@ def _guard(link, pid, heals=False):
         woken.recv(4096)
     if status is None:
         traces = runpy.run_path(TRACES)
+        os.kill(pid, signal.SIGSTOP)  # it makes no more files
+        os.waitpid(pid, os.WUNTRACED)
         held = traces["of"](pid)  # MPI's shared memory
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         traces["remove"](held)
+        if not any(line.get("ask") == "end" for line in link.heard()):
+            # The launcher is gone. When the first guard leaves, MPICH's mpiexec kills the others:
+            # they have time to do the same.
+            time.sleep(OTHERS_S)
     _send(link, say="ended")
     os._exit(status if status is not None and status >= 0 else 1)
 
@@ -244,7 +253,9 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """The thread that says where the rank is. EOF or "end": the launcher is gone, or ends it."""
+    """The thread that says where the rank is, and ends it when the launcher says so. When the
+    launcher is gone, the guard ends the rank and removes what MPI leaves; it needs the rank for
+    that. Only a rank whose guard is gone, too, ends by itself."""
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident
@@ -256,6 +267,7 @@ def _answer(link):
             at, serves = _position(frames.get(main)), any(map(_serves, frames.values()))
             del frames  # who holds a frame holds its arrays
             _send(link, say="where", line=said(places_now().get(main)), at=at, serves=serves)
+    time.sleep(GUARD_S)
     os._exit(1)
 
 

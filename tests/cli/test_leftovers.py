@@ -108,6 +108,6 @@ def test_an_end_at_any_moment_of_the_start_leaves_nothing(mpi, number, tmp_path)
     seed = int(os.environ.get("MINIDL_SEED", time.time_ns() % 10**6))
     print(f"MINIDL_SEED={seed}")
     chosen = random.Random(seed)
-    for _ in range(20 if EVERY else 1):
+    for _ in range(10 if EVERY else 1):
         whom = "all" if number == signal.SIGINT else "launcher"
         killed(tmp_path, mpi, whom, number, after_s=chosen.uniform(0.3, 1.6))
