@@ -62,7 +62,7 @@ def expression_step(params):
         nonlocal t
         t += 1
         for i, p in enumerate(params):
-            w, g, (m, v) = p.array, p.grad, state[i]
+            w, g, (m, v) = p.array, p.grad.array, state[i]
             m = b1 * m + (1 - b1) * g
             v = b2 * v + (1 - b2) * g * g
             w = w - lr * decay * w

@@ -45,10 +45,10 @@ MAY_IMPORT = {
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     # staged messages wait in pinned memory
-    "comm": "cuda/host_memory own_files text timeline backend",
+    "comm": "cuda/host_memory own_files text timeline backend nest",
     "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
-    "data": "cuda/host_memory random backend",
+    "data": "tensor cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel optim comm random backend",

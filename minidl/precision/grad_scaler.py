@@ -125,10 +125,10 @@ class GradScaler:
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
-                p.grad = None if low.grad is None else low.grad.astype(np.float32)
+                p.grad = None if low.grad is None else low.grad.array.astype(np.float32)
             if p.grad is not None:
-                self._check_dtype(p.grad)
-                grads.append(p.grad)
+                self._check_dtype(p.grad.array)
+                grads.append(p.grad.array)
         bad = _unscale(grads, loss_scale.factor(self._scale))
         self._found[optimizer] = (bad, None) if there else (_agreed(bad, optimizer), 1.0)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import ops
+from minidl import backend, ops
 from minidl.gradcheck import gradcheck
 from tests.devices import host, put
 from tests.ops import samples, samples_extra
@@ -90,7 +90,8 @@ def run_minidl(row, arrays):
     pairs = [(y, put(c.astype(y.dtype), y.device))
              for y, c in zip(ys, cotangents(ys)) if y.requires_grad]
     minidl.backward.walk([y for y, _ in pairs], [c for _, c in pairs])
-    return [y.array for y in ys], [x.grad for x in xs if getattr(x, "requires_grad", False)]
+    gradients = [backend.array_of(x.grad) for x in xs if getattr(x, "requires_grad", False)]
+    return [y.array for y in ys], gradients
 
 
 def run_torch(row, arrays):

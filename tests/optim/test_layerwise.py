@@ -78,7 +78,7 @@ def test_ten_steps_equal_the_formula_tensor_by_tensor(which, fused):
         for t in range(1, 11):
             for i, p in enumerate(params):
                 p.grad = normal(p.shape, "f4", 50 * t + i)
-                g = p.grad.astype("f8")
+                g = p.grad.array.astype("f8")
                 if which == "LARS":
                     want[i], v[i] = lars_by_hand(want[i], g, v[i])
                 else:

@@ -113,7 +113,7 @@ def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
     set_gradients(params, 1, 4.0)
     scaler.step(optimizer)
     for m, b, p in zip(optimizer.parameters(), before, params, strict=True):
-        assert np.array_equal(m.array, b - p.grad.astype(np.float32) / 4)
+        assert np.array_equal(m.array, b - p.grad.array.astype(np.float32) / 4)
 
 
 def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):

@@ -227,7 +227,7 @@ def alone(way, normed=False):
 
 
 def whole_gradients(way, normed=False):
-    return {name: p.grad for name, p in alone(way, normed).named_parameters()}
+    return {name: p.grad.array for name, p in alone(way, normed).named_parameters()}
 
 
 def entropy(logits, y):

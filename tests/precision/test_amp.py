@@ -91,7 +91,7 @@ def test_gradients_have_the_dtype_of_what_they_belong_to_and_sum_in_it(device):
         loss = ((x @ w) @ w).float().sum()
     loss.backward()
     assert w.grad.dtype == x.grad.dtype == SINGLE
-    exact = w.grad.copy()
+    exact = w.grad.array.copy()
     w.grad = None
     ((x @ w) @ w).sum().backward()
     # both uses' gradients are rounded to fp16 once, 2**-11 of themselves, and summed in fp32
@@ -184,7 +184,7 @@ def test_recompute_runs_again_in_the_same_precision(device):
         with amp.autocast():
             y = forward(x)
         (y.float() ** 2).sum().backward()
-        return [y.array, x.grad, *(p.grad for p in block.parameters())]
+        return [y.array, x.grad, *(p.grad.array for p in block.parameters())]
 
     plain, again = train(block), train(lambda x: recompute(block, x))
     for a, b in zip(plain, again, strict=True):
@@ -312,7 +312,7 @@ def test_without_loss_scaling_small_gradients_vanish():
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x) * 2.0**-9, y)
             scaler.scale(loss).backward()
-            vanished = (model.weight.grad == 0).mean()
+            vanished = (model.weight.grad == 0).float().mean().item()
             scaler.step(optimizer)
             scaler.update()
         return optimizer.parameters()[0].array - start, vanished

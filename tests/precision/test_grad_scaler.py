@@ -34,12 +34,12 @@ class Gradients:
         return self.params
 
     def gradients(self):
-        return [p.grad for p in self.params]
+        return [p.grad.array for p in self.params]
 
     def step(self, unscale=1.0, skip=None):
         """On a GPU both are arrays there."""
         late = hasattr(unscale, "dtype")
-        self.steps.append([p.grad * (unscale if late else np.float32(unscale))
+        self.steps.append([p.grad.array * (unscale if late else np.float32(unscale))
                            for p in self.params])
 
 

@@ -39,7 +39,7 @@ def test_a_state_goes_into_another_stage_and_back(t, stage):
 def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
     model = Zero3(net(), t, stay_below=stay_below)
     state = model.state_dict()
-    before = {name: array.copy() for name, array in state.items()}
+    before = {name: x.clone() for name, x in state.items()}
     train(model, t, n_steps=1)
     assert_same_bits(state, before)
 
