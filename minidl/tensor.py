@@ -19,6 +19,7 @@ from minidl import backend
 from minidl.backend import DEFAULT_FLOAT, is_floating
 from minidl.backward import walk
 from minidl.mode import is_grad_enabled
+from minidl.saved import Memory
 
 
 class Tensor:
@@ -32,7 +33,7 @@ class Tensor:
     requires_grad:  whether backward should reach it.
     grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf."""
 
-    __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
+    __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
     __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
@@ -42,8 +43,8 @@ class Tensor:
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
         self.array = data
-        self._grad = self.grad_fn = self._hooks = None
-        self.slot = self.version = 0
+        self._grad = self.grad_fn = self._hooks = self._memory = None
+        self.slot = 0
         self.requires_grad = requires_grad
 
     @staticmethod
@@ -53,8 +54,8 @@ class Tensor:
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None
         self.array, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
-        self._grad = self._hooks = None
-        self.slot, self.version = slot, 0
+        self._grad = self._hooks = self._memory = None
+        self.slot = slot
         return self
 
     @property
@@ -81,6 +82,23 @@ class Tensor:
                                "or use `with minidl.no_grad():`")
         self.version += 1
         return self.array
+
+    @property
+    def memory(self):
+        """The Memory (saved.py) that this tensor shares with its views; made when it is asked
+        for."""
+        if self._memory is None:
+            self._memory = Memory()
+        return self._memory
+
+    @property
+    def version(self):
+        """How often this memory was written in place, through this tensor, a view or detach()."""
+        return 0 if self._memory is None else self._memory.version
+
+    @version.setter
+    def version(self, n):
+        self.memory.version = n
 
     @property
     def grad(self):
@@ -162,8 +180,10 @@ class Tensor:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self):
-        """The same array outside the graph."""
-        return Tensor._from(self.array)
+        """The same memory outside the graph. Writing into either of them is a change of both."""
+        x = Tensor._from(self.array)
+        x._memory = self.memory
+        return x
 
     def __deepcopy__(self, memo):
         """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
@@ -177,7 +197,7 @@ class Tensor:
     def __getstate__(self):
         """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
         slots = {"array": self.array, "_requires_grad": self._requires_grad, "_grad": None,
-                 "grad_fn": None, "slot": 0, "version": 0, "_hooks": None}
+                 "grad_fn": None, "slot": 0, "_memory": None, "_hooks": None}
         return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self.array]))

@@ -28,7 +28,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.mode import current, running
 from minidl.nest import each
 from minidl.nn.norm import BatchNorm

@@ -10,7 +10,8 @@ import pytest
 import minidl
 from minidl import ops, random
 from minidl.cuda.run import Kernel
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.fused import dispatch, linear
 from minidl.nn import functional as F
 from minidl.ops import attention
