@@ -81,7 +81,7 @@ def contestants(n_threads, device):
 
     ours = optim.AdamW(parameters(np.float32, device))
     low = optim.use_master_weights(optim.AdamW(parameters(np.float16, device)))
-    scaler = GradScaler(1.0)
+    scaler = GradScaler(init_scale=1.0)
     plain = optim.AdamW(parameters(np.float32, device))
 
     def step_low():

@@ -186,7 +186,7 @@ def test_one_optimizer_or_several_take_the_same_step_and_skip_together(t, case):
             p.grad *= 8
     before = [p.array.copy() for p in params]
     grads = [0 if p.grad is None else p.grad / 8 for p in params]
-    scaler = GradScaler(8.0)
+    scaler = GradScaler(init_scale=8.0)
     want = wanted(case)
     assert scaler.step(optim.SGD(params, lr=1.0), max_norm=want / 2)
     for p, w, g in zip(params, before, grads, strict=True):

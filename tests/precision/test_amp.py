@@ -56,7 +56,7 @@ def test_an_op_and_its_fused_form_are_in_the_same_class():
         cls = stack.pop()
         stack += cls.__subclasses__()
         if cls.__module__.startswith(("minidl.ops.", "minidl.fused.")):
-            classes.setdefault(minidl.function.op_name(cls), set()).add(cls.precision)
+            classes.setdefault(minidl.forward.op_name(cls), set()).add(cls.precision)
     assert len(classes) > 60
     assert {name: found for name, found in classes.items() if len(found) > 1} == {}
 
@@ -330,7 +330,7 @@ def test_autocast_inside_data_parallel_and_agreed_skips():
         minidl.manual_seed(0)
         model = DataParallel(nn.MLP(4, 8, 3), t)
         optimizer = optim.SGD(model.parameters(), lr=0.1)
-        scaler = amp.GradScaler(16.0)
+        scaler = amp.GradScaler(init_scale=16.0)
         x = np.random.default_rng(t.rank).standard_normal((5, 4), dtype=SINGLE)
         taken = []
         for step in range(3):
@@ -391,9 +391,16 @@ def test_a_model_may_take_nests_and_keywords_and_return_a_dict(level, kind):
     assert model.layer.weight.grad is not None
 
 
-def test_a_device_as_in_pytorch_is_an_error_that_says_so():
-    with pytest.raises(TypeError, match="takes no device, the arrays have one; got 'cuda'"):
-        with amp.autocast("cuda"):
+def test_a_device_chooses_the_dtype_as_in_pytorch():
+    pytest.importorskip("ml_dtypes", reason="bfloat16")
+    x = minidl.ones(2, 2)
+    for given, dtype in (((), np.float16), (("cuda",), np.float16), (("cpu",), minidl.bfloat16),
+                         (("cpu", np.float16), np.float16), (("cuda", None, False), np.float32)):
+        with amp.autocast(*given):
+            assert (x @ x).dtype == dtype, given
+    with pytest.raises(ValueError, match='device_type is "cuda" or "cpu", got True'):
+        with amp.autocast(True):
             pass
-    with pytest.raises(TypeError, match="takes no device, it is where the gradients are"):
-        amp.GradScaler("cuda")
+    assert amp.GradScaler("cuda").get_scale() == amp.GradScaler(init_scale=2.0**16).get_scale()
+    with pytest.raises(TypeError, match=r"a scale is GradScaler\(init_scale=8\)"):
+        amp.GradScaler(8)
