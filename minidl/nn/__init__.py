@@ -23,8 +23,9 @@ from minidl.nn.conv import (
     ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,
 )
 from minidl.nn.layers import (
-    ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Identity, LeakyReLU, Linear,
-    Mish, PReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+    CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
+    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, Mish, PixelShuffle, PReLU, ReLU, ReLU6,
+    Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear
