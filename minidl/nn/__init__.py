@@ -17,7 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from minidl.nn import functional, init
-from minidl.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
+from minidl.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from minidl.nn.conv import (
     AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool2d, Conv1d, Conv2d, ConvTranspose1d,
     ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,

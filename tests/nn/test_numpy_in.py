@@ -68,6 +68,8 @@ CASES = {  # {class: (arguments, inputs)}
     nn.PReLU: ((), [x(4, 3)]),
     nn.RMSNorm: ((3,), [x(4, 3)]),
     nn.RNN: ((3, 4), [x(5, 2, 3)]),
+    nn.RNNCell: ((3, 4), [x(2, 3)]), nn.LSTMCell: ((3, 4), [x(2, 3)]),
+    nn.GRUCell: ((3, 4), [x(2, 3)]),
     nn.ReLU: ((), [x(4, 3)]),
     nn.SELU: ((), [x(4, 3)]),
     nn.SiLU: ((), [x(4, 3)]),
@@ -85,8 +87,8 @@ CASES = {  # {class: (arguments, inputs)}
     nn.Upsample: ((None, 2), [x(2, 3, 4, 4)]),
 }
 # They hold other modules, or are made of one; what they call is above.
-OF_OTHERS = {nn.Module, nn.ModuleDict, nn.ModuleList, nn.ParameterList, nn.Sequential,
-             nn.LoRALinear, nn.TransformerEncoder}
+OF_OTHERS = {nn.Module, nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList,
+             nn.Sequential, nn.LoRALinear, nn.TransformerEncoder}
 
 
 def test_every_module_has_a_case():
