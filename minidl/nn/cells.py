@@ -4,8 +4,8 @@
         h, c = cell(x, (h, c))           the states are zeros if they are left out
 
 Each forward is its formula in ops. The layers of recurrent.py do all steps in one op, which is
-faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H, H),
-bias_ih, bias_hh; k is 1, 4 (LSTM: i, f, g, o) or 3 (GRU: r, z, n).
+faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H,
+H), bias_ih, bias_hh; k is 1, 4 (LSTM: i, f, g, o) or 3 (GRU: r, z, n).
 Test: tests/nn/test_cells.py
 """
 
