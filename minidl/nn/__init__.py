@@ -8,6 +8,7 @@
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
+    cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """
