@@ -45,8 +45,14 @@ def applied():
 def _apply():
     for cls in _all(Function):
         _wrap_function(cls)
-    Function.__init_subclass__ = classmethod(_wrap_function)  # those that are defined later
-    _undo.append(functools.partial(delattr, Function, "__init_subclass__"))
+    before = vars(Function)["__init_subclass__"]
+
+    def wrap_later(cls, **options):  # those that are defined while a profile runs
+        before.__func__(cls, **options)
+        _wrap_function(cls)
+
+    Function.__init_subclass__ = classmethod(wrap_later)
+    _undo.append(lambda: setattr(Function, "__init_subclass__", before))
     for where, cls, method, tap in TAPS:
         with suppress(ImportError):  # the simulator's greenlet is not installed
             module = importlib.import_module(f"minidl.{where}")

@@ -5,6 +5,7 @@ Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 """
 
 import math
+from numbers import Number
 
 from minidl.ops.activations import elu, softplus
 from minidl.ops.dims import normalize_dims
@@ -42,7 +43,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
 def tensordot(a, b, dims=2):
     """The sum of products over the last `dims` dimensions of a and the first ones of b, or over
     dims = (dimensions of a, dimensions of b)."""
-    if isinstance(dims, int):
+    if hasattr(dims, "__index__"):
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     over_a, over_b = (normalize_dims(tuple(d), x.ndim, "tensordot") for d, x in zip(dims, (a, b)))
     left_a = [i for i in range(a.ndim) if i not in over_a]
@@ -84,7 +85,8 @@ def trunc(input):
 def lerp(input, end, weight):
     """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
     way = sub(end, input)
-    if isinstance(weight, Tensor):
+    if not isinstance(weight, Number):
+        weight = wrapped(weight)
         return where(lt(abs(weight), 0.5), add(input, mul(weight, way)),
                      sub(end, mul(way, sub(1, weight))))
     return add(input, mul(way, weight)) if weight < 0.5 else sub(end, mul(way, 1 - weight))
@@ -92,6 +94,7 @@ def lerp(input, end, weight):
 
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """nan and the infinities as numbers: the largest and the smallest of the dtype unless given."""
+    input = wrapped(input)
     if input.dtype.kind != "f":
         return mul(input, 1)
     limits = input._xp.finfo(input.dtype)
