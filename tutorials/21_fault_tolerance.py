@@ -36,7 +36,7 @@ from minidl import elastic, nn, optim, snapshot
 from minidl.comm import tree
 from minidl.course.disk import PowerFailure, power_failures
 from minidl.course.out import GREY, LINES
-from minidl.course.tutorial import Table, launch, picture, put, say
+from minidl.course.tutorial import Table, host, launch, picture, put, say
 from minidl.data import DataLoader, DistributedSampler, Passes, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Zero1
@@ -160,7 +160,7 @@ def train(t, args, folder, fault=None):
 
     end = elastic.run(step, state, args.steps, folder, args.every, t)
     weights = end["model"].state_dict().values()
-    return np.concatenate([np.ravel(x) for x in weights])
+    return np.concatenate([np.ravel(host(x)) for x in weights])
 
 
 def killed(t, args, table):

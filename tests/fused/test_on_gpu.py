@@ -117,7 +117,7 @@ def test_rates_from_whole_tensors(make, fused):
         for t in range(3):
             for p, g in zip(params, arrays[2:]):
                 p.grad = (t + 1) * g
-            bad = unscale_check.count_bad([params[0].grad])
+            bad = unscale_check.count_bad([params[0].grad.array])
             bad[...] = t == 1
             with use_fused(fused):
                 optimizer.step(unscale=0.5, skip=bad)

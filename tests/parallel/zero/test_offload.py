@@ -267,8 +267,8 @@ def test_a_gpu_and_the_hosts_memory(half, delay_after):
     for step in range(4):
         rng = np.random.default_rng(step)
         for p, q in zip(there.parameters(), here.parameters(), strict=True):
-            q.grad = rng.normal(size=q.shape).astype(q.dtype)
-            p.grad = p._xp.asarray(q.grad)
+            gradient = rng.normal(size=q.shape).astype(q.dtype)
+            q.grad, p.grad = put(gradient, q.device), put(gradient, p.device)
         off.step()
         on.step()
         assert_same([p.array.get() for p in there.parameters()], bits(here))
