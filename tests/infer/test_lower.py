@@ -106,6 +106,21 @@ def test_softmax_norms_and_numbers_that_are_not_finite():
              minidl.tensor(array(3, 8)))
 
 
+def test_rows_beyond_a_block_are_computed():
+    """A block of threads has 256 rows."""
+    x = minidl.tensor(array(257, 3))
+    for model in (lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, (3,))):
+        assert not eager_lines(compiled(model, x))
+
+
+def test_an_embedding_of_computed_indices_is_eager():
+    """The plan checks the indices of its input before it starts. It cannot check others."""
+    table = minidl.Tensor(array(9, 4))
+    plan = compiled(lambda ids: F.embedding(minidl.flip(ids, 0), table),
+                    minidl.tensor(np.arange(6).reshape(2, 3)))
+    assert "embedding" in eager_lines(plan)
+
+
 def test_constants_may_lie_in_any_order():
     across, number = minidl.Tensor(array(4, 3).T), minidl.Tensor(np.array(2, np.float32))
     compiled(lambda x: (x + across) / (number + x * x), minidl.tensor(array(3, 4)))
