@@ -128,6 +128,14 @@ def test_constants_may_lie_in_any_order():
     compiled(lambda x: number * x, minidl.Tensor(np.array(3, np.float32)))
 
 
+def test_after_a_product_an_operand_of_any_shape_is_broadcast():
+    """A product adds an operand of its own shape or a row itself, and no other."""
+    weight = minidl.Tensor(array(3, 5))
+    for shape in ((4, 3, 3), (3,), (1, 3), (3, 3), (3, 1), (4, 1, 3), (4, 3, 1), (1,)):
+        w = minidl.Tensor(array(*shape, seed=1))
+        compiled(lambda x, w=w: F.linear(x, weight) + w, minidl.tensor(array(4, 3, 5)))
+
+
 def test_a_batch_of_nothing_and_other_dtypes_are_eager():
     conv = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     with minidl.no_grad():

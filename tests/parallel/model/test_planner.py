@@ -129,6 +129,18 @@ def test_why_it_wins_follows_from_the_figures():
     assert why_not(this, loser, best).endswith("all-reduces of activations between nodes")
 
 
+@pytest.mark.parametrize("options", [
+    {"n": 8, "net": "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us"},
+    {"n": 16, "net": "nodes=16,intra=2Tbit,2us,inter=200Gbit,10us", "batch": 64,
+     "shape": Shape(4, 512, 8, 512, 4096, 16, 2)}])
+def test_from_nodes_of_one_rank_all_bytes_leave(options):
+    found = plans(task(**options))
+    assert any(plan.sent["tied"] for plan in found)
+    assert any(plan.sent["ep"] for plan in found) == ("shape" in options)
+    for plan in found:
+        assert plan.between == pytest.approx(sum(plan.sent.values()), rel=1e-12)
+
+
 def test_a_plan_that_fills_the_memory_fits():
     best, other = plans(task())[:2]
     assert not why_not(task(memory=other.memory), other, best).startswith("does not fit")
