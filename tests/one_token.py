@@ -15,8 +15,11 @@ survivor, and write the test that is missing.
 With --reached a change meets the whole suite, at a small part of its cost: its file's own tests run
 in their short form, then all other test files that reach its line, the quickest first, then its
 own tests in their whole form. A test that does not reach a line cannot see a change of it. Two
-changes run at a time. Where a test runs out of time, the machine may have been busy: it runs again
-alone. --log keeps each result: the same command goes on from there.
+changes run at a time. Where a test runs out of time, the machine may have been busy: the change
+runs again alone. --log keeps each result: the same command goes on from there.
+
+What skips here sees nothing: ONNX's operators want the Python of .venv-onnx, branches for a GPU the
+stand-in (`make test-gpu-sim`), healing .venv-openmpi.
 
 Changes in messages of errors, decorators and imports are left out. A run that takes five times as
 long as without the change, alone, counts as seen.
@@ -137,24 +140,10 @@ def meet(copy, change, tests, limit_s, short_form=False):
     """Returns (what the tests say of the change: caught, late, BROKEN or survived; which test)."""
     with copy.changed(change.file, lambda source: planted(source, change)):
         run = copy.pytest(tests, limit_s=limit_s, short_form=short_form)
-    word = {"HANGS": "late", "SURVIVED": "survived"}.get(*2 * (mutations.verdict(run),))
+    word = mutations.verdict(run)
     if word == "caught" and re.search(r"Timeout (\(>|\+\+)", run.output):  # pytest-timeout's words
-        word = "late"
-    return word, run.first_failed
-
-
-class OwnTests:
-    """The tests that belong to the change's file, in their whole form."""
-
-    def __init__(self):
-        self.limits = {}
-
-    def __call__(self, copy, change):
-        tests = own_tests(change.file)
-        if change.file not in self.limits:
-            self.limits[change.file] = limit_of(copy, tests)
-        limit_s = self.limits[change.file]
-        return meet(copy, change, tests, limit_s) if limit_s else ("RED without it", "")
+        word = "HANGS"
+    return {"HANGS": "late", "SURVIVED": "survived"}.get(word, word), run.first_failed
 
 
 def limit_of(copy, tests):
@@ -167,7 +156,15 @@ def limit_of(copy, tests):
 def steps_of(path):
     """Returns the steps that a change takes until one sees it, by name: functions of (copy, change)
     that return what meet() returns. path: the record of the lines that tests reach, or None."""
-    own = OwnTests()
+    limits = {}
+
+    def own(copy, change):
+        tests = own_tests(change.file)
+        if change.file not in limits:
+            limits[change.file] = limit_of(copy, tests)
+        limit_s = limits[change.file]
+        return meet(copy, change, tests, limit_s) if limit_s else ("RED without it", "")
+
     if path is None:
         return {"own": own}
     tests = json.loads(Path(path).read_text())
