@@ -112,7 +112,7 @@ def theirs(t, x, y):
     torch.set_num_threads(1)
     distributed = start_gloo(t)
     minidl.manual_seed(0)
-    weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
+    weights = {k: v.array.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
     state = powerSGD_hook.PowerSGDState(distributed.new_group(), matrix_approximation_rank=4,
                                         start_powerSGD_iter=2)
 

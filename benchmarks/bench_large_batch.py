@@ -210,7 +210,7 @@ def torch_round(t):
     torch.set_num_threads(1)
     distributed = start_gloo(t)
     minidl.manual_seed(0)
-    weights = {k: v.copy() for k, v in nn.GPT(*GPT).state_dict().items()}
+    weights = {k: v.array.copy() for k, v in nn.GPT(*GPT).state_dict().items()}
     model = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *GPT))
     alone, _ = distributed.new_subgroups(1)  # a rank's gradients are its own
     model.register_comm_hook(hook.PostLocalSGDState(None, alone, 0), hook.post_localSGD_hook)

@@ -62,7 +62,7 @@ def expression_step(params):
         nonlocal t
         t += 1
         for i, p in enumerate(params):
-            w, g, (m, v) = p.array, p.grad, state[i]
+            w, g, (m, v) = p.array, p.grad.array, state[i]
             m = b1 * m + (1 - b1) * g
             v = b2 * v + (1 - b2) * g * g
             w = w - lr * decay * w
@@ -81,7 +81,7 @@ def contestants(n_threads, device):
 
     ours = optim.AdamW(parameters(np.float32, device))
     low = optim.use_master_weights(optim.AdamW(parameters(np.float16, device)))
-    scaler = GradScaler(1.0)
+    scaler = GradScaler(init_scale=1.0)
     plain = optim.AdamW(parameters(np.float32, device))
 
     def step_low():

@@ -95,7 +95,7 @@ def measure_one(size, n_threads, repeats):
     ids = np.random.default_rng(0).integers(0, size.vocab, (size.batch, size.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
     model, ours = make_minidl(size=size)
-    weights = {k: v.copy() for k, v in model.state_dict().items()}
+    weights = {k: v.array.copy() for k, v in model.state_dict().items()}
     theirs, _ = make_torch(weights, n_threads, "cpu", size)
     losses = [[step(*batch) for _ in range(2)] for step in (ours, theirs)]
     np.testing.assert_allclose(*losses, rtol=1e-4)

@@ -198,7 +198,7 @@ def theirs(grid, args, x, y):
     distributed, t, n_tp = start_gloo(grid.t), grid.pp, grid.tp.size
     mesh = distributed.device_mesh.init_device_mesh("cpu", (t.size, n_tp),
                                                     mesh_dim_names=("pp", "tp"))
-    weights = {k: v.copy() for k, v in model().state_dict().items()}
+    weights = {k: v.array.copy() for k, v in model().state_dict().items()}
     for name, array in weights.items():
         if ".qkv." in name:  # (3, ranks, a rank's rows): its q, k and v are to be neighbours
             rest = array.shape[1:]

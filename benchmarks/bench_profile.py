@@ -74,7 +74,7 @@ def compare(args, size, n_steps, blocks_for_each):
     ids = rng.integers(0, size.vocab, (size.batch, size.context + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
     model, ours = make_minidl(size=size)
-    weights = {k: v.copy() for k, v in model.state_dict().items()}
+    weights = {k: v.array.copy() for k, v in model.state_dict().items()}
     theirs, _ = make_torch(weights, args.threads, "cpu", size)
     np.testing.assert_allclose(ours(*batch), theirs(*batch), rtol=1e-4)
     cpu = [torch.profiler.ProfilerActivity.CPU]

@@ -242,7 +242,7 @@ def attention(length):
         tensors = [minidl.Tensor(a, requires_grad=True) for a in qkv]
         y = F.scaled_dot_product_attention(*tensors, is_causal=True)
         y.backward(gy)
-        return y.array, *(t.grad for t in tensors)
+        return y.array, *(t.grad.array for t in tensors)
 
     def forward(*tensors):
         return torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=True)
@@ -272,7 +272,7 @@ def gpt(n_threads, length):
     ids = np.random.default_rng(0).integers(0, size.vocab, (1, length + 1))
     batch = ids[:, :-1].copy(), ids[:, 1:].copy()
     model, ours = make_minidl("cpu", size)
-    weights = {name: value.copy() for name, value in model.state_dict().items()}
+    weights = {name: value.array.copy() for name, value in model.state_dict().items()}
     theirs, saved_bytes = make_torch(weights, n_threads, "cpu", size)
 
     def same(mine, others):

@@ -108,7 +108,7 @@ def theirs(t, x, y):
 
     torch.set_num_threads(1)
     distributed = start_gloo(t)
-    weights = {k: v.copy() for k, v in network().state_dict().items()}
+    weights = {k: v.array.copy() for k, v in network().state_dict().items()}
     for name, array in weights.items():
         if ".qkv." in name:  # (3, ranks, a rank's rows): its q, k and v are to be neighbours
             rest = array.shape[1:]

@@ -189,7 +189,7 @@ def measure(args):
     model, step = make_minidl(device, SIZE)
     print(f"GPT: {SIZE}, {sum(p.numel() for p in model.parameters()):,} parameters, "
           f"{args.threads} threads")
-    weights = {k: put(v, "cpu").copy() for k, v in model.state_dict().items()}
+    weights = {k: put(v.array, "cpu").copy() for k, v in model.state_dict().items()}
     _, plain = make_minidl(device, SIZE)
     steps = {OURS: step, PLAIN: minidl.use_fused(False)(plain)}
     their_saved = None

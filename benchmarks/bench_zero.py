@@ -140,7 +140,7 @@ def theirs(t, x, y):
     torch.set_num_threads(1)
     distributed = start_gloo(t)
     minidl.manual_seed(0)
-    weights = {k: v.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
+    weights = {k: v.array.copy() for k, v in nn.GPT(*LARGE).state_dict().items()}
     replicated = torch.nn.parallel.DistributedDataParallel(torch_gpt.make(weights, *LARGE))
     sharded = torch_gpt.make(weights, *LARGE)
     mesh = distributed.device_mesh.init_device_mesh("cpu", (t.size,))

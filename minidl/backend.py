@@ -58,12 +58,6 @@ def there(function, arrays):
     return run
 
 
-def placed(node, arrays):
-    """What runs the node's op on these arrays, where they lie; the node knows their library."""
-    node.xp = xp_of(arrays, type(node).__name__)
-    return there(node._run, arrays)
-
-
 def where_it_lies(function):
     """A decorator: the call runs on the device of its first argument, an array or some tensors."""
     @functools.wraps(function)

@@ -89,7 +89,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         saved.check(node)
         for slot, tensor in node.retained.items():  # of Tensor.retain_grad
             if (g := gys[slot]) is not None:
-                tensor.grad = g.copy() if tensor.grad is None else _add(tensor.grad, g)
+                before = tensor.grad
+                tensor.grad = g.copy() if before is None else _add(before.array, g)
         gxs, kept = _backward(node, gys, ledger)
         edges = node.edges
         if not retain_graph:
@@ -174,11 +175,8 @@ def _fit(g, shape, dtype, node):
 
 
 def _accumulate(leaf, gradient):
-    """The end of the way: leaf.grad += gradient, in place so that views of it stay views."""
-    if leaf.grad is None:
-        leaf.grad = gradient
-    else:
-        leaf.grad += gradient
+    """Adds a complete gradient to leaf.grad, and calls the leaf's hooks."""
+    leaf.add_to_grad(gradient)
     if (ledger := current().ledger) is not None:
         ledger.gradient(leaf)
     for hook in leaf._hooks or ():
@@ -191,7 +189,12 @@ def clear_gradient(leaf, set_to_none=True):
     if set_to_none or leaf.grad is None:
         leaf.grad = None
     else:
-        leaf.grad[...] = 0
+        leaf.grad.array[...] = 0
     for hook in leaf._hooks or ():
         if hasattr(hook, "cleared"):
             hook.cleared(leaf)
+
+
+def gradient_or_zeros(leaf):
+    """Returns a leaf's gradient array. If backward has not reached the leaf: zeros."""
+    return leaf._xp.zeros(leaf.shape, leaf.dtype) if leaf.grad is None else leaf.grad.array

@@ -23,18 +23,56 @@ All of minidl/ops are such classes. Source: Griewank & Walther, "Evaluating Deri
 Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
-import re
-from functools import partial
-from sys import modules
-
 import numpy as np
 
-from minidl import backend
-from minidl.backend import DEFAULT_FLOAT
+from minidl import fast_apply
+from minidl.forward import REPLACED, as_arrays, run, share_memory
 from minidl.mode import current
-from minidl.precision import bf16
 from minidl.saved import Saved, pack
 from minidl.tensor import Tensor
+
+
+def apply(cls, *inputs, **options):
+    """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
+    constants) and return the result as Tensor(s), recorded in the graph if need be."""
+    mode = current()
+    node = cls()
+    arrays = [x.array if isinstance(x, Tensor) else x for x in inputs]
+    records = mode.grad and cls.differentiable
+    edges = [edge_from(x) if records else None for x in inputs]
+    node.needs = [edge is not None for edge in edges]
+    wanted = any(node.needs)
+
+    result = run(node, mode, inputs, arrays, options)
+
+    outputs = [Tensor._from(y, node if wanted else None, slot)
+               for slot, y in enumerate(as_arrays(node, result))]
+    share_memory(outputs, inputs)
+    if wanted:
+        join(node, edges, outputs)
+        pack(node, inputs, arrays, outputs, mode.packers)
+    if mode.ledger is not None:
+        mode.ledger.forward(node, arrays, [y.array for y in outputs])
+    return tuple(outputs) if type(result) is tuple else outputs[0]
+
+
+def edge_from(x):
+    """The way back from an input: None for a constant, a leaf, or (Function, output slot)."""
+    if not isinstance(x, Tensor):
+        return None
+    if x._memory is not None and x._memory.replaced:
+        raise RuntimeError(REPLACED)
+    if not x.requires_grad:
+        return None
+    return x if x.is_leaf else (x.grad_fn, x.slot)
+
+
+def join(node, edges, outputs):
+    """The node joins the graph, deeper than the producers of all its inputs."""
+    producers = [edge[0] for edge in edges if type(edge) is tuple]
+    node.edges = edges
+    node.depth = 1 + max([producer.depth for producer in producers], default=0)
+    node.output_meta = [(y.shape, y.dtype) for y in outputs]
 
 
 class Function:
@@ -61,92 +99,7 @@ class Function:
     _saved = ()  # what `save` was given; a Pack for what may be elsewhere by then (saved.py)
     saved = Saved()  # the same, unpacked
 
-    @classmethod
-    def apply(cls, *inputs, **options):
-        """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
-        constants) and return the result as Tensor(s), recorded in the graph if need be."""
-        mode = current()
-        node = cls()
-        records = mode.grad and cls.differentiable
-        arrays = []
-        needs = []
-        edges = []
-        depth = 0  # of the deepest producer
-        wanted = False  # whether any input wants a gradient
-        # whether forward runs as it is: no block around asks for more, all arrays are float32
-        plain = mode.autocast is None and mode.around is None
-
-        for x in inputs:
-            edge = None
-            if isinstance(x, Tensor):
-                array = x.array
-                arrays.append(array)
-                plain = plain and array.dtype is DEFAULT_FLOAT
-                if records and x._requires_grad:
-                    wanted = True
-                    edge = x  # a leaf
-                    producer = x.grad_fn
-                    if producer is not None:
-                        edge = producer, x.slot
-                        if producer.depth > depth:
-                            depth = producer.depth
-            else:
-                arrays.append(x)
-                plain = plain and (x is None or type(x) is float)
-            edges.append(edge)
-            needs.append(edge is not None)
-        node.needs = needs
-
-        try:
-            if plain and "cupy" not in modules and not (options and "ml_dtypes" in modules):
-                if options:
-                    result = node.forward(*arrays, **options)
-                else:
-                    result = node.forward(*arrays)
-            else:
-                run = node._run if "cupy" not in modules else backend.placed(node, arrays)
-                result = run(mode, inputs, arrays, options)
-        except (ValueError, IndexError, TypeError, AttributeError) as error:
-            explained = _explained(error, node, arrays)
-            if explained is error:
-                raise  # from itself would be a circle, which readers of causes never leave
-            raise explained from error
-
-        outputs = result if type(result) is tuple else (result,)
-        if type(result) is not np.ndarray:  # NumPy makes 0-d results scalars
-            as_array = np.asarray if node.xp is np else backend.an_array
-            outputs = tuple(map(as_array, outputs))
-
-        if wanted:  # the node joins the graph, deeper than every producer
-            node.edges = edges
-            node.depth = depth + 1
-            if outputs[0] is result:
-                node.output_meta = [(result.shape, result.dtype)]
-            else:
-                node.output_meta = [(y.shape, y.dtype) for y in outputs]
-            if node._saved:
-                pack(node, inputs, arrays, outputs, mode.packers)
-        if mode.ledger is not None:
-            mode.ledger.forward(node, arrays, outputs)
-
-        grad_fn = node if wanted else None
-        if type(result) is not tuple:
-            return Tensor._from(outputs[0], grad_fn)
-        return tuple(Tensor._from(y, grad_fn, i) for i, y in enumerate(outputs))
-
-    def _run(self, mode, inputs, arrays, options):
-        """forward, in the precision and in the manner that the blocks around the call ask for."""
-        cls = type(self)
-        forward = self.forward
-        if mode.autocast is not None:
-            arrays = mode.autocast.cast(cls, inputs, arrays)
-        if cls.promotes is not None:
-            arrays = backend.promote(arrays, cls.promotes == "float")
-        if "ml_dtypes" in modules and cls.arithmetic and bf16.involved(arrays, options):
-            forward = partial(bf16.forward, self)
-        if mode.around is not None:
-            return mode.around(self, forward, arrays, options)
-        return forward(*arrays, **options)
+    apply = classmethod(apply)
 
     def save(self, *arrays):
         """In forward: keep these arrays (None for none); backward finds them in `self.saved`."""
@@ -162,28 +115,6 @@ class Function:
         return f"<{type(self).__name__}>"
 
 
-def op_name(cls):
-    """The name under which a user knows a Function: LeakyRelu -> leaky_relu, or its `op`."""
-    return vars(cls).get("op") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-
-
-def _explained(error, node, arrays):
-    """The error of a forward, naming the op and the shapes it was given."""
-    if getattr(error, "explained", False):  # by an op that ran inside this one
-        return error
-    if isinstance(error, AttributeError):  # a list has no shape
-        kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]
-        if not kinds:
-            return error
-        error = TypeError(f"wants tensors or arrays, got {kinds[0]}; minidl.tensor(...) makes one")
-    op = getattr(node, "name", None) or op_name(type(node))
-    text = str(error)
-    shapes = " and ".join(str(tuple(x.shape)) for x in arrays if hasattr(x, "shape"))
-    if node.promotes and "broadcast" in text:
-        text = f"{op}: shapes {shapes} do not broadcast"
-    elif not text.startswith(f"{op}:"):
-        text = f"{op}: {text} (input shapes: {shapes})"
-    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
-    explained = kind(text)
-    explained.explained = True
-    return explained
+# The same in one loop, for speed: the only function of minidl that is written twice. The tests of
+# the engine run with both.
+Function.apply = classmethod(fast_apply.apply)

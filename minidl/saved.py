@@ -13,8 +13,10 @@ may take an array's place comes in a fixed order, each on what the one before it
 
     packer(node, held, inputs, outputs) -> None, or (what is held now, undo: array -> array)
 
-A saved input is noted with its version: changing it in place before backward is an error.
-Test: tests/test_saved.py
+Changing what is saved before backward is an error. For that every memory counts how often it was
+written in place: all tensors that look at it, views and the results of detach(), share one Memory.
+A node notes what it saved with the count at that time, and the walk compares.
+Test: tests/test_saved.py, tests/test_versions.py
 """
 
 from numpy import ndarray
@@ -22,12 +24,31 @@ from numpy import ndarray
 from minidl import backend  # tensors and nodes it knows by their attributes
 
 
+class Memory:
+    """What all tensors that look at the same memory share.
+
+    version:   how often it was written in place
+    replaced:  True when x[index] = y was recorded: x has a new Memory then, and tensors that look
+               at the memory since before have a way back that is no longer right"""
+
+    version = 0
+    replaced = False
+
+
+def is_view(array, of):
+    """Returns whether one of two arrays is a view of the other, or both are views of a third."""
+    base, its_base = getattr(array, "base", None), of.base
+    return array is of or base is of or its_base is array or (
+        base is not None and base is its_base)
+
+
 class Pack(tuple):
     """(held, undo): in a node's `_saved` in place of the array undo(unpack(held))."""
 
 
 def pack(node, inputs, arrays, outputs, packers):
-    """Put in `node._saved` what is to be held, and note the versions of the inputs in it."""
+    """Put in `node._saved` what is to be held, and note the versions of the inputs and outputs in
+    it. outputs: a list of Tensors."""
     packed = []
     notes = []
     edges = node.edges
@@ -36,19 +57,32 @@ def pack(node, inputs, arrays, outputs, packers):
         if type(s) is ndarray and s.base is None and not packers:
             own = s  # memory of its own: that of no input, or of one whose array it is
             i = 0
+            is_input = False
             for array in arrays:
                 if array is own:
+                    is_input = True
                     x = inputs[i]
                     edge = edges[i]
-                    if edge is not None or hasattr(x, "version"):
-                        notes.append((x, x.version))
+                    if edge is not None or hasattr(x, "_memory"):
+                        memory = x._memory
+                        notes.append((x, 0 if memory is None else memory.version))
                         if edge is x:  # a leaf
                             s = x
                 i += 1
+            if not is_input:  # a result, or an array that only the node knows
+                for y in outputs:
+                    if y.array is own or y.array.base is own:
+                        memory = y.memory
+                        notes.append((memory, memory.version))
         else:
             s = _packed(s, node, inputs, arrays, outputs, packers)
         packed.append(s)
     node._saved = tuple(packed)
+
+
+def note(node, tensors):
+    """Note tensors that backward will read, though the node has not saved them by `save`."""
+    node.saved_inputs = [*node.saved_inputs, *[(x, x.version) for x in tensors]]
 
 
 def _packed(s, node, inputs, arrays, outputs, packers):
@@ -59,15 +93,9 @@ def _packed(s, node, inputs, arrays, outputs, packers):
         s, *undos = s
 
     held = s
-    owner = getattr(s, "base", None)
     for x, array, edge in zip(inputs, arrays, node.edges):
-        if not hasattr(x, "version"):
+        if s is None or not hasattr(x, "_memory") or not is_view(s, array):
             continue
-        if s is not array:  # then perhaps a view of the same memory
-            if owner is None:
-                continue
-            if owner is not array and owner is not getattr(array, "base", None):
-                continue
         noted.append((x, x.version))
         if edge is x and held is s:  # a leaf, the first one that fits
             if s is array:
@@ -76,6 +104,8 @@ def _packed(s, node, inputs, arrays, outputs, packers):
                 held = x
                 undos.append(lambda array, shape=s.shape: array.reshape(shape))
 
+    if s is not None:
+        noted += [(y.memory, y.version) for y in outputs if is_view(s, y.array)]
     kept = held
     if s is not None:
         for packer in packers:
@@ -122,8 +152,10 @@ def check(node):
                            "was freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
         if x.version != version:
-            kind = "leaf" if x.is_leaf else "tensor"
+            what = "the result"  # noted by its memory: a node does not hold what it made
+            if not isinstance(x, Memory):
+                what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {x.shape}"
             raise RuntimeError(
-                f"a {kind} of shape {x.shape} that {type(node).__name__} saved was changed in "
+                f"{what} that {type(node).__name__} saved was changed in "
                 f"place between forward and backward (version {version} then, {x.version} now): "
                 "the gradient would be wrong. Step the optimizer after backward")

@@ -2,7 +2,7 @@
 
     x = minidl.tensor([1.0, 2.0], requires_grad=True)     a leaf: grad_fn is None
     y = x * x                                             y.grad_fn is the node Mul, of slot 0
-    y.sum().backward()                                    x.grad is the array [2., 4.]
+    y.sum().backward()                                    x.grad is tensor([2., 4.])
 
 Backward counts first how many functions feed each leaf, so `on_grad_ready` fires exactly once per
 leaf, at the moment its gradient is complete: data parallelism and ZeRO live on it.
@@ -18,20 +18,22 @@ import numpy as np
 from minidl import backend
 from minidl.backend import DEFAULT_FLOAT, is_floating
 from minidl.backward import walk
+from minidl.mode import is_grad_enabled
+from minidl.saved import Memory
 
 
 class Tensor:
     """An array, and the way back from it.
 
-    array:          the array (NumPy or CuPy). Code inside of minidl works on it. To put another
-                    array in its place, assign to `data`, which checks the shape.
-    data:           the same array. Assigning to it, `w.data -= lr * w.grad` included, moves
-                    `version`; writing into `w.data[...]` does not, as in PyTorch.
-    grad:           array of the same shape and dtype, or None. Backward *adds* to it.
+    array:          the array (NumPy or CuPy). Code inside of minidl works on it.
+    data:           a Tensor of the same memory, outside the graph. Assigning to it moves `version`,
+                    `w.data -= lr * w.grad` too; writing into it (`w.data[0] = 1`) does not, as in
+                    PyTorch.
+    grad:           a Tensor of the same shape and dtype, or None. Backward *adds* to it.
     requires_grad:  whether backward should reach it.
     grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf."""
 
-    __slots__ = ("array", "grad", "_requires_grad", "grad_fn", "slot", "version", "_hooks",
+    __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
     __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
@@ -41,8 +43,8 @@ class Tensor:
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
         self.array = data
-        self.grad = self.grad_fn = self._hooks = None
-        self.slot = self.version = 0
+        self._grad = self.grad_fn = self._hooks = self._memory = None
+        self.slot = 0
         self.requires_grad = requires_grad
 
     @staticmethod
@@ -52,13 +54,13 @@ class Tensor:
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None
         self.array, self.grad_fn, self._requires_grad = array, grad_fn, grad_fn is not None
-        self.grad = self._hooks = None
-        self.slot, self.version = slot, 0
+        self._grad = self._hooks = self._memory = None
+        self.slot = slot
         return self
 
     @property
     def data(self):
-        return self.array
+        return Tensor._from(self.array)
 
     @data.setter
     def data(self, array):
@@ -68,6 +70,62 @@ class Tensor:
             raise ValueError(f"data of shape {self.shape} cannot become {tuple(array.shape)}")
         self.array = array
         self.version += 1
+
+    def array_to_change(self, who):
+        """Returns the array for `who`, a function that writes into it outside of the graph (a
+        collective). Counts as a change in place. RuntimeError if a graph would not see it."""
+        if self.grad_fn is not None or (self._requires_grad and is_grad_enabled()):
+            kind = f"the result of {self.grad_fn}"
+            if self.is_leaf:
+                kind = "a leaf that wants a gradient"
+            raise RuntimeError(f"{who} of {kind} would not be in the graph. Pass x.detach(), "
+                               "or use `with minidl.no_grad():`")
+        self.version += 1
+        return self.array
+
+    @property
+    def memory(self):
+        """The Memory (saved.py) that this tensor shares with its views; made when it is asked
+        for."""
+        if self._memory is None:
+            self._memory = Memory()
+        return self._memory
+
+    @property
+    def version(self):
+        """How often this memory was written in place, through this tensor, a view or detach()."""
+        return 0 if self._memory is None else self._memory.version
+
+    @version.setter
+    def version(self, n):
+        self.memory.version = n
+
+    @property
+    def grad(self):
+        return self._grad
+
+    @grad.setter
+    def grad(self, gradient):
+        """gradient: a Tensor or an array of this shape, dtype and device; or None."""
+        if gradient is None or isinstance(gradient, Absent):
+            self._grad = gradient
+            return
+        if not isinstance(gradient, Tensor):
+            gradient = Tensor(gradient)
+        for name in ("shape", "dtype", "device"):
+            wanted, got = getattr(self, name), getattr(gradient, name)
+            if wanted != got:
+                raise ValueError(f"a gradient has the {name} of its tensor: wants {name} {wanted}, "
+                                 f"got {got}")
+        self._grad = gradient
+
+    def add_to_grad(self, gradient):
+        """Adds a gradient array to `grad`, in place so that views of it stay views. The first one
+        becomes `grad` without a copy."""
+        if self._grad is None:
+            self._grad = Tensor._from(gradient)
+        else:
+            self._grad.array += gradient
 
     @property
     def requires_grad(self):
@@ -122,8 +180,10 @@ class Tensor:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self):
-        """The same array outside the graph."""
-        return Tensor._from(self.array)
+        """The same memory outside the graph. Writing into either of them is a change of both."""
+        x = Tensor._from(self.array)
+        x._memory = self.memory
+        return x
 
     def __deepcopy__(self, memo):
         """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
@@ -131,17 +191,22 @@ class Tensor:
             raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
                                "the graph of the original; copy x.detach()")
         twin = copy.copy(self)
-        twin.array, twin.grad = copy.deepcopy((self.array, self.grad), memo)
+        twin.array, twin._grad = copy.deepcopy((self.array, self._grad), memo)
         return twin
 
     def __getstate__(self):
         """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
-        slots = {"array": self.array, "_requires_grad": self._requires_grad, "grad": None,
-                 "grad_fn": None, "slot": 0, "version": 0, "_hooks": None}
+        slots = {"array": self.array, "_requires_grad": self._requires_grad, "_grad": None,
+                 "grad_fn": None, "slot": 0, "_memory": None, "_hooks": None}
         return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self.array]))
     __hash__ = object.__hash__  # by identity, although == compares elements
+
+
+class Absent:
+    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO). Its use
+    raises an error that says where."""
 
 
 class Handle:

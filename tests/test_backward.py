@@ -166,7 +166,7 @@ def test_on_grad_ready_fires_once_per_leaf_as_soon_as_it_is_complete():
     ws = [leaf(3, seed=i) for i in range(4)]
     hooked = {id(w): i for i, w in enumerate(ws)}
     for w in ws:
-        w.on_grad_ready(lambda w: fired.append((hooked[id(w)], w.grad.copy())))
+        w.on_grad_ready(lambda w: fired.append((hooked[id(w)], w.grad.array.copy())))
     x = minidl.ones(3)
     for w in ws:
         x = (x * w).tanh()
@@ -225,7 +225,7 @@ class Same(Function):
 def test_a_hook_that_writes_into_a_gradient_does_not_disturb_the_walk():
     # the leaf's array is also on its way to the node x * 3: an all-reduce in place would spoil it
     w, x = leaf(3), leaf(3)
-    w.on_grad_ready(lambda w: w.grad.fill(100))
+    w.on_grad_ready(lambda w: w.grad.array.fill(100))
     Same.apply(w, x * 3.0).sum().backward()
     assert np.array_equal(x.grad, np.full(3, 3, np.float32))
 
@@ -239,7 +239,7 @@ def test_a_leaf_owns_a_writable_gradient(op):
     y = op(x)
     gy = np.ones(y.shape, np.float32)
     y.backward(gy)
-    assert x.grad.flags.owndata and x.grad.flags.writeable
+    assert x.grad.array.flags.owndata and x.grad.array.flags.writeable
     assert not np.shares_memory(x.grad, gy)
     x.grad += 1
     assert (gy == 1).all()
@@ -251,7 +251,7 @@ def test_a_gradient_that_is_a_view_of_a_flat_buffer_stays_that_view():
     x.grad, y.grad = flat[:2], flat[2:]
     (x.sum() + (2 * y).sum()).backward()
     assert np.array_equal(flat, [1, 1, 2, 2, 2, 2])
-    assert x.grad.base is flat and y.grad.base is flat
+    assert x.grad.array.base is flat and y.grad.array.base is flat
 
 
 def test_no_grad_builds_no_graph_and_nests():
@@ -347,7 +347,7 @@ def test_broadcast_dimensions_are_summed():
     a, b, c, d = leaf(2, 1, 3), leaf(4, 1), leaf(), leaf(1, 1, 1, 1)
     (a * b * c * d).sum().backward()
     for x in (a, b, c, d):
-        assert x.grad.shape == x.shape and type(x.grad) is np.ndarray
+        assert x.grad.shape == x.shape and type(x.grad.array) is np.ndarray
     full = np.broadcast_to(a.array * b.array, (2, 4, 3))
     # float32: a sum of 24 products, in another order
     np.testing.assert_allclose(c.grad, full.sum() * d.array.item(), rtol=1e-5)
@@ -357,7 +357,7 @@ def test_fp16_broadcast_sums_in_fp32():
     # column sums run row by row: in fp16 one of ones stops at 2048, where 1 is half a step
     b = Tensor(np.zeros(3, np.float16), requires_grad=True)
     (minidl.zeros(4096, 3, dtype=np.float16) + b).backward(np.ones((4096, 3), np.float16))
-    assert b.grad.tolist() == [4096] * 3
+    assert b.grad.array.tolist() == [4096] * 3
 
 
 def test_a_backward_of_the_wrong_shape_or_number_is_refused():

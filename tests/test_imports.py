@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 ANYTHING = None
-ENGINE = "function tensor backward saved mode random nest backend"
+ENGINE = "forward function tensor backward saved mode random nest backend"
 # What each file at the top of minidl/ and each folder may import, from the ground up. A file of a
 # folder that stands lower than its neighbours, or higher, has a line of its own.
 MAY_IMPORT = {
@@ -28,9 +28,11 @@ MAY_IMPORT = {
     "nest": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
-    "tensor": "backward mode backend",  # not function: an op makes a tensor, not it an op
+    "tensor": "backward mode backend saved",  # not function: an op makes a tensor, not it an op
     "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
-    "function": "tensor saved mode backend precision/bf16",
+    "forward": "tensor backend precision/bf16",
+    "fast_apply": "forward tensor saved mode backend",
+    "function": "fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
     "own_files": "",  # files of an earlier run
     "cuda": "own_files text backend",
@@ -45,10 +47,10 @@ MAY_IMPORT = {
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
     "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
     # staged messages wait in pinned memory
-    "comm": "cuda/host_memory own_files text timeline backend",
+    "comm": "cuda/host_memory own_files text timeline backend nest",
     "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
     "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
-    "data": "cuda/host_memory random backend",
+    "data": "tensor cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel optim comm random backend",
@@ -185,7 +187,7 @@ def test_a_forbidden_import_is_found(path, source, message):
         ("parallel/data/bucket.py", "from minidl.comm import ring\nfrom .flat import Flat"),
         ("ops/softmax.py", "from ..function import Function\nfrom . import reduce"),
         ("cli/main.py", "from minidl.comm import mpi"),
-        ("function.py", "from minidl.precision import bf16"),
+        ("forward.py", "from minidl.precision import bf16"),
         ("memory/predict.py", "from minidl import nn\nfrom minidl.memory import ledger"),
     ],
 )

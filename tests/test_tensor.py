@@ -161,6 +161,66 @@ def test_assigning_data_counts_a_version_and_keeps_the_shape():
         w.data = np.zeros(3, np.float32)
 
 
+def test_data_is_a_tensor_of_the_same_memory_outside_the_graph():
+    w = leaf(1, 2)
+    y = (w * w).sum()
+    assert w.data.array is w.array and not w.data.requires_grad and w.data.is_leaf
+    w.data[0] = 5
+    w.data.fill_(3)
+    w.data.mean()  # no node of a graph
+    assert np.array_equal(w.array, [3, 3]) and w.version == 0
+    y.backward()  # writes through .data are not seen, as in PyTorch
+    assert np.array_equal(w.grad.array, [6, 6])
+
+
+def test_grad_is_the_same_tensor_until_it_is_replaced():
+    w = leaf(1, 2)
+    assert w.grad is None
+    w.sum().backward()
+    first = w.grad
+    assert isinstance(first, Tensor) and not first.requires_grad and first.is_leaf
+    w.sum().backward()
+    assert w.grad is first and np.array_equal(first.array, [2, 2])
+    first.zero_()
+    assert np.array_equal(w.grad.array, [0, 0])
+    w.grad = None
+    w.sum().backward()
+    assert w.grad is not first and np.array_equal(first.array, [0, 0])
+
+
+def test_a_gradient_that_is_set_is_a_tensor_or_becomes_one():
+    w = leaf(1, 2)
+    array, gradient = np.ones(2, np.float32), minidl.ones(2)
+    w.grad = gradient
+    assert w.grad is gradient
+    w.grad = array
+    assert w.grad.array is array
+    w.grad /= 2
+    assert w.grad.array is array and np.array_equal(array, [0.5, 0.5])
+
+
+@pytest.mark.parametrize("wrong, error, words", [
+    (np.ones(3, np.float32), ValueError, r"wants shape \(2,\), got \(3,\)"),
+    (np.ones((), np.float32), ValueError, r"wants shape \(2,\), got \(\)"),
+    (np.ones(2), ValueError, r"wants dtype float32, got float64"),
+    (minidl.ones(2, dtype="f2"), ValueError, r"wants dtype float32, got float16"),
+    ([1.0, 2.0], TypeError, r"wraps a NumPy or CuPy array, got list"),
+    (1.0, TypeError, r"wraps a NumPy or CuPy array, got float"),
+])
+def test_a_gradient_that_does_not_fit_is_refused(wrong, error, words):
+    w = leaf(1, 2)
+    with pytest.raises(error, match=words):
+        w.grad = wrong
+    assert w.grad is None
+
+
+@pytest.mark.gpu
+def test_a_gradient_on_another_device_is_refused():
+    w = leaf(1, 2)
+    with pytest.raises(ValueError, match="wants device cpu, got cuda:0"):
+        w.grad = minidl.ones(2, device="cuda")
+
+
 def test_setitem_takes_tensors_as_index_and_value():
     x = minidl.zeros(3, 2)
     x[minidl.tensor([0, 2]), minidl.tensor([1, 1])] = minidl.tensor([5.0, 6.0])

@@ -132,7 +132,7 @@ def train(model, args, digits, scaler, steps, with_masters):
         before = [w.copy() for w in weights]
         with np.errstate(all="ignore"):  # inf is expected: it tells that the scale is too large
             (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
-        grads = [p.grad for p in model.parameters()]
+        grads = [p.grad.array for p in model.parameters()]
         overflow = mixed_step(weights, masters, grads, scaler.scale,
                               lr=args.lr / WEIGHT, max_norm=WEIGHT)
         if overflow:

@@ -106,14 +106,15 @@ def average_gradients(t, parameters):
     """Replace every parameter's gradient by its mean over the ranks."""
     # >>> exercise 07c: average the gradients
     # Copy all gradients into one flat array, all_reduce it once, divide, and write every piece back
-    # to where it came from. Each p in `parameters` has p.grad, an array of any shape.
-    flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
+    # to where it came from. Each p in `parameters` has p.grad.array, an array of any shape.
+    flat = np.concatenate([p.grad.array.reshape(-1) for p in parameters])
     all_reduce(t, flat)
     flat /= t.size
     start = 0
     for p in parameters:
-        p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
-        start += p.grad.size
+        grad = p.grad.array
+        grad[...] = flat[start : start + grad.size].reshape(grad.shape)
+        start += grad.size
     # <<<
 
 
@@ -144,7 +145,7 @@ def train(t, args):
         loss.backward()
         average_gradients(t, parameters)
         for parameter in parameters:
-            parameter.data = parameter.array - args.lr * parameter.grad
+            parameter.data -= args.lr * parameter.grad
 
         mean = np.array([loss.item()])
         all_reduce(t, mean)

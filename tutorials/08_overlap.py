@@ -84,11 +84,11 @@ class Averager:
     def reduce(self, t, bucket):
         """In the background: one all-reduce of the bucket's gradients, then their mean back."""
         start = t.time()
-        flat = np.concatenate([self.layers[i].grad.reshape(-1) for i in bucket])
+        flat = np.concatenate([self.layers[i].grad.array.reshape(-1) for i in bucket])
         ring.all_reduce(t, flat)
         flat /= t.size
         for i in bucket:
-            grad = self.layers[i].grad
+            grad = self.layers[i].grad.array
             grad[...] = flat[: grad.size].reshape(grad.shape)
             flat = flat[grad.size :]
         self.spans.append((bucket, start, t.time()))
@@ -141,7 +141,7 @@ def modelled_step(t, args, n_buckets):
     """One backward of args.layers equal layers on a modelled clock: (seconds of the step, (layers,
     start, end) of every layer's backward, the same of every all-reduce)."""
     n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
-    layers = [SimpleNamespace(grad=np.zeros(n_elems, np.float32)) for _ in range(args.layers)]
+    layers = [SimpleNamespace(grad=minidl.zeros(n_elems)) for _ in range(args.layers)]
     cap = args.layers * n_elems * 4 / n_buckets  # bytes
     averager = Averager(t, layers, cap)
 

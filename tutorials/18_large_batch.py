@@ -144,7 +144,7 @@ def steps_to(x, y, batch, target, most=1500):
         for step in range(1, most):
             rows = draw.integers(0, len(x), batch)
             F.cross_entropy(F.linear(x[rows], w), y[rows]).backward()
-            w = minidl.tensor(w.array - rate * w.grad, requires_grad=True)
+            w = minidl.tensor(w.array - rate * w.grad.numpy(), requires_grad=True)
             if step % 5 == 0 and F.cross_entropy(F.linear(x, w), y).item() <= target:
                 most = step
                 break
@@ -188,7 +188,7 @@ def lamb_by_hand(table):
     optimizer = optim.LAMB([p], lr=0.1, weight_decay=0.1)
     for step in range(1, 6):
         p.grad = draw.normal(size=w.shape)
-        w, m, v = lamb(w, p.grad, m, v, step, lr=0.1, b1=0.9, b2=0.999, eps=1e-6, decay=0.1)
+        w, m, v = lamb(w, p.grad.array, m, v, step, lr=0.1, b1=0.9, b2=0.999, eps=1e-6, decay=0.1)
         optimizer.step()
     table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.array).max()), 0, "abs<1e-9")
 

@@ -107,12 +107,12 @@ def batches(t, n_steps, n_rows, bucketed):
 
 def average(t, weights):
     """Replace every weight's gradient by its mean over the ranks."""
-    flat = np.concatenate([w.grad.ravel() for w in weights])
+    flat = np.concatenate([w.grad.array.reshape(-1) for w in weights])
     ring.all_reduce(t, flat)
     at = 0
     for w in weights:
-        w.grad[...] = flat[at:at + w.grad.size].reshape(w.shape) / t.size
-        at += w.grad.size
+        w.grad.array[...] = flat[at:at + w.numel()].reshape(w.shape) / t.size
+        at += w.numel()
 
 
 def train(t, args, faults):

@@ -189,7 +189,7 @@ def train(x, truth, labels, loss_of, rate=0.3):
             keys, y = known[:, 0], known[:, 1]
             scores = minidl.tensor(x[keys]) @ w
             loss_of(scores, np.float32(y)).backward()
-            w = minidl.tensor(w.array - rate * w.grad, requires_grad=True)
+            w = minidl.tensor(w.array - rate * w.grad.numpy(), requires_grad=True)
         if (now + 30) % 600 == 0:
             curve.append((now + 30, test.report()))
     return curve

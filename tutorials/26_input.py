@@ -157,7 +157,8 @@ def training(t, args, table, samples, sizes):
 
     padded = lengths.pad(samples[:12])
     (rows,) = packed(12).batch(12)
-    table.row("places when packed, at most those when padded", rows[0].size, padded[0].size, "<=")
+    table.row("places when packed, at most those when padded",
+              rows[0].numel(), padded[0].numel(), "<=")
     found = loss_of(gpt, args, rows).item()
     alone = loss_of(gpt, args, padded).item()
     # float32, sums in another order

@@ -192,8 +192,9 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                     logits = leaf[at].sum(1)
                     (loss_of(logits, part.labels) * samples.n).backward()
                     touched = np.unique(at)
-                    tables.push("wide", ids[touched], leaf.grad[touched, None], part.partition,
-                                part.position, int(samples.times.max()))
+                    gradients = leaf.grad.array[touched, None]
+                    tables.push("wide", ids[touched], gradients, part.partition, part.position,
+                                int(samples.times.max()))
             if learns:
                 tables.end_step(stream.mine)
             day = (max(objects.all_gather(t, now)) - begin) / DAY

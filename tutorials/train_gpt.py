@@ -286,7 +286,7 @@ def largest_difference(ours, args, data):
     alone = gpt(args).double()
     x, y = next(text.random_batches(data, args.batch, args.context, seed=args.seed))
     loss_of(alone(put(args, x)), put(args, y)).backward()
-    wanted = {name: alone.get_parameter(name).grad for name in averaged}
+    wanted = {name: alone.get_parameter(name).grad.array for name in averaged}
     return max(float(abs(g - wanted[name]).max() / abs(wanted[name]).max())
                for name, g in averaged.items())
 

@@ -28,6 +28,8 @@ Collectives
     grid.py         the ranks as a grid, a group for each row along an axis
     cost.py         the alpha-beta-gamma formulas
     select.py       the fastest all-reduce for a size, by cost.py and measured figures
+    tensors.py      A Tensor may stand for its array in a collective; then the results are Tensors,
+                    too
 
 Counted and explained
     observe/        the ledger of bytes and messages; who waits for whom, and why

@@ -69,9 +69,9 @@ def check_call(name, t, x=None, op=None, *_, **__):
     """After an error in a collective: raise a better one for a wrong transport, array or op."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport first, comm.world() say; got {type(t).__name__}")
-    if isinstance(x, (list, tuple, int, float)) or hasattr(x, "requires_grad") or type(op) is str:
-        raise TypeError(f"rank {t.rank}: {name} wants an array (of a Tensor its .array), and as op "
-                        f"a function, such as np.add; got {type(x).__name__}, {op!r}")
+    if isinstance(x, (list, tuple, int, float)) or type(op) is str:
+        raise TypeError(f"rank {t.rank}: {name} wants an array or a Tensor, and as op a function, "
+                        f"such as np.add; got {type(x).__name__}, {op!r}")
 
 
 def check_flat(t, x):

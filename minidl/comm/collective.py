@@ -17,24 +17,30 @@ import functools
 from minidl.comm.call_code import code_of
 from minidl.comm.checks import check_call
 from minidl.comm.labels import _inside, _label, _subject, label_of
+from minidl.comm.tensors import is_tensor, with_tensors
 from minidl.timeline import recording
 
 
-def collective(fn=None, *, own_args=(), own_rows=()):
+def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
     """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
 
     Before a collective that no other one calls, `t.entering` is called. All ranks must pass the
     same arguments (of arrays the same dtype and shape); watch.py checks that, except for
 
     own_args   names of arguments that may differ, such as a buffer that the root alone has
-    own_rows   names of arrays whose first axis may differ"""
+    own_rows   names of arrays whose first axis may differ
+
+    A Tensor may stand for its array (tensors.py), except where `tensors` is False: there any value
+    is sent as it is."""
     if fn is None:
-        return functools.partial(collective, own_args=own_args, own_rows=own_rows)
+        return functools.partial(collective, own_args=own_args, own_rows=own_rows, tensors=tensors)
     fn.own_args, fn.own_rows = own_args, own_rows
     label = label_of(fn)
 
     @functools.wraps(fn)
     def labelled(t, *args, wait=True, **kwargs):
+        if tensors and any(map(is_tensor, (*args, *kwargs.values()))):
+            return with_tensors(labelled, label, t, args, kwargs, wait)
         if not wait:
             return t.in_background(functools.partial(labelled, **kwargs), *args)
         if _inside.get(0):

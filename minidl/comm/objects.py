@@ -26,7 +26,7 @@ from minidl.comm import ring_blocks, scatter_gather, tree
 from minidl.comm.collective import collective
 
 
-@collective(own_args=("value",))
+@collective(own_args=("value",), tensors=False)
 def broadcast(t, value, root=0):
     """Root's `value` on every rank; what the others pass does not matter."""
     message = pack(value) if t.rank == root else None
@@ -36,7 +36,7 @@ def broadcast(t, value, root=0):
     return unpack(tree.broadcast(t, message, root))
 
 
-@collective(own_args=("value",))
+@collective(own_args=("value",), tensors=False)
 def gather(t, value, root=0):
     """The list of every rank's `value` on root; None on the others."""
     message = pack(value)
@@ -45,7 +45,7 @@ def gather(t, value, root=0):
     return None if messages is None else _unpack_all(messages, bounds)
 
 
-@collective(own_args=("value",))
+@collective(own_args=("value",), tensors=False)
 def all_gather(t, value):
     """The list of every rank's `value` on every rank."""
     return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))

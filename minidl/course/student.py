@@ -129,6 +129,8 @@ def pack(value):
 def _plain(value):
     if value is None or isinstance(value, (bool, str)):
         return value
+    if hasattr(value, "requires_grad"):  # a Tensor
+        value = value.array
     if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is one, too
         array = np.asarray(value)
         if array.dtype.kind in "biufc":

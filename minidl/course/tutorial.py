@@ -209,7 +209,7 @@ def put(args, x):
 
 def host(x):
     """An array of either kind, or a Tensor, as a NumPy array."""
-    return backend.to_device(getattr(x, "data", x) if hasattr(x, "grad") else x, "cpu")
+    return backend.to_device(backend.array_of(x), "cpu")
 
 
 def say(t, *text):

@@ -22,10 +22,11 @@
     upload.py     their way to a GPU, while it computes the ones before
 
 A dataset is anything with `len(dataset)` and `dataset[i]`, one sample: a tuple of arrays and
-numbers. Batches are tuples of NumPy arrays, which ops accept. Nothing here downloads anything.
+numbers. A batch is a tuple of Tensors. Nothing here downloads anything.
 """
 
 from minidl.data import datasets, idx, lengths, text
+from minidl.data.collate import default_collate
 from minidl.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, random_split
 from minidl.data.datasets import ArrayDataset, TensorDataset
 from minidl.data.loader import DataLoader

@@ -1,14 +1,24 @@
-"""From samples to a batch.   Test: tests/data/test_loader.py   Of unequal lengths: lengths.py"""
+"""From samples to a batch of Tensors.
+
+    [(array, 3), (array, 5)]                    (Tensor (2, ...), Tensor (2,) int64)
+    [{"x": 1.5, "name": "a"}, {...}]            {"x": Tensor (2,) float64, "name": ["a", ...]}
+    [array, array, array]                       Tensor (3, ...)
+
+Test: tests/data/test_loader.py   Samples of unequal lengths: lengths.py
+"""
 
 import numpy as np
 
+from minidl import backend
+from minidl.tensor import Tensor
 
-def stack(samples):
-    """Samples, tuples of arrays and numbers, to a tuple of arrays (batch_size, ...). Dicts become a
-    dict of such arrays; dicts, tuples and lists may be nested; strings become a list of strings."""
-    if not isinstance(samples[0], (tuple, dict)):
-        samples = [(s,) for s in samples]
-    return _stacked(samples, "")
+
+def default_collate(batch):
+    """Returns a list of samples as one batch. What is an array, a Tensor or a number in a sample
+    becomes a Tensor (batch_size, ...) of the same dtype; Python's numbers become int64, float64 or
+    bool. Tuples, named tuples, lists and dicts stay what they are, and may be nested. Strings
+    become a list of strings. Raises ValueError if the samples differ in keys, lengths or shapes."""
+    return _stacked(batch, "")
 
 
 def _stacked(values, where):
@@ -25,8 +35,22 @@ def _stacked(values, where):
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     if isinstance(first, (str, bytes)):
         return list(values)
+    values = [backend.plain_array(value) for value in values]
     shapes = sorted({np.shape(value) for value in values})
     if len(shapes) > 1:
-        raise ValueError(f"field {where[:-1]} of the samples has shapes {shapes}; one batch needs "
-                         "one shape. Pad them: collate=data.lengths.pad, or your own function.")
-    return np.stack(values)
+        name = f"field {where[:-1]} of the samples" if where else "a sample"
+        raise ValueError(f"{name} has shapes {shapes}; one batch needs one shape. Pad them: "
+                         "collate=data.lengths.pad, or your own function.")
+    return Tensor(backend.xp_of(values).stack(values))
+
+
+def map_arrays(fn, batch):
+    """Returns the batch with fn(array) in the place of the array of each of its Tensors."""
+    if isinstance(batch, Tensor):
+        return Tensor(fn(batch.array))
+    if isinstance(batch, dict):
+        return {k: map_arrays(fn, v) for k, v in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        parts = [map_arrays(fn, v) for v in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch

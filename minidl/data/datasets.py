@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from minidl.backend import plain_array
 from minidl.data import idx
 from minidl.data.dataset import Dataset
 from minidl.random import Generator
+from minidl.tensor import Tensor
 
 
 class ArrayDataset(Dataset):
@@ -39,15 +41,15 @@ class ArrayDataset(Dataset):
 
 
 class TensorDataset(ArrayDataset):
-    """The same of tensors on the host, minidl's or PyTorch's, as arrays in the same memory: batches
-    are arrays (DataLoader(device=) brings them to a GPU)."""
+    """Tensors of equal length side by side: sample i is (tensors[0][i], tensors[1][i], ...),
+    without a copy. Takes minidl's and PyTorch's tensors, and arrays."""
 
     def __init__(self, *tensors):
-        super().__init__(*map(np.asarray, tensors))
+        super().__init__(*map(plain_array, tensors))
+        self.tensors = tuple(map(Tensor, self.arrays))
 
-    @property
-    def tensors(self):
-        return self.arrays
+    def __getitem__(self, i):
+        return tuple(tensor[i] for tensor in self.tensors)
 
 
 def digits():

@@ -29,6 +29,7 @@ for packing.   Test: tests/data/test_lengths.py   Tutorial: tutorials/26_input.p
 import numpy as np
 
 from minidl.random import Generator
+from minidl.tensor import Tensor
 
 POOL_STREAMS = 5 << 60  # of the same seed as orders and samples (sampler.py, pipeline.py)
 FILLS = (0, -100)  # ids, targets: cross entropy ignores -100
@@ -97,19 +98,19 @@ def first_fit_decreasing(lengths, capacity):
 
 
 def pad(samples, fills=FILLS):
-    """Samples, tuples of vectors, as arrays (batch, the longest). fills: what pads each field."""
+    """Samples, tuples of vectors, as Tensors (batch, the longest). fills: what pads each field."""
     longest = max(len(s[0]) for s in samples)
-    return tuple(np.stack([_filled([s[f]], longest, fill) for s in samples])
+    return tuple(Tensor(np.stack([_filled([s[f]], longest, fill) for s in samples]))
                  for f, fill in zip(range(len(samples[0])), fills, strict=True))
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Samples one after the other in one row of `capacity`: (*fields, positions), vectors. The
-    positions begin at 0 with every sample; those of the padding are all 0."""
+    """Samples one after the other in one row of `capacity`: (*fields, positions), Tensors of
+    one dimension. The positions begin at 0 with every sample; those of the padding are all 0."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)
-    return (*fields, positions)
+    return tuple(map(Tensor, (*fields, positions)))
 
 
 def waste(lengths, batches, capacity=None):

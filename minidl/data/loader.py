@@ -15,7 +15,7 @@ import itertools
 
 import numpy as np
 
-from minidl.data.collate import stack
+from minidl.data.collate import default_collate
 from minidl.data.dataset import IterableDataset
 from minidl.data.order import RandomSampler
 from minidl.data.pipeline import Pipeline
@@ -24,7 +24,8 @@ from minidl.random import Generator, default_generator, using
 
 
 class DataLoader:
-    """Iterates over batches: tuples of arrays, in the sampler's order whatever `prefetch` is.
+    """Iterates over batches of Tensors, (x, y) for samples (x, y), in the sampler's order whatever
+    `prefetch` is.
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
     shuffle:    instead of a sampler, a new random order for each pass, drawn from `generator` or
                 the default one. On several ranks every rank would see all samples: there pass a
@@ -34,9 +35,10 @@ class DataLoader:
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
     workers:    so many threads, or "auto" (ahead.py).
-    collate_fn: from a list of samples to a batch.
-    device:     'cuda' or 'cuda:i': the arrays of a batch come as CuPy arrays there, copied in the
-                background through pinned memory (upload.py); None: NumPy arrays.
+    collate_fn: from a list of samples to a batch: default_collate (collate.py) makes one Tensor of
+                each field.
+    device:     'cuda' or 'cuda:i': the Tensors of a batch lie there, copied in the background
+                through pinned memory (upload.py); None: in the host's memory.
     A dataset of class IterableDataset is read in its own order, and the loader has no length then.
 
     An exception in the dataset is raised in the loop that iterates. The thread ends with the
@@ -48,7 +50,7 @@ class DataLoader:
     differ between epochs: the sampler's, or if it counts none, the passes of this loader."""
 
     def __init__(self, dataset, batch_size=1, sampler=None, drop_last=False, prefetch=2,
-                 collate_fn=stack, device=None, *, shuffle=False, batch_sampler=None,
+                 collate_fn=default_collate, device=None, *, shuffle=False, batch_sampler=None,
                  generator=None, workers=1):
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")

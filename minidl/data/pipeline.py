@@ -33,7 +33,7 @@ import sys
 
 from minidl.data import cache, deal, stages
 from minidl.data.ahead import ahead
-from minidl.data.collate import stack
+from minidl.data.collate import default_collate
 from minidl.data.dataset import IterableDataset
 from minidl.data.upload import Upload
 from minidl.random import default_generator, using
@@ -89,13 +89,13 @@ class Pipeline:
         new._shard = rank, size
         return new
 
-    def group(self, lists, collate=stack):
+    def group(self, lists, collate=default_collate):
         """Batches of chosen elements. lists(epoch): for each batch the list of its elements' places
         (lengths.pools, lengths.packs). Before shard()."""
         self._only_before("group", shard=self._shard, batch=self._batch)
         return self._stage(stages.grouped, lists, collate)
 
-    def batch(self, batch_size, drop_last=False, collate=stack):
+    def batch(self, batch_size, drop_last=False, collate=default_collate):
         """batch_size elements as one: tuples of arrays (batch_size, ...), or what collate makes."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")

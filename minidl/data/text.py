@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from minidl.random import Generator
+from minidl.tensor import Tensor
 
 # Tests and code pages (encodings) are data more than text; packages are what the user installed,
 # and differ between machines.
@@ -82,14 +83,15 @@ class Windows:
 
 def spread(data, length, n):
     """n windows of T at equal distances over the text, some of them twice where it is short:
-    (inputs, targets), (n, T) each. For an evaluation of part of a long text."""
+    (inputs, targets), Tensors (n, T). For an evaluation of part of a long text."""
     windows = Windows(data, length)
     found = [windows[i] for i in np.linspace(0, len(windows) - 1, n).astype(int)]
-    return tuple(np.stack(part) for part in zip(*found, strict=True))
+    return tuple(Tensor(np.stack(part)) for part in zip(*found, strict=True))
 
 
 def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=0):
-    """Endless batches of random windows: (inputs, targets), each (batch_size, length) int64.
+    """Endless batches of random windows: (inputs, targets), two Tensors
+    (batch_size, length), int64.
 
     Step s draws the batch_size * size places of all ranks from (seed, s) and each rank takes its
     block. So the ranks together see the batch that one rank with batch_size * size would see. A run
@@ -104,6 +106,6 @@ def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=
     def batch(step):
         places = Generator(seed, WINDOW_STREAMS + step).integers(0, n_places, (size, batch_size))
         window = data[places[rank][:, None] + offsets].astype(np.int64)  # (B, T + 1)
-        return window[:, :-1], window[:, 1:]
+        return Tensor(window[:, :-1]), Tensor(window[:, 1:])
 
     return map(batch, itertools.count(first_step))

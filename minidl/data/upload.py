@@ -17,6 +17,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cuda.host_memory import pinned, queue_copy
+from minidl.data.collate import map_arrays
 
 
 class Upload:
@@ -32,16 +33,18 @@ class Upload:
         weakref.finalize(self, _finish, self.copies, self.under_way)
 
     def start(self, batch):
-        """(the batch with CuPy arrays in the place of NumPy's, the event behind their copies)."""
-        fields = batch if isinstance(batch, tuple) else (batch,)
+        """(the batch with its Tensors on the device, the event behind their copies). A NumPy array
+        that a collate function of the user's has left in it stays where it is."""
         while self.under_way and self.under_way[0][0].done:
             self.under_way.popleft()
         with self.xp.cuda.Device(self.index):
-            there = tuple(self._copy(x) if isinstance(x, np.ndarray) else x for x in fields)
+            batch = map_arrays(self._copy, batch)
             event = self.copies.record()
-        return there if isinstance(batch, tuple) else there[0], event
+        return batch, event
 
     def _copy(self, x):
+        if not isinstance(x, np.ndarray):
+            return x
         host = pinned(self.xp, x.size, x.dtype).reshape(x.shape)
         host[...] = x
         with self.compute:

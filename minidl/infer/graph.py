@@ -18,7 +18,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from minidl.function import op_name
+from minidl.forward import op_name
 from minidl.mode import no_grad
 
 # One operation on elements, after a node's own. operands: ("in", i) is the node's input i, ("v", k)

@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from minidl import saved
 from minidl.backend import buffer_of
 from minidl.mode import current, running
+from minidl.tensor import Tensor
 
 STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary", "workspace")
@@ -52,7 +53,8 @@ def states(model=None, optimizer=None, communication=()):
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
                       if getattr(value, "ndim", 1)],  # not a count of steps: 4 bytes, on a GPU only
-        "gradients": [t.grad for t in (*parameters, *low)],  # may be views of buckets
+        "gradients": [t.grad.array for t in (*parameters, *low)  # may be views of buckets
+                      if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
     }
     if model is not None:
@@ -152,7 +154,7 @@ class Ledger:
 
     def gradient(self, leaf):
         """leaf.grad is complete."""
-        self._add(leaf.grad, "gradients", "")
+        self._add(leaf.grad.array, "gradients", "")
 
     def follow(self, name, module):
         """Know when `module` runs; returns the functions that remove the two hooks."""

@@ -25,7 +25,8 @@ from numbers import Number
 
 from minidl import backend, random
 from minidl.backward import edge_to, nodes, walk
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.mode import current, running, training_as, watched_training
 from minidl.nest import each, leaves
 from minidl.saved import Pack

@@ -297,9 +297,10 @@ class Module:
     # -- state
 
     def state_dict(self):
-        """{name: array} of parameters and persistent buffers, PyTorch's keys and shapes. The
-        arrays are the live ones, not copies; a shared parameter appears under each of its names."""
-        return {name: owner.__dict__[table][key].array
+        """Returns {name: Tensor} of parameters and persistent buffers, PyTorch's keys and shapes.
+        The tensors have the live memory, no copies, and are outside the graph. A shared parameter
+        appears under each of its names."""
+        return {name: owner.__dict__[table][key].data
                 for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state_dict, strict=True):

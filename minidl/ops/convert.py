@@ -93,6 +93,6 @@ OPERATORS = {
     "__index__": _index,
     "__len__": _len,
     "__iter__": lambda self: (self[i] for i in range(len(self))),
-    "__format__": lambda self, spec: (format(item(self), spec) if self.ndim == 0 and spec
-                                      else repr(self)),
+    "__format__": lambda self, spec: format(item(self), spec) if self.ndim == 0 else repr(self),
+    "__round__": lambda self, digits=None: self.round(decimals=digits or 0),
 }

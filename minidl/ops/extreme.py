@@ -57,6 +57,7 @@ class MaxAlong(Reduction):
         if x.ndim == 0:
             return x.copy(), self.xp.zeros((), np.int64)
         indices = (x.argmin if self.smallest else x.argmax)(axis=axes[0]).reshape(self.kept)
+        self.save(indices)
         self.at = along(self.xp, indices, axes[0])
         return x[self.at].reshape(self.result), indices.reshape(self.result)
 

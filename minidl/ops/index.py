@@ -18,6 +18,7 @@ from minidl import backend
 from minidl.cuda.index_check import checked
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
+from minidl.saved import note
 from minidl.tensor import Tensor
 
 
@@ -80,6 +81,12 @@ def _numbers(nested):
     if isinstance(nested, (list, tuple, range)):
         return [_numbers(inner) for inner in nested]
     return nested.tolist() if hasattr(nested, "tolist") else nested
+
+
+def arrays_kept(index, parts):
+    """Returns the Tensors of an index whose arrays backward will read."""
+    tensors = index if isinstance(index, tuple) else (index,)
+    return [i for i, part in zip(tensors, parts) if isinstance(i, Tensor) and i.array is part]
 
 
 def steps(x, parts, op="x[index]"):
@@ -224,6 +231,7 @@ class Gather(Function):
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
             raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
                              f"dimension other than {dim}")
+        self.save(index)
         if self.xp is not np:
             index = checked("gather", index, x.shape[dim] if x.ndim else 1)
         self.shape, self.index = x.shape, along(self.xp, index, dim)
@@ -243,6 +251,7 @@ class IndexSelect(Gather):
                 f"shape {x.shape} and {index.dtype} of shape {index.shape}")
         (dim,) = normalize_dims(dim, x.ndim, "index_select")
         n = x.shape[dim]
+        self.save(index)
         if self.xp is not np:
             index = checked("index_select", index, n)
         elif index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
@@ -277,7 +286,11 @@ class Triangle(Function):
 def getitem(input, index):
     """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks. The order
     of the result's dimensions is PyTorch's, which is not always NumPy's: see `steps`."""
-    return Getitem.apply(input, index=parts_of(input, index))
+    parts = parts_of(input, index)
+    y = Getitem.apply(input, index=parts)
+    if y.grad_fn is not None and type(index) is not int:
+        note(y.grad_fn, arrays_kept(index, parts))
+    return y
 
 
 def gather(input, dim, index):

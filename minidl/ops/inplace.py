@@ -13,7 +13,8 @@ from minidl import backend
 from minidl.backend import overwrite
 from minidl.mode import is_grad_enabled
 from minidl.ops import elementwise
-from minidl.ops.index import Setitem, parts_of, put, steps
+from minidl.ops.index import Setitem, arrays_kept, parts_of, put, steps
+from minidl.saved import Memory, note
 from minidl.tensor import Tensor
 
 
@@ -72,7 +73,7 @@ def setitem(self, index, value):
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])
-        _assign(self, parts, array)
+        _assign(self, parts, array, arrays_kept(index, parts))
     else:
         if n_ones:
             array = array.reshape(shape[n_ones:])
@@ -82,8 +83,8 @@ def setitem(self, index, value):
     self.version += 1
 
 
-def _assign(x, parts, value):
-    """x[index] = value as a node of the graph; x is its result."""
+def _assign(x, parts, value, places):
+    """x[index] = value as a node of the graph; x is its result. places: the Tensors in index."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")
@@ -92,7 +93,12 @@ def _assign(x, parts, value):
                            "slice, a reshape, a transpose), for which it would not be recorded; "
                            "write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
+    note(y.grad_fn, places)
     x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
+    before = x.memory
+    x._memory = Memory()
+    x.version = before.version = before.version + 1
+    before.replaced = True
 
 
 OPERATORS = {

@@ -121,13 +121,15 @@ class AdaptiveMaxPool2d(Function):
         images = x.reshape(*x.shape[:2], H * W)
         places = at.reshape(*x.shape[:2], math.prod(size))
         y[...] = xp.take_along_axis(images, places, -1).reshape(y.shape)
-        self.shape, self.at = x.shape, at
+        self.save(at)
+        self.shape = x.shape
         return y, at
 
     def backward(self, gy, _):
+        at, = self.saved
         n = math.prod(self.shape[2:])
         images = self.xp.arange(math.prod(self.shape[:2])).reshape(*self.shape[:2], 1, 1)
-        places = (images * n + self.at).reshape(-1)
+        places = (images * n + at).reshape(-1)
         return scatter_add(self.xp, (math.prod(self.shape),), places, gy.reshape(-1)).reshape(
             self.shape)
 

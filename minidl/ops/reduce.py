@@ -10,7 +10,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 
 

@@ -9,7 +9,8 @@ Kernel: minidl/fused/softmax.py   Test: tests/ops/test_softmax.py
 """
 
 from minidl import backend
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.fused import softmax as fused
 from minidl.fused.dispatch import pick
 from minidl.ops.dims import normalize_dims

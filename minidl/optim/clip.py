@@ -26,7 +26,7 @@ def grad_norm(parameters, norm_type=2.0):
     divided experts), it is the norm of all ranks' gradients together. Then only the 2-norm is
     possible, and all ranks must call (over_ranks.py)."""
     parameters = _list(parameters)
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = [p.grad.array for p in parameters if p.grad is not None]
     if over_ranks.groups_of(parameters):
         if norm_type != 2:
             raise ValueError(f"of shards on several ranks wanted norm_type 2, got {norm_type}")
@@ -44,7 +44,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     before: a float, of gradients on a GPU a Tensor there, for which nobody has waited. A non-finite
     norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
-    grads = [p.grad for p in parameters if p.grad is not None]
+    grads = [p.grad.array for p in parameters if p.grad is not None]
     on_host = isinstance(grads[0], np.ndarray) if grads else True
     is_here = not over_ranks.groups_of(parameters)  # no other rank has a part of it
     if not on_host and norm_type == 2 and not error_if_nonfinite and is_here:
@@ -77,7 +77,7 @@ def scale_to(parameters, total, max_norm):
     if scale != 1.0:
         for p in parameters:
             if p.grad is not None:
-                p.grad *= scale
+                p.grad.array *= scale
 
 
 def clip_grad_value_(parameters, clip_value):
@@ -86,7 +86,8 @@ def clip_grad_value_(parameters, clip_value):
         raise ValueError(f"clip_grad_value_: clip_value is {clip_value}, want 0 or more")
     for p in _list(parameters):
         if p.grad is not None:
-            p._xp.clip(p.grad, -clip_value, clip_value, out=p.grad)
+            grad = p.grad.array
+            p._xp.clip(grad, -clip_value, clip_value, out=grad)
 
 
 def _list(parameters):

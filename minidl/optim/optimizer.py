@@ -165,8 +165,10 @@ class Optimizer:
         self.seen = {p: low.version for p, low in self.low.items()}
 
     def gradient(self, p):
-        """The gradient of p; of a master weight the unscaled one, or else its parameter's."""
-        return self.low[p].grad if p.grad is None and p in self.low else p.grad
+        """Returns the gradient array of p, or None. Of a master weight: the unscaled gradient, or
+        else its parameter's."""
+        grad = p.grad if p.grad is not None or p not in self.low else self.low[p].grad
+        return None if grad is None else grad.array
 
     def gradients(self):
         """All gradients there are, as a list of arrays."""
@@ -177,13 +179,17 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self):
-        """{"state": {index: {name: array or number}}, "param_groups": [...]}, PyTorch's layout; a
-        master weight is in its parameter's state. The arrays are the live ones."""
+        """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, PyTorch's
+        layout. A master weight is in its parameter's state. The tensors have the live memory."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
-        state = {i: {**{k: _plain(k, v) for k, v in self.state.get(p, {}).items()},
-                     **({"master": p.array} if p in self.low else {})}
-                 for p, i in index.items() if p in self.state or p in self.low}
+        state = {}
+        for p, i in index.items():
+            values = dict(self.state.get(p, {}))
+            if p in self.low:
+                values["master"] = p.array
+            if p in self.state or p in self.low:
+                state[i] = {k: tensor_of(_plain(k, v)) for k, v in values.items()}
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict):
@@ -234,6 +240,11 @@ class Optimizer:
     def parameters(self):
         """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
+
+
+def tensor_of(value):
+    """An array of a state as a Tensor of the same memory; a number as it is."""
+    return Tensor(value) if hasattr(value, "strides") else value
 
 
 def placed(value, p):

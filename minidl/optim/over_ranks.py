@@ -19,6 +19,7 @@ Used by: clip.py, precision/grad_scaler.py, optimizer.py
 
 import math
 
+from minidl import backend
 from minidl.fused.grad_norm import two_norm
 
 
@@ -32,7 +33,7 @@ def groups_of(leaves):
     return tuple(sorted(depth, key=lambda group: -depth[group]))
 
 
-def square_sum(parameters, gradient=lambda p: p.grad, leaf_of=lambda p: p):
+def square_sum(parameters, gradient=lambda p: backend.array_of(p.grad), leaf_of=lambda p: p):
     """Returns the sum of squares of all gradients on all ranks: a float, the same everywhere.
 
     gradient(p) is p's gradient array or None; leaf_of(p) the model's leaf that p is a master of."""

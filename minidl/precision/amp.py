@@ -28,24 +28,32 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl import backend
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.mode import current, running
 from minidl.nest import each
 from minidl.nn.norm import BatchNorm
 from minidl.optim.master import use_master_weights
+from minidl.precision import bf16
 from minidl.precision.bf16 import WIDE
 from minidl.precision.grad_scaler import GradScaler
 from minidl.tensor import Tensor
 
 
 @contextmanager
-def autocast(enabled=True, dtype=np.float16, white=(), black=()):
+def autocast(device_type="cuda", dtype=None, enabled=True, *, white=(), black=()):
     """Inside the block (or the function it decorates) ops run in the precision of their class;
-    with enabled=False in that of their inputs. white, black: names of ops that change their class
-    for this block; an op in both is an error."""
-    if isinstance(enabled, str):
-        raise TypeError(f"autocast takes no device, the arrays have one; got {enabled!r}. Call "
-                        "autocast(), or autocast(dtype=...)")
+    with enabled=False in that of their inputs.
+    device_type:   chooses the default of dtype alone: "cuda" is float16, "cpu" bfloat16. The arrays
+                   are where they are.
+    dtype:         float16 or bfloat16.
+    white, black:  names of ops that change their class for this block; an op in both is an
+                   error."""
+    if device_type not in ("cuda", "cpu"):
+        raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}; to '
+                         "switch it off, autocast(enabled=False)")
+    if dtype is None:
+        dtype = np.float16 if device_type == "cuda" or not enabled else bf16.dtype()
     outer = current().autocast
     policy = Autocast(dtype, white, black) if enabled else None
     if policy is not None and outer is not None:
@@ -81,7 +89,7 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
     if opt_level == "O2":
         use_master_weights(optimizer)
     if loss_scale is not None:
-        scaler = GradScaler(loss_scale, min_scale=loss_scale, max_scale=loss_scale)
+        scaler = GradScaler(init_scale=loss_scale, min_scale=loss_scale, max_scale=loss_scale)
     else:
         scaler = GradScaler(enabled=opt_level in ("O1", "O2") and np.dtype(dtype) == np.float16)
     return model, optimizer, scaler

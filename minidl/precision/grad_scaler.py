@@ -50,7 +50,8 @@ def _number(array, index):
 
 
 class GradScaler:
-    """init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
+    """device:       for programs that name one; the scale is where the gradients are.
+    init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
     hysteresis:   overflows until the scale first falls; counted anew when it grows.
     min_scale, max_scale:  the bounds of the scale.
     raise_at_min: an overflow at min_scale is an error.
@@ -59,12 +60,12 @@ class GradScaler:
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
     DeepSpeed: the same but init_scale=2**16, and raise_at_min=True."""
 
-    def __init__(self, init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
+    def __init__(self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
                  raise_at_min=False, enabled=True):
-        if isinstance(init_scale, str):
-            raise TypeError(f"GradScaler takes no device, it is where the gradients are; got "
-                            f"{init_scale!r}. Call GradScaler()")
+        if not isinstance(device, str):
+            raise TypeError(f"GradScaler: device is a name, got {device!r}; a scale is "
+                            f"GradScaler(init_scale={device!r})")
         if not growth_factor > 1 or not 0 < backoff_factor < 1:
             raise ValueError("GradScaler wants growth_factor > 1 and backoff_factor between 0 and "
                              f"1; got {growth_factor} and {backoff_factor}")
@@ -125,10 +126,10 @@ class GradScaler:
         for p in optimizer.parameters():
             low = optimizer.low.get(p)
             if low is not None:
-                p.grad = None if low.grad is None else low.grad.astype(np.float32)
+                p.grad = None if low.grad is None else low.grad.array.astype(np.float32)
             if p.grad is not None:
-                self._check_dtype(p.grad)
-                grads.append(p.grad)
+                self._check_dtype(p.grad.array)
+                grads.append(p.grad.array)
         bad = _unscale(grads, loss_scale.factor(self._scale))
         self._found[optimizer] = (bad, None) if there else (_agreed(bad, optimizer), 1.0)
 

@@ -17,7 +17,8 @@ import numpy as np
 from minidl import backend
 from minidl.comm.labels import current_code
 from minidl.comm.transport.protocol import Request, Then
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.timeline import recording
 
 _lock = threading.Lock()

@@ -120,7 +120,7 @@ def test_data_parallel_takes_it_as_its_all_reduce(t):
         x = np.arange(12.0, dtype="f4").reshape(4, 3) + t.rank
         (parallel(Tensor(x)) * 1.0).sum().backward()
         parallel.close()
-        return [p.grad.copy() for p in model.parameters()]
+        return [p.grad.array.copy() for p in model.parameters()]
 
     # Small whole numbers: all orders of addition agree.
     plain, by_nodes = gradients(), gradients(all_reduce=hierarchical.on_nodes(t, 2))

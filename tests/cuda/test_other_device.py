@@ -40,7 +40,7 @@ def results(device):
     loss.backward()
     gradients = [x.grad, *(p.grad for p in model.parameters())]
     assert places(x, y, picked, loss, *model.parameters()) == {device}
-    assert {g.device.id if device != "cpu" else 0 for g in gradients} <= {int(device[-1:] == "1")}
+    assert {g.device for g in gradients} == {device}
     return [host(y), host(loss), *map(host, gradients)]
 
 
@@ -59,7 +59,7 @@ def test_a_graph_over_two_devices():
     z = (y + y).sum()
     assert places(x) == {"cuda:1"} and places(y, z) == {"cuda:0"}
     z.backward()
-    assert x.grad.device.id == 1
+    assert x.grad.device == "cuda:1"
     np.testing.assert_allclose(host(x.grad), 4 * host(x), rtol=1e-6)
 
 
@@ -83,5 +83,5 @@ def test_on_the_stand_in(strict_cupy):
     x = on("cuda:1", 4, 4)
     y = (x * x + x).sum()
     y.backward()
-    assert places(x, y) == {"cuda:1"} and x.grad.device.id == 1
+    assert places(x, y) == {"cuda:1"} and x.grad.device == "cuda:1"
     np.testing.assert_allclose(host(x.grad), 2 * host(x) + 1, rtol=1e-6)

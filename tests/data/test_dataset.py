@@ -73,8 +73,8 @@ def test_parts_that_do_not_sum_up_are_refused():
 
 def test_a_stream_is_cut_into_batches():
     loader = data.DataLoader(Stream(7), batch_size=3)
-    assert [b[0].tolist() for b in loader] == [[0, 1, 2], [3, 4, 5], [6]]
-    assert [b[0].tolist() for b in data.DataLoader(Stream(7), 3, drop_last=True)] == [
+    assert [b.tolist() for b in loader] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [b.tolist() for b in data.DataLoader(Stream(7), 3, drop_last=True)] == [
         [0, 1, 2], [3, 4, 5]]
     with pytest.raises(TypeError, match="a stream, has no len"):
         assert len(loader)

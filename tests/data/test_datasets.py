@@ -20,10 +20,11 @@ def test_tensors_side_by_side_are_batches_of_pytorchs_numbers():
         assert len(mine) == len(wanted) == 5
         for got, want in zip(DataLoader(mine, 2), theirs.DataLoader(wanted, 2), strict=True):
             for a, b in zip(got, want, strict=True):
-                np.testing.assert_array_equal(a, b.numpy(), strict=True)
+                assert isinstance(a, minidl.Tensor)
+                np.testing.assert_array_equal(a.array, b.numpy(), strict=True)
     here = TensorDataset(w := minidl.zeros(3))
     w.fill_(2)  # the memory is shared
-    assert here.tensors[0].tolist() == [2, 2, 2] and here[1] == (2,)
+    assert here.tensors[0].tolist() == [2, 2, 2] and here[1][0].item() == 2
     with pytest.raises(ValueError, match=r"TensorDataset needs arrays of equal length, got.*5, 3"):
         TensorDataset(minidl.zeros(5), minidl.zeros(3))
 

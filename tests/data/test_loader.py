@@ -8,6 +8,7 @@ import traceback
 import numpy as np
 import pytest
 
+import minidl
 from minidl.data import ArrayDataset, DataLoader, DistributedSampler
 from minidl.random import default_generator, manual_seed
 
@@ -53,13 +54,15 @@ def test_the_sampler_chooses_and_collate_combines():
     assert list(loader) == ["fa", "c"]
 
 
-def test_samples_that_are_not_tuples_make_a_tuple_of_one():
-    (batch,) = DataLoader([np.ones(3), np.zeros(3)], 2)
-    assert isinstance(batch, tuple) and batch[0].shape == (2, 3)
+def test_a_batch_of_arrays_or_tensors_is_one_tensor():
+    for samples in ([np.ones(3), np.zeros(3)], [minidl.ones(3), minidl.zeros(3)]):
+        (batch,) = DataLoader(samples, 2)
+        assert isinstance(batch, minidl.Tensor) and batch.shape == (2, 3)
+        assert batch.dtype == samples[0].dtype and batch.is_leaf and not batch.requires_grad
 
 
 def test_samples_of_different_shapes_are_an_error_that_says_so():
-    with pytest.raises(ValueError, match=r"field 0 of the samples has shapes \[\(2,\), \(3,\)\]"):
+    with pytest.raises(ValueError, match=r"a sample has shapes \[\(2,\), \(3,\)\]"):
         list(DataLoader([np.ones(3), np.ones(2)], 2))
 
 
@@ -77,7 +80,7 @@ class Faulty:
 def test_a_fault_in_the_dataset_reaches_the_consumer(prefetch):
     seen = []
     with pytest.raises(LookupError, match="bad sector") as caught:
-        for (x,) in DataLoader(Faulty(), 2, prefetch=prefetch):
+        for x in DataLoader(Faulty(), 2, prefetch=prefetch):
             seen += x.tolist()
     assert seen == [0, 1, 2, 3]  # all batches before the faulty one are delivered
     lines = "".join(traceback.format_exception(caught.value))
@@ -137,7 +140,7 @@ def test_resumed_loading_delivers_what_was_left(prefetch):
         sampler.set_epoch(3)
         return DataLoader(range(37), 4, sampler, prefetch=prefetch)
 
-    whole = [np.concatenate([x for x, in loader(rank)]) for rank in range(2)]
+    whole = [np.concatenate([x.array for x in loader(rank)]) for rank in range(2)]
     saved = loader(0)
     for k, _ in enumerate(saved):
         if k == 1:
@@ -145,7 +148,7 @@ def test_resumed_loading_delivers_what_was_left(prefetch):
     resumed = [loader(rank) for rank in range(2)]
     for rank in range(2):
         resumed[rank].sampler.load_state_dict(saved.sampler.state_dict())
-        rest = np.concatenate([x for x, in resumed[rank]])
+        rest = np.concatenate([x.array for x in resumed[rank]])
         np.testing.assert_array_equal(rest, whole[rank][8:])
 
 
@@ -159,7 +162,7 @@ def test_a_program_that_still_holds_an_iterator_can_end():
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
     )
-    assert (out.returncode, out.stdout, out.stderr) == (0, "(array([0, 1]),)\n", "")
+    assert (out.returncode, out.stdout, out.stderr) == (0, "tensor([0, 1])\n", "")
 
 
 def test_impossible_settings_are_refused():

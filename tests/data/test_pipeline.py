@@ -14,7 +14,7 @@ SIZES = [1, 2, 3, 4, 5, 8]
 
 
 def flat(batches):
-    return [int(i) for (x,) in batches for i in x]
+    return [int(i) for x in batches for i in x]
 
 
 # -- stages
@@ -24,10 +24,10 @@ def test_stages_are_what_they_say():
     p = Pipeline(range(10))
     assert list(p.map(lambda i: i * i)) == [i * i for i in range(10)]
     assert list(p.filter(lambda i: i % 3 == 0)) == [0, 3, 6, 9]
-    assert [x.tolist() for x, in p.batch(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert [x.tolist() for x, in p.batch(4, drop_last=True)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert [x.tolist() for x, in p.filter(lambda i: i % 2).batch(2)] == [[1, 3], [5, 7], [9]]
-    assert [x.tolist() for x, in p.filter(lambda i: i % 2).batch(2, drop_last=True)] == (
+    assert [x.tolist() for x in p.batch(4)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [x.tolist() for x in p.batch(4, drop_last=True)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [x.tolist() for x in p.filter(lambda i: i % 2).batch(2)] == [[1, 3], [5, 7], [9]]
+    assert [x.tolist() for x in p.filter(lambda i: i % 2).batch(2, drop_last=True)] == (
         [[1, 3], [5, 7]])
     assert list(p.batch(3, collate=sum).map(lambda s: -s)) == [-3, -12, -21, -9]
     assert list(p.filter(lambda i: i > 4).batch(3, collate=sum).map(lambda s: -s)) == [-18, -17]
@@ -249,7 +249,7 @@ class Log(IterableDataset):
 def test_a_stream_is_resumed_by_its_own_place(n_ahead, workers):
     def pipeline(log):
         return (Pipeline(log).filter(lambda i: i % 3).map(lambda i: 10 * i)
-                .batch(4).map(lambda b: b[0].tolist()).prefetch(n_ahead, workers))
+                .batch(4).map(lambda b: b.tolist()).prefetch(n_ahead, workers))
 
     whole = list(itertools.islice(pipeline(Log()), 7))
     assert whole[:2] == [[10, 20, 40, 50], [70, 80, 100, 110]]

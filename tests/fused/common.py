@@ -21,7 +21,7 @@ def backward(op, arrays, g, **options):
     inputs = tensors(*arrays, requires_grad=True)
     y = op(*inputs, **options)
     y.backward(g)
-    return y.array, [x.grad for x in inputs]
+    return y.array, [x.grad.array for x in inputs]
 
 
 def with_and_without(op, arrays, g, **options):

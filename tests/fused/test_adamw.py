@@ -56,7 +56,7 @@ def test_twenty_steps_equal_the_optimizers(optimizer, weight_decay):
             p.grad = normal(p.shape, "f4", 50 * t + i)
         fused.adamw(
             w,
-            [p.grad for p in params],
+            [p.grad.array for p in params],
             m,
             v,
             [t] * len(w),

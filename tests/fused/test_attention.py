@@ -360,7 +360,7 @@ def test_self_attention_of_a_projection_is_that_of_its_thirds(shape, dtype, is_c
     o = F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
     o.backward(g.reshape(n_batch, length, n_heads, width).swapaxes(1, 2))
     np.testing.assert_array_equal(y.array, o.array.swapaxes(1, 2).reshape(g.shape))
-    got = qkv.grad.reshape(n_batch, length, 3, n_heads, width).transpose(2, 0, 3, 1, 4)
+    got = qkv.grad.array.reshape(n_batch, length, 3, n_heads, width).transpose(2, 0, 3, 1, 4)
     for a, b in zip(got, (q.grad, k.grad, v.grad), strict=True):
         np.testing.assert_array_equal(a, b)
 

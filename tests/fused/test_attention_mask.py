@@ -127,7 +127,7 @@ def test_self_attention_drops_in_the_kernel(monkeypatch):
     wanted, _ = attention.reference(q, k, v, True, dropout=(0.2, (9, 0, 0)))
     np.testing.assert_allclose(y.array, wanted.swapaxes(1, 2).reshape(2, 70, 32), atol=2e-5)
     grads = attention.reference_backward(go, q, k, v, True, dropout=(0.2, (9, 0, 0)))
-    got = qkv.grad.reshape(2, 70, 3, 2, 16).transpose(2, 0, 3, 1, 4)
+    got = qkv.grad.array.reshape(2, 70, 3, 2, 16).transpose(2, 0, 3, 1, 4)
     for a, b in zip(got, grads, strict=True):
         np.testing.assert_allclose(a, b, atol=4e-5)
 

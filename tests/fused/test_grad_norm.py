@@ -54,7 +54,7 @@ def clipped(max_norm, *grads):
     params = [Tensor(np.zeros_like(g), requires_grad=True) for g in grads]
     for p, g in zip(params, grads):
         p.grad = g.copy()
-    return clip_grad_norm_(params, max_norm), [p.grad for p in params]
+    return clip_grad_norm_(params, max_norm), [p.grad.array for p in params]
 
 
 @pytest.mark.parametrize("max_norm", [0.5, 1e9])

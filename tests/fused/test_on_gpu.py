@@ -50,7 +50,7 @@ def test_forward_and_backward(name, dtype):
         inputs = [Tensor(a, requires_grad=True) for a in arrays]
         y = op(*inputs)
         y.backward(g)
-        return [y.array, *(x.grad for x in inputs)]
+        return [y.array, *(x.grad.array for x in inputs)]
 
     arrays = [normal(s, dtype, i) for i, s in enumerate([shapes[0], *shapes])]
     assert_same(work, *arrays, dtype=dtype)
@@ -79,7 +79,7 @@ def test_the_widths_that_training_meets(name, dtype):
         y = op(*inputs)
         g = y._xp.cos(y._xp.arange(y.array.size, dtype="f4"))  # of both signs, and the same on both
         y.backward(g.astype(y.dtype).reshape(y.shape))
-        return [y.array, *(x.grad for x in inputs)]
+        return [y.array, *(x.grad.array for x in inputs)]
 
     for width in widths:
         shapes = [(3, width), (width,), (width,)][:n_inputs]

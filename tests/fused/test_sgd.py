@@ -50,7 +50,7 @@ def test_ten_steps_equal_the_optimizer(options):
     for t in range(10):
         for i, p in enumerate(params):
             p.grad = normal(p.shape, "f4", 50 * t + i)
-        fused.sgd(w, [p.grad for p in params], v, [t == 0] * len(w), lr=0.1, **options)
+        fused.sgd(w, [p.grad.array for p in params], v, [t == 0] * len(w), lr=0.1, **options)
         opt.step()
     for p, a in zip(params, w):
         np.testing.assert_allclose(a, p.array, rtol=3e-6, atol=2e-6)  # ten steps of the above

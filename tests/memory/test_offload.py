@@ -32,7 +32,7 @@ def backward(y):
 
 
 def gradients(model, *leaves):
-    found = [t.grad for t in (*leaves, *model.parameters())]
+    found = [t.grad.array for t in (*leaves, *model.parameters())]
     model.zero_grad()
     for leaf in leaves:
         leaf.grad = None

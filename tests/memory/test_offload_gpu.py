@@ -118,7 +118,7 @@ def test_pinned_memory_is_lent_to_others_when_its_copies_are_over(strict_cupy):
     others = [pinned(strict_cupy, UNIT // 4, "f4") for _ in range(N_LAYERS)]
     for other in others:
         other[...] = 5
-    assert same_bits([x.grad.get()], [gradient(np.array)])
+    assert same_bits([x.grad.array.get()], [gradient(np.array)])
     assert all((other == 5).all() for other in others)
 
 

@@ -58,7 +58,7 @@ def test_prediction_equals_the_ledger_after_a_step(name, level, optimizer):
     build, data = MODELS[name]
     minidl.manual_seed(0)
     model, batch = build(), data(17)
-    state = {k: v.copy() for k, v in model.state_dict().items()}
+    state = {k: v.array.copy() for k, v in model.state_dict().items()}
     place = minidl.random.default_generator().get_state()
     predicted = predict(model, batch, loss, level, optimizer)
     assert minidl.random.default_generator().get_state() == place

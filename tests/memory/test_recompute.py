@@ -48,7 +48,7 @@ def trained(forward, leaves, seed=3):
         leaf.grad = None
     y = forward()
     (y * y).sum().backward()
-    arrays = [y.array, *(leaf.grad for leaf in leaves)]
+    arrays = [y.array, *(leaf.grad.array for leaf in leaves)]
     return [host(a).copy() for a in arrays], minidl.random.default_generator().get_state()
 
 
@@ -350,7 +350,7 @@ def test_backward_twice_with_retain_graph():
     net, x = nn.Sequential(*layers(3)), data(5, 6)
     loss = recompute(net, x, keep={"tanh"}.__contains__).sum()
     loss.backward(retain_graph=True)
-    once = x.grad.copy()
+    once = x.grad.array.copy()
     loss.backward()
     assert np.array_equal(x.grad, once + once)
     with pytest.raises(RuntimeError, match="a second time"):

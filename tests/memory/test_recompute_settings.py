@@ -95,7 +95,7 @@ def gradients(kind, run, first, second):
         loss.backward()
         assert flags == [m.training for m in model.modules()]
         assert generator is minidl.random.default_generator() and generator.get_state() == at
-    return [y.array, x.grad, *(p.grad for p in model.parameters()), *(
+    return [y.array, x.grad, *(p.grad.array for p in model.parameters()), *(
         b.array for _, b in model.named_buffers())]
 
 
@@ -133,7 +133,7 @@ def test_settings_of_the_first_run_hold_in_the_two_parts_of_a_backward():
             minidl.manual_seed(9)
         weights, _ = backward_to_inputs([y], [np.ones((6, 4), "f4")])
         weights()
-        found.append([x.grad, *(p.grad for p in model.parameters())])
+        found.append([x.grad, *(p.grad.array for p in model.parameters())])
     for a, b in zip(*found, strict=True):
         assert np.array_equal(a, b)
 
@@ -222,7 +222,7 @@ def test_tensors_come_by_keyword_and_in_nests():
             leaf.grad = None
         y = run(f, a, (b, 3.0), scale=c, more={"d": d})
         y.sum().backward()
-        found.append([y.array, *(leaf.grad for leaf in leaves.values())])
+        found.append([y.array, *(leaf.grad.array for leaf in leaves.values())])
     for wanted, got in zip(*found, strict=True):
         assert np.array_equal(wanted, got)
 
@@ -230,4 +230,4 @@ def test_tensors_come_by_keyword_and_in_nests():
 def test_one_tensor_in_two_places_is_one_tensor_in_the_segment():
     x = minidl.ones(3, requires_grad=True)
     recompute(lambda a, b, c: a * (2 if a is b is c["x"] else 5), x, x, {"x": x}).sum().backward()
-    assert x.grad.tolist() == [2, 2, 2]
+    assert x.grad.array.tolist() == [2, 2, 2]

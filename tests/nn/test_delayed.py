@@ -25,7 +25,7 @@ def fitted(loss, start=0.0, n=60, rate=2.0):
     for _ in range(n):
         leaf = Tensor(z, requires_grad=True)
         loss(leaf).backward()
-        z = z - rate * leaf.grad
+        z = z - rate * leaf.grad.numpy()
     return 1 / (1 + np.exp(-z[0]))
 
 
@@ -107,5 +107,5 @@ def test_delayed_feedback_finds_the_share_and_the_rate():
     for _ in range(150):
         zt, rt = Tensor(z, requires_grad=True), Tensor(r, requires_grad=True)
         delayed.delayed_feedback(zt.expand(n), rt.expand(n), seen, elapsed).backward()
-        z, r = z - 3 * zt.grad, r - 3 * rt.grad
+        z, r = z - 3 * zt.grad.numpy(), r - 3 * rt.grad.numpy()
     assert abs(1 / (1 + np.exp(-z[0])) / P - 1) < 0.04 and abs(np.exp(r[0]) / RATE - 1) < 0.06

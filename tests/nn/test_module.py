@@ -84,7 +84,7 @@ def test_a_load_between_forward_and_backward_is_detected():
 
 def test_a_wrong_shape_loads_nothing_at_all():
     net = Net()
-    state = {k: v.copy() for k, v in net.state_dict().items()}
+    state = {k: v.array.copy() for k, v in net.state_dict().items()}
     state["scale"] = np.full(4, 9, np.float32)
     state["second.2.bias"] = np.zeros(5, np.float32)
     with pytest.raises(ValueError, match=r"second.2.bias has shape \(4,\), the state has \(5,\)"):

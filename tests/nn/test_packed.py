@@ -41,7 +41,7 @@ def test_packed_texts_are_what_they_are_alone(kernels):
         logits = model(ids, positions)
         loss = F.cross_entropy(logits.reshape(-1, 30), targets.reshape(-1))
         loss.backward()
-    got = [p.grad.copy() for p in model.parameters()]
+    got = [p.grad.array.copy() for p in model.parameters()]
     for row, out in zip(rows, logits.array, strict=True):
         begin = 0
         for i in row:
@@ -70,7 +70,7 @@ def test_the_loss_of_all_ranks_is_a_mean_over_real_tokens(size):
         options = dict(n_samples=n_real) if wrap else {}
         logits = model(ids, positions, **options)
         F.cross_entropy(logits.reshape(-1, 30), targets.reshape(-1)).backward()
-        grads = [p.grad.copy() for p in model.parameters()]
+        grads = [p.grad.array.copy() for p in model.parameters()]
         if wrap:
             model.close()
         return n_real, grads

@@ -46,9 +46,9 @@ def test_extreme_inputs_give_limits_and_no_warning(name, dtype, fused):
     left, right = {"sigmoid": (0, 1), "tanh": (-1, 1), "elu": (-1, None),
                    "leaky_relu": (None, None)}.get(name, (0, None))
     if left is not None:
-        assert y.tolist()[:2] == [left, left] and x.grad.tolist()[:2] == [0, 0]
+        assert y.tolist()[:2] == [left, left] and x.grad.array.tolist()[:2] == [0, 0]
     assert y.tolist()[2:] == ([right] * 2 if right is not None else x.tolist()[2:])
-    assert x.grad.tolist()[2:] == ([0, 0] if right is not None else [1, 1])
+    assert x.grad.array.tolist()[2:] == ([0, 0] if right is not None else [1, 1])
 
 
 @pytest.mark.parametrize("size", [0, 1, activations.BLOCK - 1, activations.BLOCK,

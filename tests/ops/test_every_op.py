@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import ops
+from minidl import backend, ops
 from minidl.gradcheck import gradcheck
 from tests.devices import host, put
 from tests.ops import samples, samples_extra
@@ -90,7 +90,8 @@ def run_minidl(row, arrays):
     pairs = [(y, put(c.astype(y.dtype), y.device))
              for y, c in zip(ys, cotangents(ys)) if y.requires_grad]
     minidl.backward.walk([y for y, _ in pairs], [c for _, c in pairs])
-    return [y.array for y in ys], [x.grad for x in xs if getattr(x, "requires_grad", False)]
+    gradients = [backend.array_of(x.grad) for x in xs if getattr(x, "requires_grad", False)]
+    return [y.array for y in ys], gradients
 
 
 def run_torch(row, arrays):
@@ -259,3 +260,41 @@ def test_cuda_gives_the_cpu_s_values_and_gradients(row, dtype, kernels, toleranc
             assert (a is None) == (b is None)
             if a is not None:
                 assert_close(host(b), a, tolerance)
+
+
+# -- what is changed before backward
+
+
+def gradients_when(fn, arrays, changed):
+    """The gradients of fn's inputs, where tensor number `changed` was overwritten before backward:
+    of its inputs, then of its results (None: none is). "refused" if backward says so."""
+    minidl.manual_seed(0)
+    leaves = [minidl.Tensor(a.copy(), a.dtype.kind == "f") if isinstance(a, np.ndarray) else a
+              for a in arrays]
+    xs = [x * 1 if getattr(x, "requires_grad", False) else x for x in leaves]
+    ys = as_tuple(fn(*xs))
+    weights = cotangents(ys)
+    tensors = [x for x in [*xs, *ys] if isinstance(x, minidl.Tensor)]
+    if changed is not None and getattr(tensors[changed].array.flags, "writeable", True):
+        seen = tensors[changed].detach()
+        seen.copy_(seen.logical_not() if seen.dtype == bool else 0)
+    roots = [(y, w) for y, w in zip(ys, weights, strict=True) if y.requires_grad]
+    try:
+        minidl.backward.walk([y for y, _ in roots], [w for _, w in roots])
+    except RuntimeError as error:
+        assert "changed in place" in str(error)
+        return "refused", len(tensors)
+    return [backend.array_of(x.grad) for x in leaves if getattr(x, "requires_grad", False)], len(
+        tensors)
+
+
+@on_each_input(kinks=True)
+def test_what_backward_needs_cannot_change_unseen(row, inputs):
+    """Whichever input or result is overwritten: the gradients stay the same, or there is an
+    error."""
+    wanted, n = gradients_when(row.fn, inputs, None)
+    for i in range(n):
+        got, _ = gradients_when(row.fn, inputs, i)
+        if got != "refused":
+            for g, w in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(g, w, err_msg=f"tensor {i} was changed")

@@ -107,7 +107,7 @@ def test_an_index_that_changes_after_reading_does_not_change_the_gradient(rows):
     y = x[rows]
     rows[:] = [1, 2]
     y.sum().backward()
-    assert x.grad.tolist() == [2, 0, 0]
+    assert x.grad.array.tolist() == [2, 0, 0]
 
 
 def test_assignment_to_elements_is_recorded():
@@ -116,12 +116,12 @@ def test_assignment_to_elements_is_recorded():
     y[0] = x[0] * 2
     y[1:] = x[1:] * f
     (y * y).sum().backward()
-    assert y.tolist() == [2, 5, 5] and x.grad.tolist() == [8, 50, 50] and f.grad == 20
+    assert y.tolist() == [2, 5, 5] and x.grad.array.tolist() == [8, 50, 50] and f.grad == 20
     x.grad = f.grad = None
     z = x * 3
     z[[2, 0]] = f  # what x had there is gone
     z.sum().backward()
-    assert x.grad.tolist() == [0, 3, 0] and f.grad == 2
+    assert x.grad.array.tolist() == [0, 3, 0] and f.grad == 2
 
 
 def test_an_assigned_value_of_another_dtype_or_with_ones_in_front():
@@ -132,7 +132,7 @@ def test_an_assigned_value_of_another_dtype_or_with_ones_in_front():
         y[0] = x[0, 0].half()
     assert y.dtype == np.float32 and y.tolist() == [[1, 1]] * 3
     y.sum().backward()
-    assert x.grad.dtype == np.float64 and x.grad.tolist() == [[[3, 3]]]
+    assert x.grad.dtype == np.float64 and x.grad.array.tolist() == [[[3, 3]]]
 
 
 def test_assignments_that_the_graph_cannot_hold_are_refused():
@@ -198,7 +198,7 @@ def test_fp16_gradients_of_repeats_are_summed_in_fp32():
     # 4096 ones: an fp16 running sum stops at 2048
     x = minidl.zeros(2, dtype=np.float16, requires_grad=True)
     x[np.zeros(4096, np.int64)].backward(np.ones(4096, np.float16))
-    assert x.grad.tolist() == [4096, 0] and x.grad.dtype == np.float16
+    assert x.grad.array.tolist() == [4096, 0] and x.grad.dtype == np.float16
 
 
 def test_triangles_want_two_dimensions():

@@ -28,14 +28,14 @@ def test_an_ignored_row_has_no_part_in_a_smoothed_loss():
     losses = F.cross_entropy(x, target, label_smoothing=0.1, reduction="none")
     losses.sum().backward()
     assert (losses.numpy() > 0).tolist() == [True, False, True, False]
-    assert x.grad.any(axis=1).tolist() == [True, False, True, False]
+    assert x.grad.array.any(axis=1).tolist() == [True, False, True, False]
 
 
 def test_all_ignored_is_nan_with_a_zero_gradient():
     x = logits(2, 3)
     y = F.cross_entropy(x, np.array([-100, -100]))
     y.backward()
-    assert np.isnan(y.item()) and not x.grad.any()
+    assert np.isnan(y.item()) and not x.grad.array.any()
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -68,7 +68,7 @@ def test_backward_twice_with_retain_graph_adds_the_same_again():
     x = logits(3, 4)
     y = F.cross_entropy(x, np.array([0, 3, 1]), label_smoothing=0.1)
     y.backward(retain_graph=True)
-    once = x.grad.copy()
+    once = x.grad.array.copy()
     y.backward()
     np.testing.assert_array_equal(x.grad, 2 * once)
 

@@ -46,7 +46,7 @@ def test_blocks_of_rows_do_not_change_the_result(width, monkeypatch):
         tensors = [minidl.Tensor(a, requires_grad=True) for a in (x, w, b)]
         y = F.layer_norm(tensors[0], width, *tensors[1:])
         y.backward(x[::-1].copy())
-        results.append([y.numpy(), *(t.grad for t in tensors)])
+        results.append([y.numpy(), *(t.grad.array for t in tensors)])
     for one, many in zip(*results, strict=True):
         # float64: sums over rows, in another order
         np.testing.assert_allclose(one, many, rtol=1e-12, atol=1e-12)

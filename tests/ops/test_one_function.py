@@ -10,7 +10,8 @@ import pytest
 import minidl
 from minidl import ops, random
 from minidl.cuda.run import Kernel
-from minidl.function import Function, op_name
+from minidl.forward import op_name
+from minidl.function import Function
 from minidl.fused import dispatch, linear
 from minidl.nn import functional as F
 from minidl.ops import attention
@@ -136,7 +137,7 @@ def run(form, tensors, forward=True, backward=True):
     gy = np.random.default_rng(2).standard_normal(y.shape).astype(y.dtype)
     with minidl.use_fused(backward):
         y.backward(gy)
-    return saved, [y.array, *(t.grad for t in tensors)]
+    return saved, [y.array, *(t.grad.array for t in tensors)]
 
 
 def test_the_forms_are_of_every_op_with_a_kernel():

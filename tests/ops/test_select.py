@@ -38,7 +38,7 @@ def test_a_bound_and_a_number_together():
     y = x.clamp(low, 2)
     y.sum().backward()
     assert y.tolist() == [1, 1.5, 2]
-    assert x.grad.tolist() == [0, 1, 0] and low.grad.tolist() == [1, 0, 0]
+    assert x.grad.array.tolist() == [0, 1, 0] and low.grad.array.tolist() == [1, 0, 0]
     assert x.clamp(max=np.array([0.5, 2, 2], np.float32)).tolist() == [0, 1.5, 2]
     assert minidl.arange(3).clamp(minidl.tensor([0.5])).dtype == np.float32
     assert minidl.ones(3).clamp(minidl.tensor(0.5, dtype=np.float64)).dtype == np.float32

@@ -26,7 +26,7 @@ def test_a_constant_added_to_all_scores_changes_nothing_and_gets_no_gradient():
     # float64: adding 3 rounds the scores, by 4e-16 of numbers up to 6; sums of 7 terms
     np.testing.assert_allclose(F.softmax(x + 3.0, 1).numpy(), y.numpy(), rtol=1e-14)
     y.backward(np.random.default_rng(1).standard_normal((5, 7)))
-    np.testing.assert_allclose(x.grad.sum(axis=1), 0, atol=1e-15)
+    np.testing.assert_allclose(x.grad.array.sum(axis=1), 0, atol=1e-15)
     assert abs(x.grad).max() > 0.01
 
 
@@ -40,7 +40,7 @@ def test_minus_infinity_is_probability_zero_with_no_gradient():
     x = minidl.tensor([0.0, -np.inf, 0.0], requires_grad=True)
     y = F.softmax(x, 0)
     y.backward(np.array([1, 5, 3], np.float32))
-    assert y.tolist() == [0.5, 0, 0.5] and x.grad.tolist() == [-0.5, 0, 0.5]
+    assert y.tolist() == [0.5, 0, 0.5] and x.grad.array.tolist() == [-0.5, 0, 0.5]
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -78,7 +78,7 @@ def test_ten_steps_equal_the_formula_tensor_by_tensor(which, fused):
         for t in range(1, 11):
             for i, p in enumerate(params):
                 p.grad = normal(p.shape, "f4", 50 * t + i)
-                g = p.grad.astype("f8")
+                g = p.grad.array.astype("f8")
                 if which == "LARS":
                     want[i], v[i] = lars_by_hand(want[i], g, v[i])
                 else:
@@ -206,7 +206,7 @@ def test_a_weight_that_is_not_contiguous_is_written_in_place():
 
 def test_grad_scaler_steps_them():
     p = Tensor(np.ones((3, 3), np.float32), requires_grad=True)
-    optimizer, scaler = optim.LAMB([p], lr=0.1), amp.GradScaler(4.0)
+    optimizer, scaler = optim.LAMB([p], lr=0.1), amp.GradScaler(init_scale=4.0)
     scaler.scale((p * p).sum()).backward()
     assert scaler.step(optimizer, max_norm=1.0)
     want, _, _ = lamb.reference(np.ones((3, 3)), np.full((3, 3), 1 / 3.0), 0.0, 0.0, step=1, lr=0.1)

@@ -86,7 +86,7 @@ def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops(dev
     def train(early):
         params = parameters(device=device)
         optimizer = optim.use_master_weights(OPTIMIZERS["AdamW"](params))
-        scaler = GradScaler(1024.0)
+        scaler = GradScaler(init_scale=1024.0)
         for step in range(3):
             set_gradients(params, step, 1024.0)
             if early:
@@ -105,7 +105,7 @@ def test_unscale_writes_float32_gradients_which_the_step_then_uses_and_drops(dev
 def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
     params = parameters()
     optimizer = optim.use_master_weights(optim.SGD(params, lr=1.0))
-    scaler = GradScaler(4.0)
+    scaler = GradScaler(init_scale=4.0)
     set_gradients(params, 0, 4.0)
     scaler.unscale_(optimizer)
     scaler.update()
@@ -113,7 +113,7 @@ def test_an_unscaled_gradient_that_no_step_used_is_not_used_later():
     set_gradients(params, 1, 4.0)
     scaler.step(optimizer)
     for m, b, p in zip(optimizer.parameters(), before, params, strict=True):
-        assert np.array_equal(m.array, b - p.grad.astype(np.float32) / 4)
+        assert np.array_equal(m.array, b - p.grad.array.astype(np.float32) / 4)
 
 
 def test_state_holds_the_masters_and_comes_back_to_the_same_bits(device):

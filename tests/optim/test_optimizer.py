@@ -30,7 +30,7 @@ def run(name, options, params, grads):
     opt = getattr(optim, name)(params, **options)
     for step in grads:
         for p, g in zip(params, step):
-            p.grad = put(np.array(g), p.device)
+            p.grad = put(np.array(g, p.dtype), p.device)
         opt.step()
     return opt
 
@@ -67,7 +67,7 @@ def test_a_restored_state_continues_to_the_same_bits(name, options, device):
     resumed.load_state_dict(opt.state_dict())
     for step in grads[3:]:
         for p, g in zip(second, step):
-            p.grad = put(g.copy(), device)
+            p.grad = put(g.astype(p.dtype), device)
         resumed.step()
     for p, q in zip(straight, second):
         np.testing.assert_array_equal(host(p), host(q))
@@ -132,9 +132,8 @@ def test_a_parameter_without_dimensions_keeps_its_state(fused):
 
 def test_a_number_is_no_gradient_array():
     p = nn.Parameter(np.array(1.0, np.float32))
-    p.grad = np.float32(0.5)
-    with pytest.raises(TypeError, match="want an array.* got float32"):
-        optim.Adam([p]).step()
+    with pytest.raises(TypeError, match="wraps a NumPy or CuPy array, got float32"):
+        p.grad = np.float32(0.5)
 
 
 def test_another_optimizers_state_is_refused():
@@ -189,7 +188,7 @@ def test_a_step_leaves_the_gradient_as_it_was(name, options, dtype):
     p = nn.Parameter(np.ones(3, dtype))
     opt = getattr(optim, name)([p], **options)
     for _ in range(2):
-        p.grad = g = np.array([1, 2, 3], dtype)
+        p.grad = g = minidl.tensor([1, 2, 3], dtype=dtype)
         opt.step(unscale=0.5)
         assert p.grad is g and g.tolist() == [1, 2, 3]
 
@@ -219,7 +218,7 @@ def test_bad_arguments_say_what_was_wanted(make, message):
 
 def test_zero_grad_forgets_or_fills():
     p = nn.Parameter(np.ones(2))
-    p.grad = g = np.ones(2)
+    p.grad = g = minidl.ones(2, dtype=np.float64)
     opt = optim.SGD([p])
     opt.zero_grad(set_to_none=False)
     assert p.grad is g and (g == 0).all()

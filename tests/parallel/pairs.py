@@ -115,7 +115,8 @@ class Run:
             self.model = net
         leaves = self.model.shards() if way in STAGES else self.model.parameters()
         self.optimizer = inner = optim.SGD(leaves, lr=0.2, momentum=0.5)
-        self.scaler = amp.GradScaler(256.0, enabled="halves" in how and way != "compression")
+        self.scaler = amp.GradScaler(
+            init_scale=256.0, enabled="halves" in how and way != "compression")
         if "halves" in how and "offload" not in how:
             optim.use_master_weights(inner)
         if "offload" in how:  # it makes masters itself
@@ -227,7 +228,7 @@ def alone(way, normed=False):
 
 
 def whole_gradients(way, normed=False):
-    return {name: p.grad for name, p in alone(way, normed).named_parameters()}
+    return {name: p.grad.array for name, p in alone(way, normed).named_parameters()}
 
 
 def entropy(logits, y):

@@ -166,7 +166,7 @@ CASES = range(60 if EVERY else 12)
 def test_the_norm_of_a_mixed_list_is_one_ranks_and_clipping_scales_all_of_it(t, case):
     params, _, opened = listed(t, case)
     want = wanted(case)
-    before = [p.grad.copy() for p in params if p.grad is not None]
+    before = [p.grad.array.copy() for p in params if p.grad is not None]
     norm = optim.clip_grad_norm_(params, want / 4)
     np.testing.assert_allclose(norm, want, rtol=1e-12, err_msg=str(drawn(case)))
     for p, g in zip([p for p in params if p.grad is not None], before, strict=True):
@@ -186,7 +186,7 @@ def test_one_optimizer_or_several_take_the_same_step_and_skip_together(t, case):
             p.grad *= 8
     before = [p.array.copy() for p in params]
     grads = [0 if p.grad is None else p.grad / 8 for p in params]
-    scaler = GradScaler(8.0)
+    scaler = GradScaler(init_scale=8.0)
     want = wanted(case)
     assert scaler.step(optim.SGD(params, lr=1.0), max_norm=want / 2)
     for p, w, g in zip(params, before, grads, strict=True):
@@ -195,7 +195,7 @@ def test_one_optimizer_or_several_take_the_same_step_and_skip_together(t, case):
 
     # one infinity in a gradient that this rank alone has, or that all ranks have
     optimizers = [optim.SGD(each, lr=1.0) for each in lists]
-    with_grad = [p for p in params if p.grad is not None and p.grad.size]
+    with_grad = [p for p in params if p.grad is not None and p.grad.array.size]
     shards = [p for p in with_grad if n_equal(p, params) == 1
               and math.prod(group.t.size for group in p.sharded_by) == t.size]
     if not shards:

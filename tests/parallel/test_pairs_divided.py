@@ -61,7 +61,7 @@ def replicas(t, outer, inner=""):
         elif outer in STAGES:
             model.gather()
     with model.gathered() if outer in STAGES else nullcontext():
-        state = {name: array.copy() for name, array in whole_state_dict(net).items()}
+        state = {name: x.array.copy() for name, x in whole_state_dict(net).items()}
     model.close()
     return state
 
@@ -249,7 +249,7 @@ def test_statistics_of_replicas_of_a_stage_and_of_what_is_compressed():
     for micro in range(2):  # of both ranks' parts the first halves, and the second ones
         rows = np.r_[2 * micro:2 * micro + 2, 4 + 2 * micro:6 + 2 * micro]
         (F.cross_entropy(alone(x[rows]), y[rows]) / 2).backward()
-    want = {name: p.grad for name, p in alone.named_parameters()}
+    want = {name: p.grad.array for name, p in alone.named_parameters()}
 
     def piped(t):
         grid = Grid(t, pp=2, dp=2)

@@ -101,7 +101,7 @@ def test_one_rank_loads_what_two_have_saved(tmp_path):
         run.step(0)
         with profiled(t, how, "snapshot"):
             snapshot.save(folder, 1, t, **run.parts)
-        state = {name: array.copy() for name, array in whole_state_dict(run.net).items()}
+        state = {name: x.array.copy() for name, x in whole_state_dict(run.net).items()}
         run.weights()
         return state
 
@@ -112,5 +112,5 @@ def test_one_rank_loads_what_two_have_saved(tmp_path):
         if how == "halves":
             amp.prepare(alone, "O2")
         assert snapshot.load(folder, model=alone) == 1
-        for name, array in alone.state_dict().items():
-            np.testing.assert_array_equal(array, want[name], err_msg=f"{way}, {how}: {name}")
+        for name, x in alone.state_dict().items():
+            np.testing.assert_array_equal(x, want[name], err_msg=f"{way}, {how}: {name}")

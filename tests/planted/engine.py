@@ -5,7 +5,7 @@ from tests.planted.bug import Bug
 BUGS = [
     Bug(
         "an op's error is its own cause",
-        "minidl/function.py", "Function.apply",
+        "minidl/forward.py", "raise_explained",
         "if explained is error", "if False",
         "tests/test_function.py::test_no_error_is_its_own_cause"),
     Bug(
@@ -46,7 +46,7 @@ BUGS = [
         "tests/test_creation.py::test_linspace_of_truth_values_is_refused"),
     Bug(
         "an edge forgets which output it comes from",
-        "minidl/function.py", "Function.apply",
+        "minidl/fast_apply.py", "apply",
         "x.slot", "0",
         "tests/test_function.py::test_a_function_of_two_results_gets_two_gradients"),
     Bug(
@@ -536,8 +536,8 @@ BUGS = [
         "tests/test_random.py::test_a_draw_of_zero_gives_a_finite_gaussian"),
     Bug(
         "a change in place is overlooked where a view of the input was saved",
-        "minidl/saved.py", "_packed",
-        'getattr(s, "base", None)', "None",
+        "minidl/saved.py", "is_view",
+        "base is of", "False",
         "tests/test_backward.py::test_in_place_change_behind_a_saved_view_is_detected"),
     Bug(
         "packs are undone in the order in which they were made",
@@ -549,4 +549,39 @@ BUGS = [
         "minidl/tensor.py", "Tensor.data",
         "self.version += 1", "pass",
         "tests/test_tensor.py::test_assigning_data_counts_a_version_and_keeps_the_shape"),
+    Bug(
+        "a view counts its changes alone",
+        "minidl/forward.py", "share_memory",
+        "y._memory = x.memory", "pass",
+        "tests/test_versions.py::test_a_write_through_a_view_of_what_is_saved"),
+    Bug(
+        "the fast apply does not look for views",
+        "minidl/fast_apply.py", "apply",
+        "result.base is not None or result is arrays[0]", "False",
+        "tests/test_versions.py::test_a_write_through_a_view_of_what_is_saved"),
+    Bug(
+        "an edge of the plain apply forgets which output it comes from",
+        "minidl/function.py", "edge_from",
+        "x.slot", "0",
+        "tests/test_fast_apply.py"),
+    Bug(
+        "detach() counts its changes alone",
+        "minidl/tensor.py", "Tensor.detach",
+        "x._memory = self.memory", "pass",
+        "tests/test_versions.py::test_a_write_through_a_view_of_what_is_saved"),
+    Bug(
+        "a saved result is not noted",
+        "minidl/saved.py", "pack",
+        "notes.append((memory, memory.version))", "pass",
+        "tests/test_versions.py::test_a_result_that_is_changed_is_an_error_or_was_not_needed"),
+    Bug(
+        "a view keeps its way back after an assignment to its base",
+        "minidl/ops/inplace.py", "_assign",
+        "before.replaced = True", "pass",
+        "tests/test_versions.py::test_a_view_made_before_a_recorded_assignment"),
+    Bug(
+        "the indices of a sort may change unseen",
+        "minidl/ops/extra/sort.py", "Ordered.forward",
+        "self.save(indices)", "pass",
+        "tests/ops/test_every_op.py::test_what_backward_needs_cannot_change_unseen"),
 ]

@@ -34,12 +34,12 @@ class Gradients:
         return self.params
 
     def gradients(self):
-        return [p.grad for p in self.params]
+        return [p.grad.array for p in self.params]
 
     def step(self, unscale=1.0, skip=None):
         """On a GPU both are arrays there."""
         late = hasattr(unscale, "dtype")
-        self.steps.append([p.grad * (unscale if late else np.float32(unscale))
+        self.steps.append([p.grad.array * (unscale if late else np.float32(unscale))
                            for p in self.params])
 
 
@@ -87,7 +87,7 @@ def test_the_two_golden_updates():
 
 
 def test_megatrons_hysteresis_falls_at_the_second_overflow_and_then_at_each():
-    scaler = GradScaler(8, growth_interval=3, hysteresis=2, min_scale=1)
+    scaler = GradScaler(init_scale=8, growth_interval=3, hysteresis=2, min_scale=1)
     #                  x  .  .  x  x  .  .  .  x  x  x  x  x  x
     assert trace(scaler, "x..xx...xxxxxx") == [8, 8, 8, 4, 2, 2, 2, 4, 4, 2, 1, 1, 1, 1]
 
@@ -114,25 +114,26 @@ def deepspeed(scale, outcomes, window, hysteresis, smallest):
 def test_deepspeeds_recipe_gives_its_traces(seed):
     rng = np.random.default_rng(seed)
     outcomes = "".join(rng.choice(["x", "."], 60, p=[0.2, 0.8]))
-    scaler = GradScaler(64, growth_interval=3, hysteresis=2, min_scale=1)
+    scaler = GradScaler(init_scale=64, growth_interval=3, hysteresis=2, min_scale=1)
     assert trace(scaler, outcomes) == deepspeed(64, outcomes, 3, 2, 1)
 
 
 def test_an_overflow_at_the_minimum_is_an_error():
-    scaler = GradScaler(64, growth_interval=3, hysteresis=2, min_scale=1, raise_at_min=True)
+    scaler = GradScaler(
+        init_scale=64, growth_interval=3, hysteresis=2, min_scale=1, raise_at_min=True)
     assert trace(scaler, "xxxxxxx") == [64, 32, 16, 8, 4, 2, 1]
     with pytest.raises(OverflowError, match="smallest loss scale"):
         trace(scaler, "x")
 
 
 def test_endless_nan_ends_in_a_sentence():
-    scaler = GradScaler(2.0**16)
+    scaler = GradScaler(init_scale=2.0**16)
     with pytest.raises(OverflowError, match=r"at every loss scale, down to .* steps were skipped"):
         trace(scaler, "x" * 2000)
 
 
 def test_a_second_step_before_update_is_refused():
-    scaler, optimizer = GradScaler(8), Gradients(np.ones(2, np.float32))
+    scaler, optimizer = GradScaler(init_scale=8), Gradients(np.ones(2, np.float32))
     scaler.step(optimizer)
     with pytest.raises(RuntimeError, match="already since the last update"):
         scaler.step(optimizer)
@@ -141,7 +142,8 @@ def test_a_second_step_before_update_is_refused():
 
 
 def test_a_maximum_is_not_passed():
-    assert trace(GradScaler(4, growth_interval=1, max_scale=16), "....") == [8, 16, 16, 16]
+    scaler = GradScaler(init_scale=4, growth_interval=1, max_scale=16)
+    assert trace(scaler, "....") == [8, 16, 16, 16]
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -149,7 +151,7 @@ def test_a_maximum_is_not_passed():
 def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early, fused, device):
     grad = np.array([3.0, -4.0], np.float32)
     for max_norm, wanted in [(None, grad), (10, grad), (1, grad / (5 + 1e-6))]:
-        scaler, optimizer = GradScaler(1024.0), Gradients(put(grad * 1024, device))
+        scaler, optimizer = GradScaler(init_scale=1024.0), Gradients(put(grad * 1024, device))
         with minidl.use_fused(fused):
             if early:
                 scaler.unscale_(optimizer)
@@ -162,7 +164,7 @@ def test_the_gradient_is_divided_by_the_scale_of_its_backward_then_clipped(early
 
 def test_an_fp16_loss_is_scaled_in_fp32():
     loss = minidl.tensor(3.0, dtype=np.float16, requires_grad=True)
-    scaled = GradScaler(2.0**16).scale(loss)  # 3 * 2^16 is above 65504
+    scaled = GradScaler(init_scale=2.0**16).scale(loss)  # 3 * 2^16 is above 65504
     assert scaled.dtype == np.float32 and scaled.item() == 3 * 2**16
 
 
@@ -200,7 +202,7 @@ def train(fused, device, poison=None, n_steps=6):
     model = nn.MLP(4, 8, 3).to(device)
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
     schedule = optim.lr_scheduler.StepLR(optimizer, 2)
-    scaler = GradScaler(16.0, growth_interval=4)
+    scaler = GradScaler(init_scale=16.0, growth_interval=4)
     x, y = minidl.randn(5, 4).to(device), minidl.tensor([0, 1, 2, 0, 1], device=device)
     history = []
     with minidl.use_fused(fused):
@@ -263,7 +265,7 @@ def test_an_overflow_is_found_in_whichever_gradient(bad, looks, fused, device):
 
 
 def test_a_saved_scaler_goes_on_as_the_first():
-    first = GradScaler(64, growth_interval=3, hysteresis=2)
+    first = GradScaler(init_scale=64, growth_interval=3, hysteresis=2)
     trace(first, ".x.")
     second = GradScaler(growth_interval=7, hysteresis=2)
     second.load_state_dict(first.state_dict())
@@ -291,7 +293,7 @@ def test_max_norm_is_of_all_ranks_shares_together():
         p = nn.Parameter(np.zeros(4, np.float32))
         p.grad = np.full(4, 8.0, np.float32)  # unscaled 2, norm 4
         p.sharded_by = groups
-        assert GradScaler(4.0).step(optim.SGD([p], lr=1.0), max_norm=1.0)
+        assert GradScaler(init_scale=4.0).step(optim.SGD([p], lr=1.0), max_norm=1.0)
         steps.append(-p.array)
     # the 1e-6 beside the norm of 4 or 8, and roundings of float32
     np.testing.assert_allclose(steps[0], 0.5, rtol=5e-7)

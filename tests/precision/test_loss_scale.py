@@ -50,7 +50,7 @@ def run(device, optimizer, max_norm, unscale_first, n_steps=12):
     """(weights, steps that were taken, the scaler's state) after steps of which some overflow."""
     params = [Parameter(put(np.linspace(-1, 1, n, dtype="f4"), device)) for n in (5, 700)]
     optimizer = optimizer(params)
-    scaler = GradScaler(2.0**14, growth_interval=3, hysteresis=2)
+    scaler = GradScaler(init_scale=2.0**14, growth_interval=3, hysteresis=2)
     rng, taken = np.random.default_rng(2), []
     for i in range(n_steps):
         loss = sum((p * put(rng.standard_normal(p.shape).astype("f4"), device)).sum()
@@ -95,7 +95,7 @@ def test_steps_are_skipped_on_a_gpu_as_on_the_cpu(name, max_norm, unscale_first)
 @pytest.mark.gpu
 def test_what_is_read_or_set_comes_back_from_the_gpu():
     params = [Parameter(put(np.ones(3, "f4"), "cuda"))]
-    optimizer, scaler = optim.SGD(params, lr=0.1), GradScaler(4.0, growth_interval=1)
+    optimizer, scaler = optim.SGD(params, lr=0.1), GradScaler(init_scale=4.0, growth_interval=1)
     for scale in 4.0, 8.0, 16.0:
         assert scaler.get_scale() == scale
         optimizer.zero_grad()

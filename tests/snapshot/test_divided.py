@@ -225,7 +225,7 @@ def test_masters_of_halves_and_the_scale_are_the_same_bits_on_every_grid(axes, z
     """Loaded by each grid and saved by it again: the same files but for who wrote what."""
     def pass_on(t, axes, zero, read, written):
         run = Run(t, axes, zero, tied=False, half=True, seed=3 if read is None else 8)
-        scaler = GradScaler(2.0**6 if read is None else 2.0)
+        scaler = GradScaler(init_scale=2.0**6 if read is None else 2.0)
         if read is None:
             run.model.step(*batch_of(0), scaler=scaler)
             scaler.step(run.optimizer)

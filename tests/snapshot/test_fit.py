@@ -35,12 +35,12 @@ def refused(folder, words):
     """Loading it raises SnapshotError, and no object has changed."""
     model = nn.Linear(4, 3)
     optimizer = optim.Adam(model.parameters())
-    before = {name: array.copy() for name, array in model.state_dict().items()}
+    before = {name: x.array.copy() for name, x in model.state_dict().items()}
     with pytest.raises(SnapshotError, match=words):
         snapshot.load(folder, model=model, optimizer=optimizer, scaler=GradScaler())
     assert optimizer.state == {}
-    for name, array in model.state_dict().items():
-        assert np.array_equal(array, before[name])
+    for name, x in model.state_dict().items():
+        assert np.array_equal(x, before[name])
 
 
 @pytest.mark.parametrize("name", [

@@ -63,7 +63,7 @@ class Run:
         self.optimizer = every.make(kind, every.fitting(kind, leaves))
         if half:
             optim.use_master_weights(self.optimizer)
-        self.scaler = GradScaler(2.0**4, growth_interval=2)
+        self.scaler = GradScaler(init_scale=2.0**4, growth_interval=2)
         self.scheduler = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, T_max=9)
         self.sampler = DistributedSampler(60, t.rank, t.size, seed=seed)
         self.parts = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler,

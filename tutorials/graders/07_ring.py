@@ -174,7 +174,7 @@ def averaged(module, p, shapes, dtype):
             parameter.grad = np.array(g[t.rank])
             parameters.append(parameter)
         module.average_gradients(ledger, parameters)
-        return [q.grad for q in parameters], ledger.messages_sent, ledger.bytes_sent
+        return [q.grad.array for q in parameters], ledger.messages_sent, ledger.bytes_sent
 
     with patch.object(module, "all_reduce", ring.all_reduce):  # 07c can be right before 07a is
         return simulate(p, body)
@@ -325,15 +325,15 @@ t.sendrecv(out, right, into, left)
             "the mean is wanted",
         ),
         "does not write back": (
-            {"    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)\n": ""},
+            {"    grad[...] = flat[start : start + grad.size].reshape(grad.shape)\n": ""},
             "still this rank's own",
         ),
         "zero gradients": (
-            {"[p.grad.reshape(-1) for p": "[np.zeros(p.grad.size) for p"},
+            {"[p.grad.array.reshape(-1) for p": "[np.zeros(p.grad.array.size) for p"},
             "is zero",
         ),
         "does not advance in the flat array": (
-            {"    start += p.grad.size\n": ""},
+            {"    start += grad.size\n": ""},
             "every piece",
         ),
         "an all-reduce for every parameter": (

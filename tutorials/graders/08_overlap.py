@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+import minidl
 from minidl.comm import Background, Ledger, RankFailed, ring, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.course.grade import Wrong
@@ -135,7 +136,7 @@ def averaged(module, p, orders):
     """Of each rank: the gradients, messages and bytes sent, the buckets as they were started."""
     def body(t):
         ledger = Ledger(t)
-        layers = [SimpleNamespace(grad=np.zeros(n)) for n in N_ELEMS]
+        layers = [SimpleNamespace(grad=minidl.Tensor(np.zeros(n))) for n in N_ELEMS]
         averager = module.Averager(ledger, layers, CAP)
         for i in orders[t.rank]:
             t.compute(1e-3)
@@ -143,7 +144,7 @@ def averaged(module, p, orders):
             averager.ready(int(i))
         averager.finish()
         started = [bucket for bucket, _, _ in averager.spans]
-        return [la.grad for la in layers], ledger.messages_sent, ledger.bytes_sent, started
+        return [la.grad.array for la in layers], ledger.messages_sent, ledger.bytes_sent, started
 
     with patch.object(module, "fill", _fill), patch.object(module, "Background", _Checked):
         try:

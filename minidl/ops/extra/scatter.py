@@ -27,6 +27,7 @@ class ScatterAdd(Function):
     alpha = 1
 
     def forward(self, x, index, src, dim):
+        self.save(index)
         self.at = _places("scatter_add", self.xp, x, index, dim, src)
         self.within = tuple(map(slice, index.shape))
         self.src_shape = src.shape
@@ -48,6 +49,7 @@ class Scatter(Function):
     """x with src[k] at index[k]; src is a number or a tensor at least as large as the index."""
 
     def forward(self, x, index, src, dim):
+        self.save(index)
         self.at = _places("scatter", self.xp, x, index, dim, src)
         self.within, self.src_shape = tuple(map(slice, index.shape)), getattr(src, "shape", None)
         y = x.copy()
@@ -71,6 +73,7 @@ class IndexAdd(Function):
     """x plus alpha times the slices of src, at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, alpha):
+        self.save(index)
         self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
         x, src = (a if x.ndim else a.reshape(1) for a in (x, src))
         self.at = _slices("index_add", x, index, dim)
@@ -89,6 +92,7 @@ class IndexWrite(Function):
     """x with the slices of src, or a number, at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, name):
+        self.save(index)
         self.name, self.shape, self.src_shape = name, x.shape, src.shape
         y = x.copy() if x.ndim else x.reshape(1).copy()
         self.at = _slices(name, y, index, dim)

@@ -41,6 +41,7 @@ class Ordered(Function):
             raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
                              f"{dim} of shape {self.shape} has {n}")
         indices = self.choose(x, dim, slice(start, stop), descending)
+        self.save(indices)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape
         shape = kept[:dim] + kept[dim + squeeze:] if self.shape else ()

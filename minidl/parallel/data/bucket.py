@@ -19,6 +19,7 @@ from collections import deque
 import numpy as np
 
 from minidl import backend
+from minidl.backward import gradient_or_zeros
 from minidl.comm import ring, tree
 from minidl.comm.labels import about
 from minidl.comm.transport import device
@@ -110,11 +111,9 @@ class Bucket:
 
     def fill(self, unused):
         """All have come but for the `unused`: copy them in, and zeros where there is none."""
-        if all(p.grad is self.views[p] for p in self.params):  # added up in place
+        if all(backend.array_of(p.grad) is self.views[p] for p in self.params):  # added up in place
             return
-        gradients = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad
-                     for p in self.params]
-        flat.fill(self.flat, gradients)
+        flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
         """In the background: the sums become means over n_total samples, n_samples of them here.

@@ -26,6 +26,7 @@ Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py
 
 import numpy as np
 
+from minidl import backend
 from minidl.comm import codec, compressed, ring
 from minidl.comm.checks import all_finite
 from minidl.comm.transport import device
@@ -120,7 +121,7 @@ class CompressedBucket(Bucket):
 
     def give(self, p):
         super().give(p)
-        self.given[p] = p.grad
+        self.given[p] = p.grad.array
 
     def bytes_sent(self, t, n_backwards):
         return sum(self.method.bytes_sent(t, self, self.step + i) for i in range(n_backwards))
@@ -159,7 +160,8 @@ class Compressed(DataParallel):
     def forward(self, *inputs, **options):
         for bucket in self.reducer.buckets:
             for p in bucket.params:
-                if p.grad is not None and p.grad is bucket.given.get(p) and p.grad.any():
+                grad = backend.array_of(p.grad)
+                if grad is not None and grad is bucket.given.get(p) and grad.any():
                     raise RuntimeError(
                         f"rank {self.t.rank}: {self.name_of(p)} still has the gradient that was "
                         "averaged before, and a second backward would compress the sum of both. "

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from minidl.backend import accumulate_dtype, by_dtype
-from minidl.backward import leaf_uses
+from minidl.backward import gradient_or_zeros, leaf_uses
 from minidl.comm import ring, tree
 from minidl.comm.transport import device
 from minidl.mode import is_grad_enabled
@@ -54,7 +54,7 @@ def average_gradients(t, params, n_samples=1, all_reduce=None):
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
     for group in by_dtype(params).values():
-        grads = [p._xp.zeros(p.shape, p.dtype) if p.grad is None else p.grad for p in group]
+        grads = [gradient_or_zeros(p) for p in group]
         buffer = flat.flatten(grads, accumulate_dtype(group[0].dtype))
         weighted_mean(t, buffer, n_samples, total[0], all_reduce)
         for p, mean in zip(group, flat.views(buffer, [p.shape for p in group])):

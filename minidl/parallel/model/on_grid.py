@@ -81,7 +81,7 @@ class OnGrid:
                 (self.axes.tp, [p.array for p in own if p.part is None])]
 
     def whole_state(self):
-        """The undivided GPT's {name: array}, on the first rank of each pipeline; None on the
+        """The undivided GPT's {name: Tensor}, on the first rank of each pipeline; None on the
         others. A large one would not fit there: that is what snapshots are for."""
         mine = {name: x for stage in self.modules for name, x in whole_state_dict(stage).items()}
         states = objects.gather(self.axes.pp, mine)

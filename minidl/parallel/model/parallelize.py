@@ -29,6 +29,7 @@ from minidl.parallel.model.tensor import (
 )
 from minidl.parallel.model.vocabulary import VocabEmbedding
 from minidl.parallel.shards import Shards
+from minidl.tensor import Tensor
 
 Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, ParallelAttention.of
 
@@ -97,9 +98,9 @@ def parallelize(model, grid, plan=None, **options):
 
 
 def whole_state_dict(model):
-    """{name: whole array}, what `state_dict()` of the undivided model is; all ranks call."""
+    """Returns {name: whole Tensor}, the `state_dict()` of the undivided model. All ranks call."""
     state = {}
     for name, (owner, _, key) in model._state_slots().items():
         x = getattr(owner, key)  # a parameter or a buffer
-        state[name] = x.array if getattr(x, "part", None) is None else whole(x)
+        state[name] = x.data if getattr(x, "part", None) is None else Tensor(whole(x))
     return state

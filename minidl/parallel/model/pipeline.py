@@ -27,7 +27,7 @@ from functools import partial
 import numpy as np
 
 from minidl import backend
-from minidl.backward import clear_gradient, leaf_uses, walk
+from minidl.backward import clear_gradient, gradient_or_zeros, leaf_uses, walk
 from minidl.comm import tree
 from minidl.memory.recompute import recompute
 from minidl.mode import is_grad_enabled
@@ -199,7 +199,7 @@ class Pipeline:
             clear_gradient(p, set_to_none)
 
     def state_dict(self):
-        """{name in the whole model: array} of this rank's stages."""
+        """Returns {name in the whole model: Tensor} of this rank's stages."""
         state = {}
         for stage in self.stages.values():
             state.update(stage.state_dict())
@@ -242,7 +242,7 @@ class Pipeline:
         been summed over the ranks already, so this step starts without it."""
         earlier = {}
         for p, _ in self.tied:
-            earlier[p] = None if p.grad is None else p.grad.copy()
+            earlier[p] = None if p.grad is None else p.grad.array.copy()
             p.grad = None
         return earlier
 
@@ -251,11 +251,10 @@ class Pipeline:
         that of earlier steps."""
         for p, group in self.tied:
             if p.requires_grad:
-                p.grad = _gradient(p)
+                grad = gradient_or_zeros(p)
                 all_reduce = default_all_reduce([p])
-                all_reduce(group, p.grad)
-                if earlier[p] is not None:
-                    p.grad = earlier[p] + p.grad
+                all_reduce(group, grad)
+                p.grad = grad if earlier[p] is None else earlier[p] + grad
 
     def everywhere(self, loss):
         """`step`'s loss as a float on every rank; a broadcast, which all must call."""
@@ -404,7 +403,7 @@ class _Step:
             self.expect(do, used)
             walk(roots, gradients)
             self.send_without_backward(do, used)
-        self.going = [_gradient(x) for x in leaves if x.requires_grad]
+        self.going = [gradient_or_zeros(x) for x in leaves if x.requires_grad]
 
     def W(self, do, _):
         weights, waiting, used = self.later.pop(do[1:])
@@ -503,11 +502,6 @@ def _tag(do):
 def _wait(requests):
     for request in requests:
         request.wait()
-
-
-def _gradient(x):
-    """x.grad, or zeros where backward has not come to x."""
-    return x._xp.zeros(x.shape, x.dtype) if x.grad is None else x.grad
 
 
 def _hollow(y):

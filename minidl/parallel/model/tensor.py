@@ -81,9 +81,9 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """The whole tensor of which p is a part; of an array like p (its gradient) the same. All ranks
+    """The whole tensor of which p is a part; of p.grad, or an array like p, the same. All ranks
     of its group call. Sends what a ring all-gather of it does."""
-    array = p.array if array is None else array
+    array = p.array if array is None else backend.array_of(array)
     if p.part is None:
         return array
     t, dim, bounds, repeats = p.part

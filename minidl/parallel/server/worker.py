@@ -19,6 +19,7 @@ Test: tests/parallel/server/test_server.py, test_geo.py
 Tutorial: tutorials/10_parameter_server.py
 """
 
+from minidl.backward import gradient_or_zeros
 from minidl.comm import framing
 from minidl.parallel.server.shards import LEAVE, PULL, PUSH, REFUSED, check, recv_text, why_left
 
@@ -53,8 +54,7 @@ class Worker:
         """Send p.grad; no gradient counts as zeros. n_samples weighs it in the mean of SYNC. Then
         forgets the gradients."""
         for server, shard in enumerate(self.shards):
-            grads = [shard.xp.zeros_like(p.array) if p.grad is None else p.grad
-                     for p in shard.params]
+            grads = [gradient_or_zeros(p) for p in shard.params]
             self._push(server, shard.pack(grads), n_samples)
             for p in shard.params:
                 p.grad = None

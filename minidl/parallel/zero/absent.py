@@ -11,8 +11,10 @@ import math
 
 import numpy as np
 
+from minidl.tensor import Absent
 
-class Freed(np.lib.mixins.NDArrayOperatorsMixin):
+
+class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
     """What a parameter holds while its elements are on other ranks: a shape without elements."""
 
     base, nbytes = None, 0
@@ -30,7 +32,7 @@ class Freed(np.lib.mixins.NDArrayOperatorsMixin):
     __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
 
-class Scattered(np.lib.mixins.NDArrayOperatorsMixin):
+class Scattered(Absent, np.lib.mixins.NDArrayOperatorsMixin):
     """What a parameter holds as its gradient after backward: it is in the ranks' shards. Whoever
     uses it as an array hears so: an optimizer or a clip of `model.parameters()`, say."""
 

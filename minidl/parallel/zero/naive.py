@@ -19,7 +19,7 @@ from minidl.tensor import Tensor
 def naive_step1(t, params, shard, optimizer, backward):
     """shard: of all parameters; `optimizer` has no other. backward() makes the gradients."""
     backward()
-    shard.grad = scatter(t, flat.flatten([p.grad for p in params]))
+    shard.grad = scatter(t, flat.flatten([p.grad.array for p in params]))
     optimizer.step()  # m and v of one block in n
     weights, _ = ring_blocks.all_gather_v(t, shard.array)
     flat.unflatten(weights, [p.array for p in params])
@@ -31,7 +31,7 @@ def naive_step2(t, shards, optimizer, backward):
     """shards: {parameter: its shard}."""
 
     def scatter_and_free(p):
-        shards[p].grad = scatter(t, flat.flatten([p.grad]))
+        shards[p].grad = scatter(t, flat.flatten([p.grad.array]))
         p.grad = None  # while backward runs on: one whole gradient at a time
 
     removes = [p.on_grad_ready(scatter_and_free) for p in shards]
@@ -62,10 +62,11 @@ def naive_step3(t, layers, shards, optimizer, x, loss_gradient):
     for layer, x, y in reversed(kept):
         gather(layer)
         y.backward(gy)
-        shards[layer].grad = scatter(t, flat.flatten([p.grad for p in layer.parameters()]))
+        grads = [p.grad.array for p in layer.parameters()]
+        shards[layer].grad = scatter(t, flat.flatten(grads))
         free(layer.parameters())
         layer.zero_grad()
-        gy = x.grad
+        gy = x.grad.array
     optimizer.step()
 
 

@@ -117,7 +117,8 @@ class Offload:
         """Start what is ready on its way; the device's memory is free when it has gone."""
         params, bucket.ready = bucket.ready, {}
         # where to, now: when the copy runs, a step may have turned the arrays
-        going = [(contiguous(p._xp, p.grad), bucket.grads[0][p], p in bucket.sent) for p in params]
+        going = [(contiguous(p._xp, p.grad.array), bucket.grads[0][p], p in bucket.sent)
+                 for p in params]
         bucket.sent |= params
         for p in params:
             p.grad = None

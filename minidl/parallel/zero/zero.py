@@ -92,9 +92,9 @@ class ShardedBucket:
             self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
         if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
-            self.earlier = self.shard.grad.copy()
+            self.earlier = self.shard.grad.array.copy()
             self.shard.grad = None
-        self.views[p][...] = 0 if p.grad is None else p.grad
+        self.views[p][...] = 0 if p.grad is None else p.grad.array
         p.grad = None
 
     def fill(self, unused):

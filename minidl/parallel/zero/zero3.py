@@ -227,7 +227,7 @@ class Zero3(Zero1):
     def state_dict(self):
         """The whole model's, as copies, on every rank."""
         with self.gathered():
-            return {name: array.copy() for name, array in super().state_dict().items()}
+            return {name: Tensor(x.array.copy()) for name, x in super().state_dict().items()}
 
     def load_state_dict(self, state, strict=True):
         with self.gathered():

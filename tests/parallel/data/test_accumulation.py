@@ -192,7 +192,7 @@ def compressed(t, seed, method):
     def sent():
         for name, p in net.named_parameters():
             if p.grad is not None:
-                given[name] += p.grad
+                given[name] += p.grad.array
         net.zero_grad()
 
     dp = run(t, seed, net, lambda net, t: Compressed(net, t, METHODS[method]()), sent)

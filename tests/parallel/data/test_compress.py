@@ -52,7 +52,7 @@ def dense_means(t, net, params, step, n=13):
     if len(x[mine]):
         F.cross_entropy(net(x[mine]), y[mine]).backward()
     average_gradients(t, params, len(x[mine]))
-    return [p.grad for p in params]
+    return [p.grad.array for p in params]
 
 
 def tolerance(model):
@@ -75,9 +75,9 @@ def test_what_was_sent_and_what_is_owed_make_up_the_sum_of_means(t, bucket_bytes
         sent, wanted = ([np.zeros(p.shape) for p in params] for _ in range(2))
         for step in range(4):  # shares are uneven for every size above 1, the last of 8 has none
             gradients(t, model, params, step)
-            assert_equal_on_all_ranks(t, [p.grad for p in params])
+            assert_equal_on_all_ranks(t, [p.grad.array for p in params])
             for total, p in zip(sent, params):
-                total += p.grad
+                total += p.grad.array
         model.close()
         for step in range(4):
             for total, mean in zip(wanted, dense_means(t, net, params, step)):
@@ -118,7 +118,7 @@ def test_accumulated_without_sync_equals_one_batch(t, name):
             (F.cross_entropy(model(x[4:]), y[4:]) / 2).backward()
         else:
             F.cross_entropy(model(x), y).backward()
-        results.append([p.grad for p in net.parameters()])
+        results.append([p.grad.array for p in net.parameters()])
         model.close()
     for a, b in zip(*results):  # a rounding that falls the other way would be a whole step
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
@@ -141,11 +141,11 @@ def test_a_rank_without_a_batch_still_sends_what_it_owes(t, name):
     else:
         F.cross_entropy(model(x[t.rank::2]), y[t.rank::2]).backward()
     model.close()
-    assert_equal_on_all_ranks(t, [p.grad for p in params])
+    assert_equal_on_all_ranks(t, [p.grad.array for p in params])
     moved = [(b.own["residual"] != o).any() for b, o in zip(model.reducer.buckets, own)]
     assert t.rank < 2 or name in ("powersgd, dense", "1-bit adam") or any(moved)
     if name in CONSERVING:
-        sent, after = [p.grad for p in params], total_owed(t, model)
+        sent, after = [p.grad.array for p in params], total_owed(t, model)
         for p in params:
             p.grad = None
         if t.rank < 2:

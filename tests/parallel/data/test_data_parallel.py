@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl import nn, optim
+from minidl import backend, nn, optim
 from minidl.comm import double_tree, halving_doubling, naive, ring, ring_blocks, simulate, tree
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
@@ -48,6 +48,7 @@ def share(t, n):
 def assert_equal_on_all_ranks(t, arrays):
     """Bit for bit: the largest and the smallest value over ranks are the same."""
     for a in arrays:
+        a = backend.array_of(a)
         bits = a.view(np.int64) if a.dtype == np.float64 else a.view(np.int32)
         low, high = bits.copy(), bits.copy()
         naive.all_reduce(t, low, np.minimum)
@@ -104,7 +105,7 @@ def test_any_all_reduce_will_do(t, module):
     F.cross_entropy(whole(x), y).backward()
     for p, want in zip(net.parameters(), whole.parameters()):
         np.testing.assert_allclose(p.grad, want.grad, **CLOSE)
-    assert_equal_on_all_ranks(t, [p.grad for p in net.parameters()])
+    assert_equal_on_all_ranks(t, [p.grad.array for p in net.parameters()])
     model.close()
 
 
@@ -135,7 +136,7 @@ def test_one_bucket_gives_the_bits_of_the_naive_average(t):
         F.cross_entropy(model(x[mine]), y[mine]).backward()
         if afterwards:
             average_gradients(t, list(reversed(list(net.parameters()))), 4)
-        gradients.append([p.grad for p in net.parameters()])
+        gradients.append([p.grad.array for p in net.parameters()])
     for a, b in zip(*gradients):
         np.testing.assert_array_equal(a, b)
 

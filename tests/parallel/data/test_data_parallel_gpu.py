@@ -63,7 +63,7 @@ def train(t, cupy, naive=False, bucket_bytes=24, **options):
         (model if naive else parallel)(x).backward()
         if naive:
             average_gradients(t, model.parameters(), len(x), **options)
-        arrays = [p.grad for p in model.parameters()] + [p.array for p in model.parameters()]
+        arrays = [p.grad.array for p in model.parameters()] + [p.array for p in model.parameters()]
         seen.append([a.get() if cupy else a.copy() for a in arrays])
         if step:
             model.zero_grad()  # once they add up
@@ -118,7 +118,7 @@ def test_two_ranks_on_a_real_gpu_average_as_the_naive_way_does(dtype):
                 average_gradients(t, model.parameters(), 4 + t.rank)
             else:
                 parallel.close()
-            gradients.append([p.grad.get() for p in model.parameters()])
+            gradients.append([p.grad.array.get() for p in model.parameters()])
         for a, b in zip(*gradients, strict=True):
             # the same sums of two terms; a GPU may multiply matrices in another order each time
             np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == "f4" else 2e-3, atol=1e-4)

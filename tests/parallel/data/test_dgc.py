@@ -69,7 +69,7 @@ def run(t, method, n_steps):
         for p in net.parameters():
             p.grad = None
         model(*given(t.rank, step, t.size), n_samples=1).backward()
-        got.append((net.weight.grad.copy(), net.bias.grad.copy()))
+        got.append((net.weight.grad.array.copy(), net.bias.grad.array.copy()))
     model.close()
     return got, model
 
@@ -213,7 +213,7 @@ def test_masking_stops_the_momentum_of_what_has_been_sent(t):
             net.weight.grad = net.bias.grad = None
             gw, gb = given(t.rank, 0, t.size)
             model(gw * (step == 0), gb * 0, n_samples=1).backward()
-            total += net.weight.grad
+            total += net.weight.grad.array
         model.close()
         totals.append(np.abs(total).sum())
     assert totals[1] > 1.2 * totals[0]

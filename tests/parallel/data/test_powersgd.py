@@ -34,7 +34,7 @@ def send(model, g):
     weight = model.module.weight
     weight.grad = None
     model(g, n_samples=1).backward()
-    return weight.grad.copy()
+    return weight.grad.array.copy()
 
 
 def owed(model):

@@ -114,7 +114,7 @@ def test_clipping_what_arrived_is_the_same_on_all_ranks(t, name):
     F.cross_entropy(model(x), np.arange(4) % 3).backward()
     optim.clip_grad_norm_(net.parameters(), 0.01)
     assert sum(float((p.grad**2).sum()) for p in net.parameters()) <= 0.01**2 * 1.001
-    assert_equal_on_all_ranks(t, [p.grad for p in net.parameters()])
+    assert_equal_on_all_ranks(t, [p.grad.array for p in net.parameters()])
     model.close()
 
 

@@ -86,6 +86,6 @@ def assert_gradients(pipe, want, equal=np.testing.assert_array_equal):
             if grad is None:
                 assert p.grad is None, name
             else:
-                equal(p.grad, grad, err_msg=name)
+                equal(p.grad.array, grad.array, err_msg=name)
                 n += 1
     assert n

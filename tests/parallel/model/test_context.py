@@ -47,7 +47,7 @@ def one_rank(arrays, is_causal, scale=None, **options):
     o = F.scaled_dot_product_attention(inputs[0], *wide, is_causal=is_causal, scale=scale,
                                        **options)
     o.backward(g)
-    return o.array, *(a.grad for a in inputs)
+    return o.array, *(a.grad.array for a in inputs)
 
 
 def parts(t, arrays, order):
@@ -63,7 +63,7 @@ def on_ranks(t, arrays, is_causal, order, method="ring", scale=None, **options):
     else:
         o = context.ulysses_attention(*inputs, t, is_causal, scale, **options)
     o.backward(g)
-    return o.array, *(a.grad for a in inputs)
+    return o.array, *(a.grad.array for a in inputs)
 
 
 # ---- the ring ----
@@ -412,7 +412,7 @@ def trained(model, steps, length, part=lambda x: x, average=None, scale=1, lr=0.
         if average:
             average(params)
         losses.append(loss.item())
-        grads = [p.grad.copy() for p in params]
+        grads = [p.grad.array.copy() for p in params]
         for p in params:
             p.data -= lr * p.grad
     return losses, grads
@@ -464,7 +464,7 @@ def test_packed_texts_dropout_and_an_odd_length_are_one_ranks(t, method, order, 
         if parallel:
             average_gradients(t, model.parameters())
         total = ring.all_reduce(t, loss.array.reshape(1).copy()) if parallel else loss.array
-        results.append([total.reshape(()), *(p.grad for p in model.parameters())])
+        results.append([total.reshape(()), *(p.grad.array for p in model.parameters())])
         results[-1].append(np.array(minidl.random.default_generator().get_state()))
     want, got = results
     assert relative(got, want) < 1e-12
@@ -481,7 +481,7 @@ def test_data_parallel_averages_what_is_to_be_summed(t):
     x, y = batch(length)
     replicas = DataParallel(model, t, bucket_bytes=1000, first_bucket_bytes=500)
     (loss_of(replicas, part(x), part(y), int((y >= 0).sum())) * t.size).backward()
-    assert relative([p.grad for p in model.parameters()], grads) < 1e-12
+    assert relative([p.grad.array for p in model.parameters()], grads) < 1e-12
     replicas.close()
 
 
@@ -518,7 +518,7 @@ def test_a_mean_of_means_is_another_gradient(t):
     x, y = batch(length)
     F.cross_entropy(model(part(x)).reshape(-1, V), part(y).reshape(-1)).backward()
     average_gradients(t, model.parameters())
-    assert relative([p.grad for p in model.parameters()], grads) > 0.01
+    assert relative([p.grad.array for p in model.parameters()], grads) > 0.01
 
 
 @ranks(2, 4)
@@ -636,7 +636,7 @@ def test_on_a_gpu_as_on_the_cpu():
                 x, y, places = (minidl.tensor(a, device=device) for a in (*batch(9), places))
                 loss = loss_of(model, part(x), part(y), 12, part(places))
                 loss.backward()
-                results.append([host(a) for a in (loss.array, *(p.grad for p in
+                results.append([host(a) for a in (loss.array, *(p.grad.array for p in
                                                               model.parameters()))])
             for a, b in zip(*results, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

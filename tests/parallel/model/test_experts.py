@@ -54,7 +54,7 @@ def mine(t, *arrays):
 
 
 def gradients(made):
-    return {name: p.grad for name, p in made.named_parameters()}
+    return {name: p.grad.array for name, p in made.named_parameters()}
 
 
 def one_rank(made, x, g, alpha):
@@ -89,7 +89,7 @@ def test_n_ranks_equal_one_rank_with_all_tokens(t, k, factor, average):
     if average:
         average_gradients(t, [made.router.weight], len(g_here))
     else:
-        made.router.weight.grad = ring.all_reduce(t, made.router.weight.grad.copy())
+        made.router.weight.grad = ring.all_reduce(t, made.router.weight.grad.array.copy())
     for name, p in made.named_parameters():
         np.testing.assert_allclose(p.grad, want[name], **close)
     first, end = chunks.bounds(t.size + 2, t.size)[t.rank:t.rank + 2]
@@ -187,7 +187,7 @@ def test_a_rank_whose_experts_nobody_wants(t):
     made.router.weight.array[...] = 0  # all like expert 0
     made(Tensor(np.ones((3, WIDTH)))).sum().backward()
     for p in expert_parameters(made):
-        assert (p.grad.any()) == (t.rank == 0)
+        assert (p.grad.array.any()) == (t.rank == 0)
 
 
 # ---- a GPT whose experts are divided ----
@@ -330,7 +330,7 @@ def test_recompute_exchanges_again_and_counts_once(t):
         F.cross_entropy(model(x).reshape(-1, V), y.reshape(-1)).backward()
         assert all(layer.load.sum() == 2 * 4 * 6 for layer in moe.layers(model))
         forward = ledger.count(label="experts.forward").bytes_sent
-        results.append((forward, [p.grad for p in model.parameters()]))
+        results.append((forward, [p.grad.array for p in model.parameters()]))
     assert results[1][0] == 2 * results[0][0]
     for a, b in zip(results[0][1], results[1][1], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -373,7 +373,7 @@ def test_with_texts_in_parts_and_replicas(t):
     whole, (x, y) = gpt(**none), (a[:, :4] for a in batch(0))
     total, _ = loss_of(whole, x, y, 0.01)
     total.backward()
-    want = {name: p.grad for name, p in whole.named_parameters()}
+    want = {name: p.grad.array for name, p in whole.named_parameters()}
     pair = t.subgroup([0, 1]) or t.subgroup([2, 3])
     model = expert_parallel(gpt(**none), t)
     part = context_parallel(model, pair)
@@ -381,5 +381,5 @@ def test_with_texts_in_parts_and_replicas(t):
     x, y = (part(a[4 * (t.rank // 2):][:4]) for a in (x, y))
     total, _ = loss_of(replicas, x, y, 0.01)  # of as many tokens on every rank: the mean is right
     total.backward()
-    agree({name: p.grad for name, p in model.named_parameters()}, want)
+    agree({name: p.grad.array for name, p in model.named_parameters()}, want)
     replicas.close()

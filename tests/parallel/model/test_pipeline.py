@@ -317,7 +317,7 @@ def test_mixed_precision_sends_halves_and_has_the_bits_of_one_rank(t, dtype):
 def test_an_overflow_in_one_stage_skips_the_step_on_all_ranks(t):
     pipe = pipeline(t, chain(dtype=np.float32), one_f_one_b(t.size, 2))
     optimizer, scaler = optim.SGD(pipe.parameters(), lr=1.0), amp.GradScaler(init_scale=4.0)
-    before = {name: x.copy() for name, x in pipe.state_dict().items()}
+    before = {name: x.array.copy() for name, x in pipe.state_dict().items()}
     pipe.step(*data(4, np.float32), scaler)
     if t.rank == 0:
         pipe.parameters()[0].grad[0] = np.inf
@@ -340,7 +340,7 @@ def test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once(t):
     assert_gradients(pipe, want, lambda got, g, err_msg: np.testing.assert_allclose(
         got, g, rtol=1e-9, atol=1e-15, err_msg=err_msg))
     pipe = pipeline(t, tiny_gpt(), gpipe(t.size, 2), entropy)
-    before = {name: value.copy() for name, value in pipe.state_dict().items()}
+    before = {name: value.array.copy() for name, value in pipe.state_dict().items()}
     scaler = amp.GradScaler(init_scale=8.0)
     pipe.step(x, y, scaler)
     scaler.step(optim.SGD(pipe.parameters(), lr=1.0), max_norm=0.1)
@@ -546,7 +546,7 @@ def test_on_a_gpu_arrays_stay_there(strict_cupy, make):
         pipe = pipeline(t, chain(16).to("cuda"), make(2, 3),
                         lambda y, target: F.mse_loss(y, minidl.Tensor(target)))
         pipe.step(*(backend.to_device(x, "cuda") for x in data(6)))
-        assert all(p.grad is None or isinstance(p.grad, strict_cupy.ndarray)
+        assert all(p.grad is None or isinstance(p.grad.array, strict_cupy.ndarray)
                    for p in pipe.parameters())
         assert_gradients(pipe, want, lambda g, w, err_msg: np.testing.assert_allclose(
             backend.to_device(g, "cpu"), w, rtol=1e-10, err_msg=err_msg))

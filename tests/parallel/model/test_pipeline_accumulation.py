@@ -12,6 +12,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
+from minidl.backend import array_of
 from minidl.comm import simulate
 from minidl.comm.grid import Grid
 from minidl.nn import functional as F
@@ -81,7 +82,7 @@ def wanted(case):
             continue
         for x, y in zip(xs.reshape(dp * n_micro, 2, WIDTH), ys.reshape(dp * n_micro, 2, WIDTH)):
             (F.mse_loss(net(x), y) / (dp * n_micro)).backward()
-    return {name: p.grad for name, p in net.named_parameters()}
+    return {name: array_of(p.grad) for name, p in net.named_parameters()}
 
 
 def gradients(t, case):
@@ -103,11 +104,11 @@ def gradients(t, case):
         else:
             pipe.step(x, y)
     if of["zero"]:
-        found = {pipe.names[p]: (first, end, shard.grad[at:at + end - first].copy())
+        found = {pipe.names[p]: (first, end, shard.grad.array[at:at + end - first].copy())
                  for replica in pipe.replicas.values()
                  for _, shard, p, at, first, end in replica.parts() if end > first}
     else:
-        found = {pipe.names[p]: None if p.grad is None else p.grad.copy()
+        found = {pipe.names[p]: None if p.grad is None else p.grad.array.copy()
                  for p in pipe.parameters()}
     pipe.close()
     return found

@@ -32,6 +32,7 @@ from minidl.parallel.model.vocabulary import cross_entropy
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.parallel.zero.zero3 import Zero3
 from minidl.precision import amp
+from minidl.tensor import Tensor
 from tests.parallel.model import events
 
 SHAPE = Shape(layers=2, width=16, heads=4, context=8, vocab=12)
@@ -266,8 +267,8 @@ def whole_gradients(monkeypatch):
 
     def spied(step, do, gradients):
         backward(step, do, gradients)
-        found[step.pipe].append(sum(p.grad.nbytes for p in step.pipe.parameters()
-                                    if isinstance(p.grad, np.ndarray)))
+        found[step.pipe].append(sum(p.grad.array.nbytes for p in step.pipe.parameters()
+                                    if isinstance(p.grad, Tensor)))
 
     monkeypatch.setattr(pipeline._Step, "B", spied)
     return found

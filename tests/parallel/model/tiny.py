@@ -48,7 +48,7 @@ def alone(n_heads=8, n_tokens=TOKENS):
     model = gpt(n_heads)
     loss = loss_of(model, *batch(n_tokens=n_tokens))
     loss.backward()
-    return loss.item(), {name: p.grad for name, p in model.named_parameters()}
+    return loss.item(), {name: p.grad.array for name, p in model.named_parameters()}
 
 
 def steps(model, n_steps, t=None, clip=None):
@@ -63,7 +63,7 @@ def steps(model, n_steps, t=None, clip=None):
             clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         losses.append(loss.item())
-    return losses, {k: v.copy() for k, v in whole_state_dict(model).items()}
+    return losses, {k: v.array.copy() for k, v in whole_state_dict(model).items()}
 
 
 @functools.cache

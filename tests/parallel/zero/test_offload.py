@@ -142,7 +142,7 @@ def test_all_ranks_clip_by_the_norm_of_all_their_gradients(t, stage):
         model = STAGES[stage](network(True), t)
         optimizer = optim.SGD(model.shards() if stage else model.parameters(), lr=1.0)
         optimizer = Offload(optimizer) if offloaded else optim.use_master_weights(optimizer)
-        scaler = GradScaler(64.0)
+        scaler = GradScaler(init_scale=64.0)
         before = masters(optimizer)
         backward(model, 0, t.rank)
         assert scaler.step(optimizer, max_norm=0.01)
@@ -230,7 +230,7 @@ def test_a_skipped_step_leaves_everything_and_clipping_is_of_the_whole():
     plain = optim.use_master_weights(OPTIMIZERS["AdamW"](model.parameters()))
     off = Offload(OPTIMIZERS["AdamW"](there.parameters()), bucket_bytes=100)
     for m, o in ((model, plain), (there, off)):
-        scaler = GradScaler(2.0**6)
+        scaler = GradScaler(init_scale=2.0**6)
         for step in range(4):
             o.zero_grad()
             with np.errstate(invalid="ignore"):  # inf times zero

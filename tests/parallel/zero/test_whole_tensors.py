@@ -135,7 +135,7 @@ def test_fp16_with_masters_and_a_scale(t):
     amp.prepare(half, "O2")
     model = parallel(1, half, t)
     optimizer = optim.use_master_weights(OPTIMIZERS["LAMB"](leaves(model)))
-    scaler = amp.GradScaler(2.0**8)
+    scaler = amp.GradScaler(init_scale=2.0**8)
     x, y = share(t, data([0, 0], n_rows=4 * t.size))
     with amp.autocast():
         loss = nn.functional.mse_loss(model(x), y)

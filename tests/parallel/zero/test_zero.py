@@ -110,7 +110,7 @@ def test_training_alone_is_something_else(t, stage):
 def train_half(model, t, n_steps=3):
     """O2: half weights and gradients, float32 masters, dynamic scale; rank 0 overflows once."""
     optimizer = optim.use_master_weights(optim.AdamW(leaves(model), lr=1e-2, weight_decay=0))
-    scaler = amp.GradScaler(2.0**8)
+    scaler = amp.GradScaler(init_scale=2.0**8)
     taken = []
     for step in range(n_steps):
         optimizer.zero_grad()
@@ -258,7 +258,7 @@ def test_clipping_is_by_the_norm_of_all_shards(t, stage):
     assert model.grad_norm() == pytest.approx(norm, rel=1e-6)
     assert model.clip_grad_norm_(norm / 3) == pytest.approx(norm, rel=1e-6)
     assert model.grad_norm() == pytest.approx(norm / 3, rel=1e-5)
-    before = [s.grad.copy() for s in model.shards()]
+    before = [s.grad.array.copy() for s in model.shards()]
     model.clip_grad_norm_(norm)
     assert all((a == s.grad).all() for a, s in zip(before, model.shards(), strict=True))
     model.close()
@@ -270,7 +270,7 @@ def test_clipping_is_by_the_norm_of_all_shards(t, stage):
 def test_ranks_skip_together_and_squares_do_not_overflow(t, stage):
     model = parallel(stage, half_net(), t)
     optimizer = optim.use_master_weights(optim.SGD(model.shards(), lr=1.0))
-    scaler = amp.GradScaler(16.0)
+    scaler = amp.GradScaler(init_scale=16.0)
     scaler.scale(F.mse_loss(model(share(t, data(0))[0]), share(t, data(0))[1])).backward()
     shards = [s for s in model.shards() if s.grad is not None]
     for s in shards:
@@ -291,7 +291,7 @@ def test_a_scaler_clips_by_the_norm_of_all_shards(t, stage):
     """SGD with lr 1: the update is the clipped gradient, whose norm over all ranks is max_norm."""
     model = parallel(stage, half_net(), t)
     optimizer = optim.use_master_weights(optim.SGD(model.shards(), lr=1.0))
-    scaler = amp.GradScaler(16.0)
+    scaler = amp.GradScaler(init_scale=16.0)
     before = [p.array.copy() for p in optimizer.parameters()]
     x, y = share(t, data(0, n_rows=2 * t.size))
     scaler.scale(F.mse_loss(model(x), y)).backward()

@@ -39,7 +39,7 @@ def test_a_state_goes_into_another_stage_and_back(t, stage):
 def test_a_state_of_stage_3_is_what_it_was_when_it_was_taken(t, stay_below):
     model = Zero3(net(), t, stay_below=stay_below)
     state = model.state_dict()
-    before = {name: array.copy() for name, array in state.items()}
+    before = {name: x.clone() for name, x in state.items()}
     train(model, t, n_steps=1)
     assert_same_bits(state, before)
 
@@ -172,7 +172,7 @@ def test_clipping_the_shards_clips_by_the_norm_of_all_of_them(t, stage):
 def test_ranks_skip_together_and_clip_by_one_norm_without_being_told(t, stage):
     model = parallel(stage, net(), t)
     optimizer = optim.SGD(model.shards(), lr=0.1)
-    scaler = minidl.precision.amp.GradScaler(8.0)
+    scaler = minidl.precision.amp.GradScaler(init_scale=8.0)
     for bad in (True, False):
         backward(model, *map(place, data(t.rank)))
         shard = model.shards()[0]

@@ -4,5 +4,5 @@ all_reduce(t, flat)
 np.divide(flat, t.size, out=flat)
 rest = flat
 for p in parameters:
-    piece, rest = rest[: p.grad.size], rest[p.grad.size :]
+    piece, rest = rest[: p.grad.array.size], rest[p.grad.array.size :]
     p.grad.reshape(-1)[:] = piece

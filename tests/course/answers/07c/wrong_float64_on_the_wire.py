@@ -4,5 +4,5 @@ all_reduce(t, flat)
 flat /= t.size
 start = 0
 for p in parameters:
-    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
-    start += p.grad.size
+    p.grad[...] = flat[start : start + p.grad.array.size].reshape(p.grad.shape)
+    start += p.grad.array.size

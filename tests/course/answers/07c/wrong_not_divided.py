@@ -3,5 +3,5 @@ flat = np.concatenate([p.grad.reshape(-1) for p in parameters])
 all_reduce(t, flat)
 start = 0
 for p in parameters:
-    p.grad[...] = flat[start : start + p.grad.size].reshape(p.grad.shape)
-    start += p.grad.size
+    p.grad[...] = flat[start : start + p.grad.array.size].reshape(p.grad.shape)
+    start += p.grad.array.size
