@@ -25,12 +25,11 @@ REPLACED = ("this tensor looks at the memory of another one, into which x[index]
 def run(node, mode, inputs, arrays, options):
     """forward, where the arrays lie, in the precision and in the manner that the blocks around the
     call ask for. An error says which op it was, and the shapes."""
-    work = _run
-    if "cupy" in modules:
-        node.xp = backend.xp_of(arrays, type(node).__name__)
-        work = backend.there(_run, arrays)
     try:
-        return work(node, mode, inputs, arrays, options)
+        if "cupy" not in modules:
+            return _run(node, mode, inputs, arrays, options)
+        node.xp = backend.xp_of(arrays, type(node).__name__)
+        return backend.there(_run, arrays)(node, mode, inputs, arrays, options)
     except EXPLAINED as error:
         raise_explained(error, node, arrays)
 

@@ -25,7 +25,7 @@ Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 
 import numpy as np
 
-from minidl import fast_apply
+from minidl import fast_apply, static_forms
 from minidl.forward import REPLACED, as_arrays, run, share_memory
 from minidl.mode import current
 from minidl.saved import Saved, pack
@@ -87,7 +87,9 @@ class Function:
     kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
     can skip what only backward uses). A gradient of a broadcast input may be returned in the
     broadcast shape and in the promoted dtype: the walk sums and casts it. Output gradients are
-    read-only by convention: another node may hold the same array."""
+    read-only by convention: another node may hold the same array.
+
+    PyTorch's form, static methods of a ctx on Tensors, works as well (static_forms.py)."""
 
     differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
@@ -100,6 +102,10 @@ class Function:
     saved = Saved()  # the same, unpacked
 
     apply = classmethod(apply)
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        static_forms.adapt(cls)
 
     def save(self, *arrays):
         """In forward: keep these arrays (None for none); backward finds them in `self.saved`."""

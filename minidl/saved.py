@@ -35,13 +35,6 @@ class Memory:
     replaced = False
 
 
-def is_view(array, of):
-    """Returns whether one of two arrays is a view of the other, or both are views of a third."""
-    base, its_base = getattr(array, "base", None), of.base
-    return array is of or base is of or its_base is array or (
-        base is not None and base is its_base)
-
-
 class Pack(tuple):
     """(held, undo): in a node's `_saved` in place of the array undo(unpack(held))."""
 
@@ -80,9 +73,13 @@ def pack(node, inputs, arrays, outputs, packers):
     node._saved = tuple(packed)
 
 
-def note(node, tensors):
-    """Note tensors that backward will read, though the node has not saved them by `save`."""
-    node.saved_inputs = [*node.saved_inputs, *[(x, x.version) for x in tensors]]
+def note(y, tensors):
+    """Note tensors that the backward of y will read, though its forward did not save them: indices.
+    What is no Tensor is left out. Returns y."""
+    if y.grad_fn is not None:
+        y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
+                                  *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]
+    return y
 
 
 def _packed(s, node, inputs, arrays, outputs, packers):
@@ -93,10 +90,15 @@ def _packed(s, node, inputs, arrays, outputs, packers):
         s, *undos = s
 
     held = s
+    owner = getattr(s, "base", None)  # None: s owns its memory
     for x, array, edge in zip(inputs, arrays, node.edges):
-        if s is None or not hasattr(x, "_memory") or not is_view(s, array):
+        if s is None or not hasattr(x, "_memory"):
             continue
-        noted.append((x, x.version))
+        if s is not array and array.base is not s:  # then perhaps both look at a third
+            if owner is None or (owner is not array and owner is not array.base):
+                continue
+        memory = x._memory
+        noted.append((x, 0 if memory is None else memory.version))
         if edge is x and held is s:  # a leaf, the first one that fits
             if s is array:
                 held = x
@@ -104,8 +106,12 @@ def _packed(s, node, inputs, arrays, outputs, packers):
                 held = x
                 undos.append(lambda array, shape=s.shape: array.reshape(shape))
 
-    if s is not None:
-        noted += [(y.memory, y.version) for y in outputs if is_view(s, y.array)]
+    for y in outputs:
+        array = y.array
+        if s is not None and (array is s or array.base is s or (
+                owner is not None and (owner is array or owner is array.base))):
+            memory = y.memory
+            noted.append((memory, memory.version))
     kept = held
     if s is not None:
         for packer in packers:

@@ -36,6 +36,14 @@ def test_needs_tells_forward_what_backward_will_want():
     assert seen == [[True, False], [False, False], [False, False]]
 
 
+def test_a_function_may_have_no_inputs():
+    class Ones(Function):
+        def forward(self):
+            return np.ones(2, np.float32)
+
+    assert Ones.apply().tolist() == [1, 1]
+
+
 def test_a_function_of_two_results_gets_two_gradients():
     class SinCos(Function):
         def forward(self, x):

@@ -16,7 +16,7 @@ DIFFERENT = {
     "data.DistributedSampler": "(n, rank, size): it needs a length, and no dataset",
     # a method and a function in one: the tensor is PyTorch's self
     "Tensor.norm": "self comes first", "Tensor.split": "self comes first",
-    "Tensor.unique": "self comes first",
+    "Tensor.unique": "self comes first", "Tensor.unflatten": "self comes first",
 }
 
 

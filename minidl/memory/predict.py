@@ -33,7 +33,7 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
             dtype=np.float16):
     """{kind: bytes} that one rank will hold, and the sum of it under "total".
     model:      a Module, or a number of parameters.
-    batch:      a tuple of arrays, the first dimension of each its rows; None leaves the
+    batch:      a tuple of Tensors or arrays, the first dimension of each its rows; None leaves the
                 activations out. loss(model, *batch) -> Tensor, needed with it.
     precision:  "O0" (fp32) to "O3", as in amp.initialize. The model stays as it is.
     zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a

@@ -8,6 +8,7 @@
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
+    cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """
@@ -17,14 +18,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from minidl.nn import functional, init
-from minidl.nn.containers import ModuleDict, ModuleList, ParameterList, Sequential
+from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
+from minidl.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from minidl.nn.conv import (
     AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool2d, Conv1d, Conv2d, ConvTranspose1d,
     ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,
 )
 from minidl.nn.layers import (
-    ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Identity, LeakyReLU, Linear,
-    Mish, PReLU, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+    CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
+    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, Mish, PixelShuffle, PReLU, ReLU, ReLU6,
+    Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear

@@ -135,6 +135,49 @@ class ParameterList(Module):
         return iter(self._parameters.values())
 
 
+class ParameterDict(Module):
+    """A dict of parameters under its keys, in the order of insertion; tensors and arrays become
+    parameters."""
+
+    def __init__(self, parameters=()):
+        super().__init__()
+        self.update(parameters)
+
+    def update(self, parameters):
+        for name, value in dict(parameters).items():
+            self[name] = value
+
+    def __setitem__(self, name, value):
+        self.register_parameter(name, _as_parameter(value))
+
+    def __getitem__(self, name):
+        return self._parameters[name]
+
+    def __delitem__(self, name):
+        del self._parameters[name]
+
+    def pop(self, name):
+        return self._parameters.pop(name)
+
+    def keys(self):
+        return self._parameters.keys()
+
+    def values(self):
+        return self._parameters.values()
+
+    def items(self):
+        return self._parameters.items()
+
+    def __contains__(self, name):
+        return name in self._parameters
+
+    def __len__(self):
+        return len(self._parameters)
+
+    def __iter__(self):
+        return iter(self._parameters)
+
+
 def _as_parameter(value):
     if isinstance(value, Parameter):
         return value

@@ -12,6 +12,8 @@ Test: tests/nn/test_init.py
 
 import math
 
+import numpy as np
+
 from minidl import random
 
 
@@ -76,6 +78,30 @@ def xavier_uniform_(tensor, gain=1.0, generator=None):
 
 def xavier_normal_(tensor, gain=1.0, generator=None):
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))), generator)
+
+
+def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+    """A normal distribution without what lies outside of [a, b]: such values are drawn again."""
+    if not a - 2 * std <= mean <= b + 2 * std:
+        raise ValueError(f"trunc_normal_: mean {mean} lies more than 2 std ({std}) outside of "
+                         f"[{a}, {b}], where hardly a value would be drawn")
+    generator = generator or random.default_generator()
+    values = generator.normal(tensor.shape, mean=mean, std=std)
+    while (outside := (values < a) | (values > b)).any():
+        values[outside] = generator.normal((int(outside.sum()),), mean=mean, std=std)
+    return constant_(tensor, values)
+
+
+def orthogonal_(tensor, gain=1, generator=None):
+    """A random matrix with orthonormal rows or columns, whichever are fewer, times gain. Of more
+    than two dimensions the last ones count as one. Source: Saxe et al. 2013 (arXiv 1312.6120)."""
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape {tensor.shape}")
+    generator = generator or random.default_generator()
+    rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
+    q, r = np.linalg.qr(generator.normal((max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diag(r))  # uniform over all such matrices
+    return constant_(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 
 
 def _kaiming_std(tensor, a, mode, nonlinearity):

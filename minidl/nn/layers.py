@@ -191,6 +191,80 @@ class Softplus(Module):
         return F.softplus(x)
 
 
+class ReLU6(Module):
+    def forward(self, x):
+        return F.relu6(x)
+
+
+class Hardtanh(Module):
+    def __init__(self, min_val=-1.0, max_val=1.0):
+        super().__init__()
+        self.min_val, self.max_val = min_val, max_val
+
+    def forward(self, x):
+        return F.hardtanh(x, self.min_val, self.max_val)
+
+
+class Hardsigmoid(Module):
+    def forward(self, x):
+        return F.hardsigmoid(x)
+
+
+class Hardswish(Module):
+    def forward(self, x):
+        return F.hardswish(x)
+
+
+class Softsign(Module):
+    def forward(self, x):
+        return F.softsign(x)
+
+
+class LogSigmoid(Module):
+    def forward(self, x):
+        return F.logsigmoid(x)
+
+
+class CELU(Module):
+    def __init__(self, alpha=1.0):
+        super().__init__()
+        self.alpha = alpha
+
+    def forward(self, x):
+        return F.celu(x, self.alpha)
+
+
+class Threshold(Module):
+    """x where it is above the threshold, else value."""
+
+    def __init__(self, threshold, value):
+        super().__init__()
+        self.threshold, self.value = threshold, value
+
+    def forward(self, x):
+        return F.threshold(x, self.threshold, self.value)
+
+
+class PixelShuffle(Module):
+    """(..., c r r, h, w) -> (..., c, h r, w r), for r = upscale_factor."""
+
+    def __init__(self, upscale_factor):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, x):
+        return F.pixel_shuffle(x, self.upscale_factor)
+
+
+class Softmin(Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return F.softmin(x, self.dim)
+
+
 class Softmax(Module):
     def __init__(self, dim):
         super().__init__()

@@ -16,8 +16,8 @@ from minidl.ops import (
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
-    conv_transpose, distance, einsum, embedding_bag, in_place_forms, instance_norm, interpolate,
-    rearrange, recurrent, sampling, scatter, search, sort, unary,
+    composed, conv_transpose, distance, einsum, embedding_bag, in_place_forms, instance_norm,
+    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
 )
 from minidl.tensor import Tensor
 
@@ -74,6 +74,12 @@ TABLE = [  # (file, homes, names)
     (embedding_bag, "f", "embedding_bag"),
     (instance_norm, "f", "instance_norm"),
     (in_place_forms, "m", in_place_forms.NAMES),
+    (composed, "mt", "mm mv addmm clip cumprod trunc lerp nan_to_num flipud fliplr movedim"),
+    (composed, "mt", "unflatten narrow diff argwhere is_floating_point"),
+    (composed, "t", "tensordot concat hstack vstack"),
+    (composed, "m", "unfold expand_as view_as type_as new_zeros new_ones"),
+    (composed, "f", "hardtanh relu6 hardsigmoid hardswish softsign logsigmoid celu softmin"),
+    (composed, "f", "threshold pixel_shuffle"),
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 

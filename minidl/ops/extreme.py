@@ -17,6 +17,7 @@ from minidl.ops.index import along
 from minidl.ops.masks import select
 from minidl.ops.reduce import Reduction, reduction
 from minidl.ops.select import maximum, minimum
+from minidl.saved import note
 from minidl.tensor import Tensor
 
 MaxResult = namedtuple("MaxResult", "values indices")
@@ -47,6 +48,12 @@ class Amin(Amax):
     smallest = True
 
 
+def with_indices(result, pair):
+    """Returns (values, indices) by their names. Backward reads the indices: they are noted."""
+    values, indices = pair
+    return result(note(values, [indices]), indices)
+
+
 class MaxAlong(Reduction):
     """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
     smallest = False
@@ -57,7 +64,6 @@ class MaxAlong(Reduction):
         if x.ndim == 0:
             return x.copy(), self.xp.zeros((), np.int64)
         indices = (x.argmin if self.smallest else x.argmax)(axis=axes[0]).reshape(self.kept)
-        self.save(indices)
         self.at = along(self.xp, indices, axes[0])
         return x[self.at].reshape(self.result), indices.reshape(self.result)
 
@@ -92,7 +98,7 @@ def max(input, dim=None, keepdim=False):
         return Amax.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
         return maximum(input, dim)
-    return MaxResult(*MaxAlong.apply(input, dim=dim, keepdim=keepdim))
+    return with_indices(MaxResult, MaxAlong.apply(input, dim=dim, keepdim=keepdim))
 
 
 def min(input, dim=None, keepdim=False):
@@ -101,7 +107,7 @@ def min(input, dim=None, keepdim=False):
         return Amin.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
         return minimum(input, dim)
-    return MinResult(*MinAlong.apply(input, dim=dim, keepdim=keepdim))
+    return with_indices(MinResult, MinAlong.apply(input, dim=dim, keepdim=keepdim))
 
 
 argmax = reduction("argmax", Argmax, "The index of the first largest element.")

@@ -231,7 +231,6 @@ class Gather(Function):
         if any(n > m for i, (n, m) in enumerate(zip(index.shape, x.shape)) if i != dim):
             raise ValueError(f"gather: index of shape {index.shape} exceeds shape {x.shape} in a "
                              f"dimension other than {dim}")
-        self.save(index)
         if self.xp is not np:
             index = checked("gather", index, x.shape[dim] if x.ndim else 1)
         self.shape, self.index = x.shape, along(self.xp, index, dim)
@@ -251,7 +250,6 @@ class IndexSelect(Gather):
                 f"shape {x.shape} and {index.dtype} of shape {index.shape}")
         (dim,) = normalize_dims(dim, x.ndim, "index_select")
         n = x.shape[dim]
-        self.save(index)
         if self.xp is not np:
             index = checked("index_select", index, n)
         elif index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
@@ -288,24 +286,22 @@ def getitem(input, index):
     of the result's dimensions is PyTorch's, which is not always NumPy's: see `steps`."""
     parts = parts_of(input, index)
     y = Getitem.apply(input, index=parts)
-    if y.grad_fn is not None and type(index) is not int:
-        note(y.grad_fn, arrays_kept(index, parts))
-    return y
+    return y if type(index) is int else note(y, arrays_kept(index, parts))
 
 
 def gather(input, dim, index):
     """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
     if not input.shape and index.shape == (1,):  # a 0-d tensor is a vector of one here
-        return Gather.apply(input.reshape(1), index, dim=dim)
-    return Gather.apply(input, index, dim=dim)
+        input = input.reshape(1)
+    return note(Gather.apply(input, index, dim=dim), [index])
 
 
 def index_select(input, dim, index):
     """The slices of `dim` at the places in the 1-d integer `index`, repeats included. Negative
     places are an error, as in PyTorch."""
     if not input.shape and index.shape == (1,):
-        return IndexSelect.apply(input.reshape(1), index, dim=dim).reshape(())
-    return IndexSelect.apply(input, index, dim=dim)
+        return index_select(input.reshape(1), dim, index).reshape(())
+    return note(IndexSelect.apply(input, index, dim=dim), [index])
 
 
 def tril(input, diagonal=0):

@@ -93,7 +93,7 @@ def _assign(x, parts, value, places):
                            "slice, a reshape, a transpose), for which it would not be recorded; "
                            "write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
-    note(y.grad_fn, places)
+    note(y, places)
     x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
     before = x.memory
     x._memory = Memory()

@@ -22,6 +22,7 @@ from minidl.ops.index import scatter_add
 from minidl.ops.masks import select
 from minidl.ops.matmul import product
 from minidl.ops.shape import unsqueeze
+from minidl.saved import note
 
 
 class MaxPool2d(Function):
@@ -121,15 +122,13 @@ class AdaptiveMaxPool2d(Function):
         images = x.reshape(*x.shape[:2], H * W)
         places = at.reshape(*x.shape[:2], math.prod(size))
         y[...] = xp.take_along_axis(images, places, -1).reshape(y.shape)
-        self.save(at)
-        self.shape = x.shape
+        self.shape, self.at = x.shape, at
         return y, at
 
     def backward(self, gy, _):
-        at, = self.saved
         n = math.prod(self.shape[2:])
         images = self.xp.arange(math.prod(self.shape[:2])).reshape(*self.shape[:2], 1, 1)
-        places = (images * n + at).reshape(-1)
+        places = (images * n + self.at).reshape(-1)
         return scatter_add(self.xp, (math.prod(self.shape),), places, gy.reshape(-1)).reshape(
             self.shape)
 
@@ -187,7 +186,7 @@ def adaptive_max_pool2d(input, output_size, return_indices=False):
     return_indices its place, too, as h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
-    return y if return_indices else y[0]
+    return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]
 
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,

@@ -30,6 +30,18 @@ def test_a_list_of_parameters():
     assert scales[1].shape == (4,) and len(scales[1:]) == 2
 
 
+def test_a_dict_of_parameters():
+    scales = nn.ParameterDict({"left": minidl.ones(2), "right": np.zeros(3, "f4")})
+    assert list(scales) == list(scales.keys()) == ["left", "right"] and len(scales) == 2
+    assert all(isinstance(p, nn.Parameter) for p in scales.values())
+    assert list(scales.state_dict()) == ["left", "right"]
+    scales["left"] = minidl.ones(4)
+    assert "left" in scales and scales["left"].shape == (4,)
+    assert scales.pop("left").shape == (4,)
+    del scales["right"]
+    assert not list(scales.parameters()) and not list(scales.items())
+
+
 def test_names_and_state_equal_pytorchs():
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     nets = []

@@ -33,6 +33,30 @@ def test_standard_deviation_is_the_formulas(fill, std):
     assert abs(w.array.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
 
 
+def test_a_truncated_normal_has_the_moments_of_one():
+    """Of [a, b] = [-2 s, 2 s] the variance is s^2 (1 - 4 phi(2) / (2 Phi(2) - 1))."""
+    minidl.manual_seed(3)
+    phi = math.exp(-2) / math.sqrt(2 * math.pi)
+    std = 0.02 * math.sqrt(1 - 4 * phi / math.erf(math.sqrt(2)))
+    w = init.trunc_normal_(nn.Parameter(np.empty((N_OUT, N_IN), np.float32)), std=0.02, a=-0.04,
+                           b=0.04)
+    assert abs(w.array).max() <= 0.04
+    assert w.array.std() == pytest.approx(std, rel=TOLERANCE)
+    assert abs(w.array.mean()) < 4 * std / math.sqrt(N_OUT * N_IN)
+    with pytest.raises(ValueError, match="lies more than 2 std"):
+        init.trunc_normal_(w, mean=9.0)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 4), (2, 3, 2, 2), (1, 7)])
+def test_orthogonal_rows_or_columns(shape):
+    w = init.orthogonal_(minidl.empty(*shape), gain=1.5)
+    m = w.array.reshape(shape[0], -1).astype("f8")
+    product = m @ m.T if m.shape[0] <= m.shape[1] else m.T @ m
+    np.testing.assert_allclose(product, 1.5**2 * np.eye(min(m.shape)), atol=1e-6)
+    with pytest.raises(ValueError, match=r"orthogonal_: wants 2 dimensions .* got shape \(3,\)"):
+        init.orthogonal_(minidl.empty(3))
+
+
 def test_fans_count_the_kernel():
     assert init.fans(nn.Conv2d(4, 6, (3, 5)).weight) == (4 * 15, 6 * 15)
     with pytest.raises(ValueError, match="got shape \\(3,\\)"):

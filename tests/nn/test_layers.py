@@ -47,6 +47,10 @@ LAYERS = [
     ("InstanceNorm2d", (4,), {"affine": True, "track_running_stats": True}, IMAGE),
     ("PReLU", (), {}, X2), ("PReLU", (4,), {"init": 0.1}, IMAGE), ("SELU", (), {}, X2),
     ("GLU", (), {}, X2), ("GLU", (1,), {}, IMAGE), ("Mish", (), {}, X2),
+    ("ReLU6", (), {}, X2), ("Hardtanh", (-0.5, 0.7), {}, X2), ("Hardswish", (), {}, X2),
+    ("Hardsigmoid", (), {}, X2), ("Softsign", (), {}, X2), ("LogSigmoid", (), {}, X2),
+    ("CELU", (0.5,), {}, X2), ("Softmin", (1,), {}, X2), ("Threshold", (0.1, 20.0), {}, X2),
+    ("PixelShuffle", (2,), {}, IMAGE),
 ]
 
 

@@ -68,6 +68,8 @@ CASES = {  # {class: (arguments, inputs)}
     nn.PReLU: ((), [x(4, 3)]),
     nn.RMSNorm: ((3,), [x(4, 3)]),
     nn.RNN: ((3, 4), [x(5, 2, 3)]),
+    nn.RNNCell: ((3, 4), [x(2, 3)]), nn.LSTMCell: ((3, 4), [x(2, 3)]),
+    nn.GRUCell: ((3, 4), [x(2, 3)]),
     nn.ReLU: ((), [x(4, 3)]),
     nn.SELU: ((), [x(4, 3)]),
     nn.SiLU: ((), [x(4, 3)]),
@@ -76,13 +78,17 @@ CASES = {  # {class: (arguments, inputs)}
     nn.Softmax: ((-1,), [x(4, 3)]),
     nn.Softplus: ((), [x(4, 3)]),
     nn.Tanh: ((), [x(4, 3)]),
+    nn.ReLU6: ((), [x(4, 3)]), nn.Hardtanh: ((), [x(4, 3)]), nn.Hardswish: ((), [x(4, 3)]),
+    nn.Hardsigmoid: ((), [x(4, 3)]), nn.Softsign: ((), [x(4, 3)]), nn.LogSigmoid: ((), [x(4, 3)]),
+    nn.CELU: ((), [x(4, 3)]), nn.Softmin: ((-1,), [x(4, 3)]),
+    nn.Threshold: ((0.1, 2.0), [x(4, 3)]), nn.PixelShuffle: ((2,), [x(1, 4, 2, 3)]),
     nn.TransformerBlock: ((8, 2), [x(2, 5, 8)]),
     nn.TransformerEncoderLayer: ((8, 2, 16), [x(5, 2, 8)]),
     nn.Upsample: ((None, 2), [x(2, 3, 4, 4)]),
 }
 # They hold other modules, or are made of one; what they call is above.
-OF_OTHERS = {nn.Module, nn.ModuleDict, nn.ModuleList, nn.ParameterList, nn.Sequential,
-             nn.LoRALinear, nn.TransformerEncoder}
+OF_OTHERS = {nn.Module, nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList,
+             nn.Sequential, nn.LoRALinear, nn.TransformerEncoder}
 
 
 def test_every_module_has_a_case():

@@ -1,4 +1,5 @@
-"""Properties every op has. The rows are in samples.py, samples_nn.py and samples_extra.py."""
+"""Properties every op has. The rows are in samples.py, samples_nn.py, samples_extra.py and
+samples_composed.py."""
 
 import importlib.util
 
@@ -9,10 +10,10 @@ import minidl
 from minidl import backend, ops
 from minidl.gradcheck import gradcheck
 from tests.devices import host, put
-from tests.ops import samples, samples_extra
+from tests.ops import samples, samples_composed, samples_extra
 
 torch = samples.torch
-ROWS = samples.ROWS + samples_extra.ROWS
+ROWS = samples.ROWS + samples_extra.ROWS + samples_composed.ROWS
 HAS_NN_ROWS = importlib.util.find_spec("tests.ops.samples_nn") is not None
 if HAS_NN_ROWS:
     from tests.ops import samples_nn
@@ -25,7 +26,8 @@ EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
 # gradients pass through none of these
 NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
     name for module, _, names in ops.TABLE if module in (ops.logic, ops.search)
-    for name in names.split()} | {"argsort", "bernoulli", "multinomial"}
+    for name in names.split()} | {
+    "argsort", "argwhere", "bernoulli", "is_floating_point", "multinomial"}
 # float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
 TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention",
                     "rnn_sequence", "lstm_sequence", "gru_sequence"}  # tests/nn/test_recurrent.py

@@ -88,6 +88,10 @@ def rounded_div(w, xs, o, node):
     raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype}")
 
 
+def trunc(w, xs, o, node):
+    return w.add("Mul", [w.add("Sign", xs), w.add("Floor", [w.add("Abs", xs)])])
+
+
 def clamp(w, xs, o, node):
     x, least, most = _alike(w, xs, node)
     x = x if least is None else w.add("Max", [x, least])
@@ -439,7 +443,7 @@ LAMBDAS = {
     "lstm": lambda w, xs, o, node: _recurrent(w, "LSTM", xs, node, 4, (0, 3, 1, 2)),
     "gru": lambda w, xs, o, node: _recurrent(w, "GRU", xs, node, 3, (1, 0, 2),
                                              linear_before_reset=1)}
-FUNCTIONS = (remainder, rounded_div, clamp, where, softplus, cumsum, var, argmax, flip, pad,
+FUNCTIONS = (remainder, rounded_div, trunc, clamp, where, softplus, cumsum, var, argmax, flip, pad,
              getitem, take_places, sort, linear, conv_transpose2d, max_pool2d, avg_pool2d,
              adaptive_avg_pool2d, batch_norm, layer_norm, group_norm, rotary, self_attention,
              scaled_dot_product_attention)

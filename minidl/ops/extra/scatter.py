@@ -19,6 +19,7 @@ from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
 from minidl.ops.index import scatter_add as add_at
 from minidl.ops.shape import broadcast_to
+from minidl.saved import note
 from minidl.tensor import Tensor, wrapped
 
 
@@ -27,7 +28,6 @@ class ScatterAdd(Function):
     alpha = 1
 
     def forward(self, x, index, src, dim):
-        self.save(index)
         self.at = _places("scatter_add", self.xp, x, index, dim, src)
         self.within = tuple(map(slice, index.shape))
         self.src_shape = src.shape
@@ -49,7 +49,6 @@ class Scatter(Function):
     """x with src[k] at index[k]; src is a number or a tensor at least as large as the index."""
 
     def forward(self, x, index, src, dim):
-        self.save(index)
         self.at = _places("scatter", self.xp, x, index, dim, src)
         self.within, self.src_shape = tuple(map(slice, index.shape)), getattr(src, "shape", None)
         y = x.copy()
@@ -73,7 +72,6 @@ class IndexAdd(Function):
     """x plus alpha times the slices of src, at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, alpha):
-        self.save(index)
         self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
         x, src = (a if x.ndim else a.reshape(1) for a in (x, src))
         self.at = _slices("index_add", x, index, dim)
@@ -92,7 +90,6 @@ class IndexWrite(Function):
     """x with the slices of src, or a number, at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, name):
-        self.save(index)
         self.name, self.shape, self.src_shape = name, x.shape, src.shape
         y = x.copy() if x.ndim else x.reshape(1).copy()
         self.at = _slices(name, y, index, dim)
@@ -158,25 +155,25 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     if reduce is not None:
         raise ValueError(f"scatter: reduce is None or 'add', got {reduce!r}")
     _same_dtype("scatter", input, src)
-    return Scatter.apply(input, index, src, dim=dim)
+    return note(Scatter.apply(input, index, src, dim=dim), [index])
 
 
 def scatter_add(input, dim, index, src):
     """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
     _same_dtype("scatter_add", input, src)
-    return ScatterAdd.apply(input, index, src, dim=dim)
+    return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
 
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
     _same_dtype("index_add", input, source)
-    return IndexAdd.apply(input, index, source, dim=dim, alpha=alpha)
+    return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 
 
 def index_copy(input, dim, index, source):
     """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
     _same_dtype("index_copy", input, source)
-    return IndexWrite.apply(input, index, source, dim=dim, name="index_copy")
+    return note(IndexWrite.apply(input, index, source, dim=dim, name="index_copy"), [index])
 
 
 def index_fill(input, dim, index, value):
@@ -184,7 +181,7 @@ def index_fill(input, dim, index, value):
     input = wrapped(input)
     value = value.to(input.dtype) if isinstance(value, Tensor) else Tensor(
         input._xp.asarray(value, input.dtype))
-    return IndexWrite.apply(input, index, value, dim=dim, name="index_fill")
+    return note(IndexWrite.apply(input, index, value, dim=dim, name="index_fill"), [index])
 
 
 def masked_select(input, mask):

@@ -11,6 +11,7 @@ from collections import namedtuple
 
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
+from minidl.ops.extreme import with_indices
 from minidl.ops.index import along
 
 SortResult = namedtuple("SortResult", "values indices")
@@ -41,7 +42,6 @@ class Ordered(Function):
             raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
                              f"{dim} of shape {self.shape} has {n}")
         indices = self.choose(x, dim, slice(start, stop), descending)
-        self.save(indices)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape
         shape = kept[:dim] + kept[dim + squeeze:] if self.shape else ()
@@ -100,7 +100,8 @@ class Median(Function):
 
 def sort(input, dim=-1, descending=False, stable=False):
     """Named (values, indices) in order along `dim`. It is stable in any case."""
-    return SortResult(*Ordered.apply(input, dim=dim, name="sort", descending=bool(descending)))
+    return with_indices(SortResult, Ordered.apply(
+        input, dim=dim, name="sort", descending=bool(descending)))
 
 
 def argsort(input, dim=-1, descending=False, stable=False):
@@ -111,13 +112,14 @@ def argsort(input, dim=-1, descending=False, stable=False):
 def topk(input, k, dim=-1, largest=True, sorted=True):
     """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
     k = int(k)
-    return TopkResult(*Ordered.apply(input, dim=dim, name="topk", stop=k, descending=largest))
+    return with_indices(TopkResult, Ordered.apply(
+        input, dim=dim, name="topk", stop=k, descending=largest))
 
 
 def kthvalue(input, k, dim=-1, keepdim=False):
     """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
-    return KthvalueResult(*Ordered.apply(input, dim=dim, name="kthvalue", start=k - 1, stop=k,
-                                         squeeze=not keepdim))
+    return with_indices(KthvalueResult, Ordered.apply(
+        input, dim=dim, name="kthvalue", start=k - 1, stop=k, squeeze=not keepdim))
 
 
 def median(input, dim=None, keepdim=False):
@@ -127,5 +129,6 @@ def median(input, dim=None, keepdim=False):
     n = input.shape[dim] if input.ndim else 1
     if not n:
         raise IndexError(f"median: dimension {dim} of shape {input.shape} has no elements")
-    return MedianResult(*MedianAlong.apply(input, dim=dim, name="median", start=(n - 1) // 2,
-                                           stop=(n + 1) // 2, squeeze=not keepdim))
+    return with_indices(MedianResult, MedianAlong.apply(
+        input, dim=dim, name="median", start=(n - 1) // 2, stop=(n + 1) // 2,
+        squeeze=not keepdim))

@@ -16,7 +16,7 @@ from minidl.nn import llama
 from minidl.ops.extra import recurrent
 from tests.infer.models import array
 from tests.infer.onnx.files import REAL, close, has_peer, peer, tolerance
-from tests.ops import samples, samples_extra, samples_nn
+from tests.ops import samples, samples_composed, samples_extra, samples_nn
 
 # samples are cast to dtypes, and have ties, zeros and NaN: x / 0 is infinite
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -52,7 +52,7 @@ CALLS = {
 
 def calls():
     """(name, function, arrays) of all samples and of CALLS."""
-    for module in (samples, samples_nn, samples_extra):
+    for module in (samples, samples_nn, samples_extra, samples_composed):
         for row in module.ROWS:
             for arrays in [*row.inputs, *row.kinks]:
                 yield row.name, row.fn, arrays

@@ -9,15 +9,16 @@ from minidl.infer.onnx.operator import Refused
 from minidl.nn import functional as F
 from tests.infer.models import array, cnn, random_model, same
 from tests.infer.onnx.files import close, has_peer, peer
-from tests.ops import samples, samples_extra, samples_nn
+from tests.ops import samples, samples_composed, samples_extra, samples_nn
 
-ROWS = {r.name: r for module in (samples, samples_nn, samples_extra) for r in module.ROWS}
+ROWS = {r.name: r for module in (samples, samples_nn, samples_extra, samples_composed)
+        for r in module.ROWS}
 # ops that ONNX has no operator for, or that no model in eval mode has: losses, training, places
 # of largest elements, scatters by several arrays
 REFUSED = {"cross_entropy", "nll_loss", "norm", "huber", "diagonal", "median", "max_along", "roll",
            "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss", "l1_loss",
            "scatter", "repeat_each", "adaptive_max_pool2d", "kl_div", "kthvalue", "scatter_add",
-           "index_add", "index_copy", "index_fill", "min_along"}
+           "index_add", "index_copy", "index_fill", "min_along", "nonzero"}
 
 
 def there_and_back(graph, arrays):

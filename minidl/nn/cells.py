@@ -1,0 +1,88 @@
+"""One step of a recurrent layer: RNNCell, LSTMCell, GRUCell. The loop over time is the user's.
+
+    for x in inputs:                     x (N, C) or (C,); h, c (N, H) or (H,)
+        h, c = cell(x, (h, c))           the states are zeros if they are left out
+
+Each forward is its formula in ops. The layers of recurrent.py do all steps in one op, which is
+faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H,
+H), bias_ih, bias_hh; k is 1, 4 (LSTM: i, f, g, o) or 3 (GRU: r, z, n).
+Test: tests/nn/test_cells.py
+"""
+
+import math
+
+from minidl.nn import functional as F
+from minidl.nn import init
+from minidl.nn.layers import empty_parameter
+from minidl.nn.module import Module
+from minidl.tensor import Tensor, wrapped
+
+
+class _Cell(Module):
+    parts = 1  # k: how many products of width H a step has
+
+    def __init__(self, input_size, hidden_size, bias=True, *, generator=None):
+        super().__init__()
+        self.input_size, self.hidden_size = input_size, hidden_size
+        width = self.parts * hidden_size
+        self.weight_ih = empty_parameter(width, input_size)
+        self.weight_hh = empty_parameter(width, hidden_size)
+        self.register_parameter("bias_ih", empty_parameter(width) if bias else None)
+        self.register_parameter("bias_hh", empty_parameter(width) if bias else None)
+        bound = 1 / math.sqrt(hidden_size)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound, generator)
+
+    def products(self, x, h):
+        """Returns (W_ih x + b_ih, W_hh h + b_hh)."""
+        return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
+
+    def zeros(self, x):
+        """Returns the state before the first step."""
+        return Tensor(x._xp.zeros((*x.shape[:-1], self.hidden_size), x.dtype))
+
+    def extra_repr(self):
+        return f"{self.input_size}, {self.hidden_size}"
+
+
+class RNNCell(_Cell):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); nonlinearity="relu" instead of tanh."""
+
+    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", *, generator=None):
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"RNNCell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
+        super().__init__(input_size, hidden_size, bias, generator=generator)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input, hx=None):
+        x = wrapped(input)
+        from_x, from_h = self.products(x, self.zeros(x) if hx is None else hx)
+        return (F.tanh if self.nonlinearity == "tanh" else F.relu)(from_x + from_h)
+
+
+class LSTMCell(_Cell):
+    """Three gates decide what the cell c keeps, takes in and shows. Returns (h', c')."""
+    parts = 4
+
+    def forward(self, input, hx=None):
+        x = wrapped(input)
+        h, c = (self.zeros(x), self.zeros(x)) if hx is None else hx
+        from_x, from_h = self.products(x, h)
+        i, f, g, o = (from_x + from_h).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class GRUCell(_Cell):
+    """Two gates: how much of the old state to read (r), and how much to keep (z)."""
+    parts = 3
+
+    def forward(self, input, hx=None):
+        x = wrapped(input)
+        h = self.zeros(x) if hx is None else wrapped(hx)
+        from_x, from_h = self.products(x, h)
+        r_x, z_x, n_x = from_x.chunk(3, -1)
+        r_h, z_h, n_h = from_h.chunk(3, -1)
+        r, z = (r_x + r_h).sigmoid(), (z_x + z_h).sigmoid()
+        n = (n_x + r * n_h).tanh()
+        return n + z * (h - n)

@@ -1,0 +1,295 @@
+"""Ops that are a line or two of other ops, under PyTorch's names.
+
+None of them has a gradient of its own: the ops that it is made of have.
+Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
+"""
+
+import math
+
+from minidl.ops.activations import elu, softplus
+from minidl.ops.dims import normalize_dims
+from minidl.ops.elementwise import Step, abs, add, div, mul, neg, sub
+from minidl.ops.extra.search import nonzero
+from minidl.ops.logic import bitwise_and, gt, isnan, lt
+from minidl.ops.matmul import matmul
+from minidl.ops.select import clamp, where
+from minidl.ops.shape import cat, flip, permute, reshape, stack, unbind
+from minidl.ops.softmax import softmax
+from minidl.tensor import Tensor, wrapped
+
+# -- products
+
+
+def mm(input, mat2):
+    """(n, k), (k, m) -> (n, m)."""
+    _want("mm", input, 2)
+    _want("mm", mat2, 2)
+    return matmul(input, mat2)
+
+
+def mv(input, vec):
+    """(n, k), (k,) -> (n,)."""
+    _want("mv", input, 2)
+    _want("mv", vec, 1)
+    return matmul(input, vec)
+
+
+def addmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    return add(mul(input, beta), mul(mm(mat1, mat2), alpha))
+
+
+def tensordot(a, b, dims=2):
+    """The sum of products over the last `dims` dimensions of a and the first ones of b, or over
+    dims = (dimensions of a, dimensions of b)."""
+    if isinstance(dims, int):
+        dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    over_a, over_b = (normalize_dims(tuple(d), x.ndim, "tensordot") for d, x in zip(dims, (a, b)))
+    left_a = [i for i in range(a.ndim) if i not in over_a]
+    left_b = [i for i in range(b.ndim) if i not in over_b]
+    n = math.prod(a.shape[i] for i in over_a)
+    if [a.shape[i] for i in over_a] != [b.shape[i] for i in over_b]:
+        raise ValueError(f"tensordot: dimensions {over_a} of shape {a.shape} and {over_b} of shape "
+                         f"{b.shape} differ")
+    shape_a, shape_b = [a.shape[i] for i in left_a], [b.shape[i] for i in left_b]
+    a = reshape(permute(a, (*left_a, *over_a)), (math.prod(shape_a), n))
+    b = reshape(permute(b, (*over_b, *left_b)), (n, math.prod(shape_b)))
+    return reshape(matmul(a, b), (*shape_a, *shape_b))
+
+
+def cumprod(input, dim):
+    """y[i] = x[0] x[1] ... x[i] along `dim`. By as many products: right also where there are
+    zeros, by which no quotient helps."""
+    if not input.ndim:
+        return mul(input, 1)
+    parts = list(unbind(input, dim))
+    for i in range(1, len(parts)):
+        parts[i] = mul(parts[i - 1], parts[i])
+    return stack(parts, dim) if parts else mul(input, 1)
+
+
+# -- elementwise
+
+
+def clip(input, min=None, max=None):
+    """Another name of clamp."""
+    return clamp(input, min, max)
+
+
+def trunc(input):
+    """The nearest integer towards zero. Its gradient is 0, as floor's."""
+    return Step.apply(input, name="trunc")
+
+
+def lerp(input, end, weight):
+    """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    way = sub(end, input)
+    if isinstance(weight, Tensor):
+        return where(lt(abs(weight), 0.5), add(input, mul(weight, way)),
+                     sub(end, mul(way, sub(1, weight))))
+    return add(input, mul(way, weight)) if weight < 0.5 else sub(end, mul(way, 1 - weight))
+
+
+def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
+    """nan and the infinities as numbers: the largest and the smallest of the dtype unless given."""
+    if input.dtype.kind != "f":
+        return mul(input, 1)
+    limits = input._xp.finfo(input.dtype)
+    posinf = float(limits.max) if posinf is None else posinf
+    neginf = float(limits.min) if neginf is None else neginf
+    y = where(isnan(input), nan, input)
+    y = where(gt(y, float(limits.max)), posinf, y)
+    return where(lt(y, float(limits.min)), neginf, y)
+
+
+# -- shapes
+
+
+def concat(tensors, dim=0):
+    """Another name of cat."""
+    return cat(tensors, dim)
+
+
+def hstack(tensors):
+    """Side by side: cat along dimension 1, of vectors along 0."""
+    tensors = [reshape(x, (1,)) if x.ndim == 0 else x for x in tensors]
+    return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
+
+
+def vstack(tensors):
+    """One below the other: cat along dimension 0, vectors as rows."""
+    return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in tensors], 0)
+
+
+def flipud(input):
+    return flip(input, [0])
+
+
+def fliplr(input):
+    return flip(input, [1])
+
+
+def movedim(input, source, destination):
+    """Dimensions `source` go to the places `destination`; the others keep their order."""
+    source = normalize_dims(source, input.ndim, "movedim")
+    destination = normalize_dims(destination, input.ndim, "movedim")
+    if len(source) != len(destination):
+        raise ValueError(f"movedim: wants as many sources as destinations, got {source} and "
+                         f"{destination}")
+    order = [i for i in range(input.ndim) if i not in source]
+    for place, dim in sorted(zip(destination, source)):
+        order.insert(place, dim)
+    return permute(input, order)
+
+
+def unflatten(input, dim, sizes):
+    """One dimension as several, of these sizes; one of them may be -1."""
+    (dim,) = normalize_dims(dim, input.ndim, "unflatten")
+    n, sizes = input.shape[dim], list(sizes)
+    if sizes.count(-1) == 1:
+        known = -math.prod(sizes)
+        sizes[sizes.index(-1)] = n // known if known else -1
+    if math.prod(sizes) != n:
+        raise ValueError(f"unflatten: sizes {sizes} do not multiply to {n}, dimension {dim} of "
+                         f"shape {input.shape}")
+    return reshape(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1:]))
+
+
+def narrow(input, dim, start, length):
+    """A view of `length` slices of a dimension from `start` on."""
+    (dim,) = normalize_dims(dim, input.ndim, "narrow")
+    n = input.shape[dim]
+    begin = start + n if start < 0 else start
+    if not 0 <= begin <= begin + length <= n:
+        raise IndexError(f"narrow: {length} slices from {start} on, but dimension {dim} of shape "
+                         f"{input.shape} has {n}")
+    return input[(slice(None),) * dim + (slice(begin, begin + length),)]
+
+
+def diff(input, n=1, dim=-1):
+    """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+    for _ in range(n):
+        length = input.shape[dim] - 1
+        if length < 0:
+            break
+        input = sub(narrow(input, dim, 1, length), narrow(input, dim, 0, length))
+    return input
+
+
+def unfold(input, dimension, size, step):
+    """Windows of `size` elements along a dimension, one every `step`; a new last dimension holds
+    them."""
+    (dim,) = normalize_dims(dimension, input.ndim, "unfold")
+    if size > input.shape[dim] or step < 1:
+        raise ValueError(f"unfold: windows of {size} every {step}, but dimension {dim} of shape "
+                         f"{input.shape} has {input.shape[dim]}")
+    starts = range(0, input.shape[dim] - size + 1, step)
+    windows = stack([narrow(input, dim, start, size) for start in starts], dim)
+    return movedim(windows, dim + 1, -1)
+
+
+def expand_as(input, other):
+    return input.expand(*other.shape)
+
+
+def view_as(input, other):
+    return input.view(other.shape)
+
+
+def type_as(input, other):
+    """In the dtype, and on the device, of `other`."""
+    return input.to(other.device).to(other.dtype)
+
+
+def argwhere(input):
+    """The index of each element that is not zero: (how many, ndim) int64."""
+    return nonzero(input)
+
+
+def is_floating_point(input):
+    """Whether the dtype is one of floats."""
+    return input.dtype.kind in "fV"
+
+
+def new_zeros(input, *size, dtype=None):
+    """Zeros of any shape in the dtype, and on the device, of `input`."""
+    return _new(input, input._xp.zeros, size, dtype)
+
+
+def new_ones(input, *size, dtype=None):
+    """Ones of any shape in the dtype, and on the device, of `input`."""
+    return _new(input, input._xp.ones, size, dtype)
+
+
+def _new(input, make, size, dtype):
+    size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    x = Tensor(make(tuple(size), input.dtype if dtype is None else dtype))
+    return x.to(input.device)
+
+
+# -- activations
+
+
+def hardtanh(input, min_val=-1.0, max_val=1.0):
+    """clamp, but with no gradient at the two ends themselves."""
+    input = wrapped(input)
+    inside = bitwise_and(gt(input, min_val), lt(input, max_val))
+    return where(inside, input, clamp(input.detach(), min_val, max_val))
+
+
+def relu6(input):
+    """min(max(0, x), 6)."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardsigmoid(input):
+    """A sigmoid of three straight lines: relu6(x + 3) / 6."""
+    return div(relu6(add(input, 3)), 6)
+
+
+def hardswish(input):
+    """x hardsigmoid(x)."""
+    return mul(input, hardsigmoid(input))
+
+
+def softsign(input):
+    """x / (1 + |x|)."""
+    return div(input, add(abs(input), 1))
+
+
+def logsigmoid(input):
+    """log(1 / (1 + exp(-x))), without an overflow."""
+    return neg(softplus(neg(input)))
+
+
+def celu(input, alpha=1.0):
+    """alpha elu(x / alpha): smooth at 0 for any alpha."""
+    return mul(elu(div(input, alpha)), alpha)
+
+
+def softmin(input, dim):
+    """softmax(-x)."""
+    return softmax(neg(input), dim)
+
+
+def threshold(input, threshold, value):
+    """x where it is above the threshold, else value."""
+    return where(gt(input, threshold), input, value)
+
+
+def pixel_shuffle(input, upscale_factor):
+    """(..., c r r, h, w) -> (..., c, h r, w r): channels become pixels."""
+    r = upscale_factor
+    *batch, c, h, w = input.shape
+    if c % (r * r):
+        raise ValueError(f"pixel_shuffle: {c} channels are no multiple of {r} * {r}")
+    k = len(batch)
+    x = reshape(input, (*batch, c // (r * r), r, r, h, w))
+    x = permute(x, (*range(k), k, k + 3, k + 1, k + 4, k + 2))
+    return reshape(x, (*batch, c // (r * r), h * r, w * r))
+
+
+def _want(op, x, ndim):
+    if len(x.shape) != ndim:
+        raise ValueError(f"{op}: wants {ndim} dimensions here, got shape {tuple(x.shape)}; matmul "
+                         "takes others")

@@ -1,0 +1,58 @@
+"""A Function in PyTorch's form: static methods of a context `ctx`, which work on Tensors.
+
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, gy):
+            x, = ctx.saved_tensors
+            return 2 * x * gy
+
+ctx is the node itself, so that an attribute of it (ctx.scale = 3) is there in backward. The static
+methods become the methods that function.py describes: arrays are wrapped on the way in and
+unwrapped on the way out. In both no graph is recorded.
+Test: tests/test_static_forms.py
+"""
+
+from minidl.backend import array_of
+from minidl.mode import running
+from minidl.tensor import Tensor
+
+
+def adapt(cls):
+    """Turns the static forward and backward of a class, if it has them, into methods on arrays."""
+    own = vars(cls)
+    if "setup_context" in own:
+        raise TypeError(f"{cls.__name__}: a forward without ctx, beside a setup_context, is not "
+                        "supported; write forward(ctx, ...), which saves what backward needs")
+    for name in ("forward", "backward"):
+        if isinstance(own.get(name), staticmethod):
+            setattr(cls, name, _on_arrays(own[name].__func__))
+            cls.save_for_backward = _save_for_backward
+            cls.saved_tensors = property(_saved_tensors)
+            cls.needs_input_grad = property(lambda ctx: tuple(ctx.needs))
+
+
+def _on_arrays(static):
+    def method(ctx, *values, **options):
+        values = [Tensor(x) if _is_array(x) else x for x in values]
+        with running(grad=False, autocast=None, around=None):
+            results = static(ctx, *values, **options)
+        return tuple(map(array_of, results)) if isinstance(results, tuple) else array_of(results)
+
+    return method
+
+
+def _is_array(x):
+    return hasattr(x, "strides") and hasattr(x, "ndim")
+
+
+def _save_for_backward(ctx, *tensors):
+    ctx.save(*map(array_of, tensors))
+
+
+def _saved_tensors(ctx):
+    return tuple(None if x is None else Tensor(x) for x in ctx.saved)
