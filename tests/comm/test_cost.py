@@ -144,6 +144,26 @@ def test_gamma_counts_each_reduced_byte_once():
         assert formula(4, 960, ALPHA, BETA, 1.0).time_s - free.time_s == reduced
 
 
+def test_gamma_of_a_hierarchical_all_reduce_is_that_of_one_ring():
+    """(1 - 1/gm) K gamma."""
+    for m, g in SHAPES:
+        n_bytes = 24.0 * m * g
+        free = cost.hierarchical_all_reduce(m, g, n_bytes, (0, 0), (0, 0), 1.0)
+        assert free.time_s == pytest.approx(n_bytes - 24, rel=1e-15)
+
+
+def test_a_rank_has_its_port_alone_unless_said_otherwise():
+    for m, g in SHAPES:
+        links = (ALPHA / 8, BETA / 4), (ALPHA, BETA)
+        got = cost.hierarchical_all_reduce(m, g, 960, *links)
+        assert got == cost.hierarchical_all_reduce(m, g, 960, *links, share=1)
+
+
+def test_a_shared_window_is_read_without_messages():
+    for segments in (0, 1, 3):
+        assert cost.shared_memory_all_reduce(4, 960, ALPHA, BETA, segments=segments).messages == 0
+
+
 def test_best_segments_is_the_least_of_all():
     cases = [(1e6, 1e-9, 1e-5, 6), (4e5, 1e-9, 3e-6, 2), (8, 1, 1, 1), (9, 1, 5, 0)]
     for n_bytes, beta, per_segment, extra in cases:

@@ -42,6 +42,13 @@ def test_a_token_budget_is_kept_when_padded():
     assert lengths.pools(SIZES, tokens=8192)(0) != lengths.pools(SIZES, tokens=8192)(1)
 
 
+def test_pools_go_up_and_down_in_turn():
+    """So that a pool begins with the batch most like the last one of the pool before."""
+    batches = lengths.pools(SIZES, batch_size=32, pool=10)(0)
+    longest = np.reshape([SIZES[b].max() for b in batches], (-1, 10))
+    assert (np.diff(longest[::2]) >= 0).all() and (np.diff(longest[1::2]) <= 0).all()
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 37, 300])
 def test_first_fit_decreasing_is_the_textbook_s(n):
     sizes = np.random.default_rng(n).integers(1, 41, n)

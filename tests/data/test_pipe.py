@@ -49,6 +49,10 @@ def test_records_of_rank_0_are_dealt_in_turn(t):
     assert [total for _, total in found[-1]] == [n] * (29 // n) + ([29 % n] if 29 % n else [])
 
 
+def test_one_rank_reads_an_open_file_without_dealing():
+    assert simulate(1, body, io.BytesIO(b"7\n8\n9"), 2, {}) == [[([7, 8], 2), ([9], 1)]]
+
+
 @pytest.mark.parametrize("text", [True, False])
 def test_an_open_file_is_dealt(text):
     raw = io.BytesIO(b"7\n8\n9")
@@ -116,6 +120,11 @@ def _alive(pid):
         return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def test_the_last_three_lines_of_a_program_that_failed_are_told():
+    with pytest.raises(RuntimeError, match="record: line 3 / line 4 / line 5. What it gave"):
+        simulate(1, body, "for k in 1 2 3 4 5; do echo line $k >&2; done; exit 1", 1, {})
 
 
 def test_a_fault_in_parse_is_raised_and_a_killed_program_is_named():

@@ -274,6 +274,12 @@ def test_without_say_the_first_rank_writes_what_auto_found(capsys):
         assert (f"rank 0: data: {p.found}\n" in said) == (rank == 0) and (rank == 0 or not said)
 
 
+def test_without_ranks_what_auto_found_is_written_too(capsys):
+    p = Pipeline(range(60)).map(lambda i: i).prefetch(1, workers="auto")
+    assert len(list(p)) == 60
+    assert capsys.readouterr().err == f"rank 0: data: {p.found}\n"
+
+
 def test_what_auto_found_goes_to_say(capsys):
     said = []
     p = Pipeline(range(60)).map(lambda i: i).prefetch(1, workers="auto", say=said.append)

@@ -283,6 +283,19 @@ def test_the_shard_travels_behind_the_step():
     assert exposed[0.0] - exposed[1.0] == pytest.approx(3 * n_bytes * beta, rel=0.1)
 
 
+def test_waiting_and_copying_are_timed_apart():
+    """The clock goes on by a second whenever it is read."""
+    def body(t):
+        buddies = buddy.Buddies(t, run(t, "dp", 1))
+        clock = itertools.count(1.0)
+        t.time = lambda: next(clock)
+        for step in range(3):
+            buddies.save(step)
+        return buddies.exposed_s, buddies.copied_s
+
+    assert simulate(1, body) == [(3.0, 3.0)]
+
+
 GRIDS = [dict(tp=2, pp=2), dict(tp=2, dp=2), dict(pp=2, dp=2), dict(tp=2, pp=2, dp=2)]
 
 

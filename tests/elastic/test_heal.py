@@ -103,6 +103,39 @@ def test_a_bug_is_not_a_death(tmp_path):
         simulate(2, lambda t: heal.run(wrong, state_of("dp"), 4, tmp_path, t=t))
 
 
+def test_what_is_being_written_ends_before_the_survivors_go_on(tmp_path, monkeypatch):
+    """A death in step 3, without MPI: one rank is left."""
+    done, made = [], []
+
+    def dies_once(t, step, **named):
+        if step == 3 and "died" not in done:
+            done.append("died")
+            raise OSError
+        train(t, step, **named)
+
+    class Noted(heal.Parts):
+        def __init__(self, *args):
+            super().__init__(*args)
+            made.append(self)
+
+        def close(self):
+            done.append(f"closed {made.index(self)}")
+            super().close()
+
+    def survivors(t, n):
+        done.append("survivors")
+        return t
+
+    monkeypatch.setattr(heal, "Parts", Noted)
+    monkeypatch.setattr(heal, "_has_lost", lambda t: True)
+    monkeypatch.setattr(heal, "_all_have_ended", lambda t, ended: ended)
+    monkeypatch.setattr(heal.ulfm, "revoke", lambda t: done.append("revoked"))
+    monkeypatch.setattr(heal.ulfm, "survivors", survivors)
+    simulate(1, lambda t: heal.run(dies_once, state_of("dp"), 5, tmp_path, every=2, t=t))
+    assert done == ["died", "revoked", "closed 0", "survivors", "closed 1"]
+    assert snapshot.latest(tmp_path) == 4
+
+
 def lost_of_a_grid(alive, state, folder):
     """What the ranks `alive` of a 2 x 2 grid, which has saved step 2 and died in step 3, go on
     from: (step, weights) of each."""

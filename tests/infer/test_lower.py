@@ -106,11 +106,34 @@ def test_softmax_norms_and_numbers_that_are_not_finite():
              minidl.tensor(array(3, 8)))
 
 
+def test_rows_beyond_a_block_are_computed():
+    """A block of threads has 256 rows."""
+    x = minidl.tensor(array(257, 3))
+    for model in (lambda x: F.softmax(x, -1), lambda x: F.layer_norm(x, (3,))):
+        assert not eager_lines(compiled(model, x))
+
+
+def test_an_embedding_of_computed_indices_is_eager():
+    """The plan checks the indices of its input before it starts. It cannot check others."""
+    table = minidl.Tensor(array(9, 4))
+    plan = compiled(lambda ids: F.embedding(minidl.flip(ids, 0), table),
+                    minidl.tensor(np.arange(6).reshape(2, 3)))
+    assert "embedding" in eager_lines(plan)
+
+
 def test_constants_may_lie_in_any_order():
     across, number = minidl.Tensor(array(4, 3).T), minidl.Tensor(np.array(2, np.float32))
     compiled(lambda x: (x + across) / (number + x * x), minidl.tensor(array(3, 4)))
     compiled(lambda x: F.linear(x, across), minidl.tensor(array(5, 4)))
     compiled(lambda x: number * x, minidl.Tensor(np.array(3, np.float32)))
+
+
+def test_after_a_product_an_operand_of_any_shape_is_broadcast():
+    """A product adds an operand of its own shape or a row itself, and no other."""
+    weight = minidl.Tensor(array(3, 5))
+    for shape in ((4, 3, 3), (3,), (1, 3), (3, 3), (3, 1), (4, 1, 3), (4, 3, 1), (1,)):
+        w = minidl.Tensor(array(*shape, seed=1))
+        compiled(lambda x, w=w: F.linear(x, weight) + w, minidl.tensor(array(4, 3, 5)))
 
 
 def test_a_batch_of_nothing_and_other_dtypes_are_eager():

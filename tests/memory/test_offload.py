@@ -1,5 +1,7 @@
 """Activations that wait elsewhere: the same bits, a lower peak, every byte out once and in once."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -209,9 +211,11 @@ def test_a_slow_link_makes_the_computation_wait_and_changes_nothing():
     model, x = chain(), data()
     backward(model(x))
     plain = gradients(model, x)
+    start = time.perf_counter()
     with offload(bytes_per_s=UNIT / 2e-3) as host:  # 2 ms an array
         y = model(x)
     backward(y)
+    all_s = time.perf_counter() - start
     assert same_bits(gradients(model, x), plain)
-    assert host.waited_s > 0  # how much of the 32 ms is left depends on the machine
+    assert 0 < host.waited_s < all_s  # how much of the 32 ms is left depends on the machine
     assert [way for way, _, _ in host.log] == ["out"] * N_LAYERS + ["in"] * N_LAYERS

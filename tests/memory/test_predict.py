@@ -84,6 +84,9 @@ def test_prediction_equals_the_ledger_after_a_step(name, level, optimizer):
 def test_wrong_questions_are_refused():
     with pytest.raises(ValueError, match="got 'O9', 'adamw', 0"):
         predict(10, precision="O9")
+    for wrong in ({"optimizer": "adagrad?"}, {"zero": 4}, {"zero": -1}):
+        with pytest.raises(ValueError, match="predict: precision is one of O0"):
+            predict(10, **wrong)
     model, data = MODELS["mlp"]
     with pytest.raises(ValueError, match=r"two rows or more.*\[1, 1\]"):
         predict(model(), data(1), loss)

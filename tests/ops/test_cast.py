@@ -41,6 +41,11 @@ def test_to_takes_dtypes_devices_and_tensors_in_any_order():
     assert x.to(minidl.zeros(1, dtype=np.float64)).dtype == np.float64
     copy = x.to(np.float32, copy=True)
     assert copy is not x and not np.shares_memory(copy.array, x.array)
+    for flags in ((False,), (True,), (False, False), (True, False)):  # non_blocking, copy
+        assert x.to("cpu", np.float32, *flags) is x
+        assert x.to(np.float64, *flags).dtype == np.float64
+    for non_blocking in (False, True):
+        assert x.to(np.float32, non_blocking, True) is not x
 
 
 @pytest.mark.parametrize("thing", [minidl.ones(2), nn.Linear(2, 1)])

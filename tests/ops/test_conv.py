@@ -132,6 +132,21 @@ def test_conv_errors_name_op_and_shapes():
         F.conv1d(x, w)
 
 
+@pytest.mark.parametrize("x, w", [((2, 6, 5, 5), (6, 2, 3)), ((6, 5), (6, 2, 3, 3)),
+                                  ((1, 2, 6, 5, 5), (6, 2, 3, 3))])
+def test_a_transposed_convolution_names_shapes_of_other_dimensions(x, w):
+    with pytest.raises(ValueError, match=r"conv_transpose2d: .*want \(N, C, ...\) or \(C, ...\)"):
+        F.conv_transpose2d(image(*x), image(*w))
+
+
+@pytest.mark.parametrize("x, size", [((1, 2, 3, 4), (0, 4)), ((1, 2, 3, 4), (3, 0)),
+                                     ((1, 2, 0, 4), (3, 4))])
+def test_interpolate_wants_elements_on_both_sides(x, size):
+    for mode in ("nearest", "bilinear", "area"):
+        with pytest.raises(ValueError, match="interpolate: from sizes .* want 1 or more in each"):
+            F.interpolate(minidl.zeros(*x), size=size, mode=mode)
+
+
 def test_pool_errors():
     x = image(2, 4, 5, 5)
     with pytest.raises(ValueError, match="padding .* at most half the kernel"):

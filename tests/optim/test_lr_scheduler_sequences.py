@@ -187,6 +187,18 @@ def test_a_group_that_comes_later_follows_the_schedule_as_pytorchs_does(name, op
     np.testing.assert_allclose(got, wanted, **CLOSE)
 
 
+@pytest.mark.parametrize("name, options", JOINED)
+def test_a_group_that_comes_later_gets_the_initial_lr_that_leads_to_its_own(name, options):
+    mine, _ = optimizers()
+    schedule = getattr(ours, name)(mine, **options)
+    for _ in range(3):
+        schedule.step()
+    mine.add_param_group({"params": [minidl.zeros(2)], "lr": 0.7})
+    schedule.step()
+    late = mine.param_groups[1]
+    assert schedule.value(late["initial_lr"], 3) == pytest.approx(0.7, rel=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["sequential", "chained"])
 def test_a_group_that_comes_later_follows_composed_schedules(kind):
     mine, theirs = optimizers()

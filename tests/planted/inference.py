@@ -14,6 +14,11 @@ BUGS = [
         '"({0} < 0.0f ? 0.0f : {0})"', '"({0} > 0.0f ? {0} : 0.0f)"',
         "tests/infer/test_lower.py::test_softmax_norms_and_numbers_that_are_not_finite"),
     Bug(
+        "after a product every operand as wide as the result is one row",
+        "minidl/infer/code.py", "operand",
+        "and math.prod(value.shape) == shape[-1]", "",
+        "tests/infer/test_lower.py::test_after_a_product_an_operand_of_any_shape_is_broadcast"),
+    Bug(
         "making the plan of a step leaves its traces in the cache",
         "minidl/infer/decoder.py", "Decoder.plan",
         "a[...] = before", "pass",

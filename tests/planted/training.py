@@ -15,6 +15,11 @@ BUGS = [
         "save(step)", "save(step), [b.wait() for b in parts.behinds]",
         "tests/elastic/test_heal.py::test_a_snapshot_is_written_behind_the_next_step"),
     Bug(
+        "survivors go on while a snapshot is still written",
+        "minidl/elastic/heal.py", "run",
+        "if parts is not None:", "if parts is None:",
+        "tests/elastic/test_heal.py::test_what_is_being_written_ends_before_the_survivors_go_on"),
+    Bug(
         "local SGD is saved in the middle of a round",
         "minidl/elastic/parts.py", "Parts.may_save",
         "not self.model.rounds.since", "True",
@@ -93,6 +98,12 @@ BUGS = [
         "minidl/parallel/data/diloco.py", "DiLoCo.outer_step",
         "p.grad = grad", "p.grad = None",
         "tests/parallel/data/test_diloco.py::test_the_inner_gradients_stay"),
+    Bug(
+        "DiLoCo has an all-reduce of its own, whatever it is given",
+        "minidl/parallel/data/diloco.py", "DiLoCo",
+        "all_reduce or default_all_reduce(params)", "default_all_reduce(params)",
+        "tests/parallel/data/test_diloco.py"
+        "::test_an_all_reduce_of_the_users_sums_and_hears_what_it_sums"),
     Bug(
         "what a block holds of a tensor is counted from the block",
         "minidl/parallel/data/flat.py", "within",
@@ -427,6 +438,11 @@ BUGS = [
         "wanted += [(name, 0, math.prod", "[(name, 0, math.prod",
         "tests/snapshot/test_resealed.py"
         "::test_what_only_loading_would_notice_is_noticed_before"),
+    Bug(
+        "a load counts versions down, and a write after it hides both",
+        "minidl/snapshot/snapshot.py", "put",
+        "leaf.version += 1", "leaf.version -= 1",
+        "tests/snapshot/test_snapshot.py::test_what_backward_has_saved_is_stale_after_a_load"),
     Bug(
         "all ranks get rank 0's random numbers",
         "minidl/snapshot/snapshot.py", "_set_generators",

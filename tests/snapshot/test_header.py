@@ -50,6 +50,7 @@ WRONG = {
     "shape of text": file_of({"a": entry("1", [0, 4])}, bytes(4)),
     "offsets of floats": file_of({"a": entry([1], [0.0, 4.0])}, bytes(4)),
     "3 offsets": file_of({"a": entry([1], [0, 4, 8])}, bytes(8)),
+    "offsets of null": file_of({"a": entry([1], None)}, bytes(4)),
     "minus zero": file_of(b'{"a":' + TEXT.replace("[0,", "[-0,").encode() + b"}", bytes(4)),
     "no shape": file_of({"a": {"dtype": "F32", "data_offsets": [0, 4]}}, bytes(4)),
     "unknown dtype": file_of({"a": entry([1], [0, 4], "F99")}, bytes(4)),

@@ -234,6 +234,21 @@ def test_sums_round_as_before_though_the_first_backward_has_buckets_of_its_own(t
             m.close()
 
 
+def test_what_backward_has_saved_is_stale_after_a_load(tmp_path):
+    """Also where another write follows: a version counts up alone."""
+    model, x = nn.Linear(3, 2), minidl.ones(1, 3)
+    x.requires_grad = True
+    snapshot.save(tmp_path, 1, model=model)
+    for n_writes in (0, 1, 2):
+        y = model(x).sum()
+        snapshot.load(tmp_path, model=model)
+        with minidl.no_grad():
+            for _ in range(n_writes):
+                model.weight.add_(1.0)
+        with pytest.raises(RuntimeError, match="version|in place|changed"):
+            y.backward()
+
+
 def test_the_options_of_every_group_come_back(tmp_path):
     def make():
         model = nn.Linear(3, 2)

@@ -16,7 +16,7 @@ Only a death by a signal is seen: of os._exit(3) Open MPI tells nobody, so `mini
 such a rank's guard by a signal (cli/rank.py). Through shared memory nobody is told: no windows.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM)
-Test: tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
+Test: test_ulfm.py, tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
 """
 
 import os

@@ -3,6 +3,7 @@
 import itertools
 import select
 import socket
+import threading
 import time
 
 import pytest
@@ -147,6 +148,15 @@ def test_a_line_that_does_not_end_is_cut_off(monkeypatch):
     with Lines(ours) as lines, theirs:
         theirs.sendall(b"a" * 1001)
         assert lines.heard() == [] and lines.over == "has sent a line of more than 1000 bytes"
+
+
+def test_an_answer_that_takes_a_while_is_waited_for():
+    ours, theirs = socket.socketpair()
+    with Lines(ours) as lines, theirs:
+        later = threading.Timer(0.1, theirs.sendall, [b'{"a": 1}\n'])
+        later.start()
+        assert lines.answer() == {"a": 1}
+        later.join()
 
 
 def test_an_answer_has_its_time_however_it_comes(monkeypatch):

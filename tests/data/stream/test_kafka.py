@@ -1,11 +1,14 @@
 """minidl/data/stream/kafka.py: librdkafka's mock of a broker, and a broker that keeps its topics in
 memory (Tansu). See servers.py."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from minidl.data import stream
 from minidl.data.stream import Gone
+from minidl.data.stream.kafka import KafkaLog
 from tests.data.stream import servers
 
 BIG = 100_000  # bytes of a record: the mock keeps 5 MB of a partition
@@ -86,6 +89,27 @@ def test_an_offset_beyond_the_end_is_named(mock):
     servers.check_lost(log, 101)
     assert log.read(1, 100, 1).n == 0
     log.close()
+
+
+@pytest.mark.parametrize("n_errors, wait_s", [(0, 10.0), (2, 10.0), (1000, 0.05)])
+def test_a_topic_that_takes_a_while_to_make_is_waited_for(n_errors, wait_s):
+    """A broker that knows the topic only when it was asked some times; it makes it itself."""
+    asked = []
+
+    def list_topics(topic=None, timeout=None):
+        if topic is None:
+            return SimpleNamespace(controller_id=-1, brokers={})
+        asked.append(topic)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=len(asked) <= n_errors)})
+
+    log = KafkaLog.__new__(KafkaLog)
+    log.topic, log.wait_s, log.admin = "late", wait_s, SimpleNamespace(list_topics=list_topics)
+    if n_errors < 1000:
+        log._create(1)
+        assert asked == ["late"] * (n_errors + 1)
+    else:
+        with pytest.raises(TimeoutError, match="the topic 'late' was not made in 0.05 s"):
+            log._create(1)
 
 
 def test_a_broker_that_does_not_answer_is_named(tansu):

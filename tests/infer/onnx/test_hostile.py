@@ -125,6 +125,14 @@ def test_most_bytes_is_what_the_user_says():
     infer.import_onnx(model, most_bytes=80_000)
 
 
+def test_the_size_of_a_transposed_convolution_is_exact_without_padding():
+    x, w = array(2, 3, 4, 5), array(3, 6, 3, 2)
+    for options in ({}, {"strides": [2, 3]}, {"dilations": [2, 1]},
+                    {"strides": [2, 2], "output_padding": [1, 0]}):
+        y = one("ConvTranspose", x, w, **options)
+        assert sizes.most("ConvTranspose", [x, w], options) == np.asarray(y).size
+
+
 def test_every_size_is_of_an_operator_that_is_there():
     assert set(sizes.OF) | sizes.REDUCING <= set(tables.TABLE)
     assert load.MOST_OPERATORS == 50_000

@@ -25,6 +25,12 @@ def test_multinomial_has_the_frequencies_asked_for():
     np.testing.assert_allclose(np.bincount(rows[:, 0], minlength=4), [250, 0, 750, 1000], atol=112)
 
 
+def test_multinomial_draws_no_place_behind_the_last_weight():
+    """Half of the smallest number and more is rounded up to it: a draw may reach the sum."""
+    w = minidl.Tensor(np.array([5e-324, 0.0]))
+    assert w.multinomial(50, replacement=True, generator=Generator(4)).tolist() == [0] * 50
+
+
 def test_equal_generators_draw_equal_numbers():
     w = minidl.ones(3, 5)
     for replacement in (False, True):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from minidl import nn, optim, snapshot
-from minidl.comm import ring, simulate
+from minidl.comm import ring, simulate, tree
+from minidl.comm.labels import current_subject
 from minidl.comm.observe.ledger import Ledger
 from minidl.parallel import DataParallel
 from minidl.parallel.data.diloco import DiLoCo, fragments_of
@@ -96,6 +97,21 @@ def test_streams_of_fragments_are_what_the_formulas_say(t, n_fragments, delay, a
     for p, w in zip(diloco.module.parameters(), common, strict=True):
         np.testing.assert_allclose(diloco.common[p], w, rtol=1e-8, atol=1e-12)
     diloco.close()
+
+
+@ranks(1, 2, 3)
+def test_an_all_reduce_of_the_users_sums_and_hears_what_it_sums(t):
+    heard = []
+
+    def mine(t, x):
+        heard.append(current_subject())
+        return tree.all_reduce(t, x)
+
+    for n_fragments, subjects in ((1, {" of pseudo-gradients"}),
+                                  (2, {" of fragment 0", " of fragment 1"})):
+        heard.clear()
+        train(t, adamw, n_steps=4, wrap=DiLoCo, period=2, fragments=n_fragments, all_reduce=mine)
+        assert set(heard) == subjects
 
 
 @ranks(*SIZES)

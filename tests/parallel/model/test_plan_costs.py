@@ -107,6 +107,18 @@ def test_activations_and_weights_of_tensor_parallelism_are_exact(precision, tp):
         costs.weights(SHAPE, tp, stage))
 
 
+@pytest.mark.parametrize("schedule, v, n_last", [("gpipe", 1, 4), ("1f1b", 1, 1),
+                                                 ("interleaved", 2, 1)])
+def test_the_last_stage_holds_the_ends_of_as_many_micro_batches_as_wait_there(schedule, v, n_last):
+    """With v > 1 a B follows each F of the last stage."""
+    stage = costs.Stage(1, 1, 2, first=False, last=True)
+    with_end, without = (
+        costs.activations(SHAPE, 1, 4, False, schedule, 2, 4, v, stage._replace(last=last), 3)
+        for last in (True, False))
+    end = costs.ends(SHAPE, 1, 4)[1].saved
+    assert with_end - without == 3 * SHAPE.context * n_last * end
+
+
 def test_recompute_keeps_the_blocks_inputs_and_one_block():
     model = gpt(make=Recomputed)
     (stage,) = costs.stages_of((SHAPE.layers,))

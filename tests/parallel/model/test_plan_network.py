@@ -95,9 +95,10 @@ def test_an_all_to_all_takes_the_time_of_its_messages(node, size, shared):
 
 def test_a_ring_along_two_axes_that_are_no_neighbours():
     """The same experts: along cp, then a step along dp, with the other experts' groups between."""
-    for cp, ep, dp, node in product([1, 2, 4], [2, 4], [1, 2, 4], [2, 4, 8, 16, 1024]):
+    for cp, ep, dp, node, shared in product([1, 2, 4], [2, 4], [1, 2, 4], [2, 4, 8, 16, 1024],
+                                            [True, False]):
         n = cp * ep * dp
-        net = events.Net(n, min(node, n), (1e-6, 1e-10), (5e-6, 1e-9))
+        net = events.Net(n, min(node, n), (1e-6, 1e-10), (5e-6, 1e-9), shared)
         if n % net.node:
             continue
         way = Network(links_text.parse(net.text(), n), n).both((1, cp), (cp * ep, dp))

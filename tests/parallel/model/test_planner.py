@@ -15,7 +15,7 @@ from minidl.parallel.data import header
 from minidl.parallel.model import planner, schedule
 from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import Pipeline
-from minidl.parallel.model.plan_text import text, why_not
+from minidl.parallel.model.plan_text import _columns, text, why_not
 from minidl.parallel.model.planner import MODELS, Network, Shape, Task, candidates, plans
 
 NET = "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us"
@@ -127,6 +127,39 @@ def test_why_it_wins_follows_from_the_figures():
     assert f"The messages of tp {best.tp} stay inside nodes." in out
     loser = next(p for p in found if p.tp == 2 * best.tp and p.memory <= this.memory)
     assert why_not(this, loser, best).endswith("all-reduces of activations between nodes")
+
+
+@pytest.mark.parametrize("options", [
+    {"n": 8, "net": "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us"},
+    {"n": 16, "net": "nodes=16,intra=2Tbit,2us,inter=200Gbit,10us", "batch": 64,
+     "shape": Shape(4, 512, 8, 512, 4096, 16, 2)}])
+def test_from_nodes_of_one_rank_all_bytes_leave(options):
+    found = plans(task(**options))
+    assert any(plan.sent["tied"] for plan in found)
+    assert any(plan.sent["ep"] for plan in found) == ("shape" in options)
+    for plan in found:
+        assert plan.between == pytest.approx(sum(plan.sent.values()), rel=1e-12)
+
+
+def test_a_plan_that_fills_the_memory_fits():
+    best, other = plans(task())[:2]
+    assert not why_not(task(memory=other.memory), other, best).startswith("does not fit")
+    assert why_not(task(memory=other.memory - 1), other, best).startswith("does not fit")
+
+
+def test_an_axis_without_a_choice_is_not_explained():
+    this = task(cp=1)
+    out = text(this, plans(this))
+    assert "tp 1 fits." in out and "cp 1" not in out and "ep 1" not in out
+
+
+def test_columns_are_as_wide_as_their_widest_cell():
+    assert _columns([["dp", "rows x m", "schedule", ""],
+                     ["1", "10 x 2", "gpipe", "wins"],
+                     ["512", "1 x 1000", "1f1b, v 2", "slow"]]) == [
+        " dp  rows x m  schedule",
+        "  1    10 x 2  gpipe      wins",
+        "512  1 x 1000  1f1b, v 2  slow"]
 
 
 def test_zero_and_recompute_need_less_and_say_what_they_send():

@@ -88,6 +88,13 @@ def test_rows_and_counts_are_forgotten_with_their_state():
     assert len(table.seen) == FIRST, "slots are used again"
 
 
+def test_a_row_is_kept_for_all_of_its_time():
+    table = Table("t", 2, ttl_s=1)
+    for now, left in ((0, [1]), (1000, [1, 2]), (1001, [2])):  # milliseconds
+        table.push(ids(2 if now else 1), ones(1), now)
+        assert list(table.slots) == left
+
+
 def test_initial_rows_are_a_function_of_seed_and_id():
     one, other = Table("t", 8, seed=1), Table("t", 8, seed=2)
     many = np.arange(-5000, 5000)
