@@ -144,6 +144,7 @@ def _same(plain, got, what, p):
         name = "x" if i == 0 else f"parameter {i - 1}"
         if g is None:
             raise Wrong(f"{what}: {name} has no gradient")
+        wanted, g = np.asarray(wanted), np.asarray(g)
         if not np.array_equal(wanted, g):
             hint = ("Does the block see the same random numbers, and gy?" if p else
                     "With no dropout at all: does gy reach the block, is each gradient counted "

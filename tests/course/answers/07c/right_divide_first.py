@@ -8,4 +8,4 @@ flat *= flat.dtype.type(1 / t.size)
 all_reduce(t, flat)
 for p in reversed(parameters):
     end -= p.grad.array.size
-    np.copyto(p.grad, flat[end : end + p.grad.array.size].reshape(p.grad.shape))
+    np.copyto(p.grad.array, flat[end : end + p.grad.array.size].reshape(p.grad.shape))
