@@ -118,7 +118,7 @@ def test_random_maps_follow_the_seed_the_epoch_and_the_element(n_ahead, workers)
         for _ in range(2):
             for x, *u in shard:
                 for k, i in enumerate(x.tolist()):
-                    seen[i, shard.epoch] = [column[k] for column in u]
+                    seen[i, shard.epoch] = [column[k].item() for column in u]
     # the same element has the same numbers when its place in the pipeline is the same
     again = {int(x): u for x, *u in p}
     assert all(seen[i, 0] == pytest.approx(again[i]) for i in range(12))
