@@ -253,9 +253,10 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """The thread that says where the rank is, and ends it when the launcher says so. When the
-    launcher is gone, the guard ends the rank and removes what MPI leaves; it needs the rank for
-    that. Only a rank whose guard is gone, too, ends by itself."""
+    """Answers the launcher, which asks for the place of this rank or tells it to end.
+
+    When the launcher is gone, the guard ends this rank. It needs the rank alive, to see which files
+    MPI has made. If the guard is gone as well, the rank ends itself."""
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident

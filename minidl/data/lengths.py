@@ -106,7 +106,7 @@ def pad(samples, fills=FILLS):
 
 def pack(samples, capacity, fills=FILLS):
     """Samples one after the other in one row of `capacity`: (*fields, positions), Tensors of
-    one dimension. The positions begin at 0 with every sample; those of the padding are all 0."""
+    one dimension. The positions begin at 0 with every sample; in the padding they are 0."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)

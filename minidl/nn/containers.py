@@ -63,46 +63,58 @@ class ModuleList(Module):
         return iter(self.children())
 
 
-class ModuleDict(Module):
+class _Named(Module):
+    """What ModuleDict and ParameterDict share: a dict's methods over the table of a module that
+    holds the entries. `entries` is the table's name."""
+
+    def __init__(self, entries=()):
+        super().__init__()
+        self.update(entries)
+
+    def _table(self):
+        return vars(self)[self.entries]
+
+    def update(self, entries):
+        for name, entry in dict(entries).items():
+            self[name] = entry
+
+    def __getitem__(self, name):
+        return self._table()[name]
+
+    def __delitem__(self, name):
+        del self._table()[name]
+
+    def pop(self, name):
+        return self._table().pop(name)
+
+    def keys(self):
+        return self._table().keys()
+
+    def values(self):
+        return self._table().values()
+
+    def items(self):
+        return self._table().items()
+
+    def __contains__(self, name):
+        return name in self._table()
+
+    def __len__(self):
+        return len(self._table())
+
+    def __iter__(self):
+        return iter(self._table())
+
+
+class ModuleDict(_Named):
     """A dict whose modules are registered under its keys, in the order of insertion."""
+    entries = "_modules"
 
     def __init__(self, modules=()):
-        super().__init__()
-        self.update(modules)
-
-    def update(self, modules):
-        for name, module in dict(modules).items():
-            self[name] = module
+        super().__init__(modules)
 
     def __setitem__(self, name, module):
         self.add_module(name, module)
-
-    def __getitem__(self, name):
-        return self._modules[name]
-
-    def __delitem__(self, name):
-        del self._modules[name]
-
-    def pop(self, name):
-        return self._modules.pop(name)
-
-    def keys(self):
-        return self._modules.keys()
-
-    def values(self):
-        return self._modules.values()
-
-    def items(self):
-        return self._modules.items()
-
-    def __contains__(self, name):
-        return name in self._modules
-
-    def __len__(self):
-        return len(self._modules)
-
-    def __iter__(self):
-        return iter(self._modules)
 
 
 class ParameterList(Module):
@@ -135,47 +147,16 @@ class ParameterList(Module):
         return iter(self._parameters.values())
 
 
-class ParameterDict(Module):
+class ParameterDict(_Named):
     """A dict of parameters under its keys, in the order of insertion; tensors and arrays become
     parameters."""
+    entries = "_parameters"
 
     def __init__(self, parameters=()):
-        super().__init__()
-        self.update(parameters)
-
-    def update(self, parameters):
-        for name, value in dict(parameters).items():
-            self[name] = value
+        super().__init__(parameters)
 
     def __setitem__(self, name, value):
         self.register_parameter(name, _as_parameter(value))
-
-    def __getitem__(self, name):
-        return self._parameters[name]
-
-    def __delitem__(self, name):
-        del self._parameters[name]
-
-    def pop(self, name):
-        return self._parameters.pop(name)
-
-    def keys(self):
-        return self._parameters.keys()
-
-    def values(self):
-        return self._parameters.values()
-
-    def items(self):
-        return self._parameters.items()
-
-    def __contains__(self, name):
-        return name in self._parameters
-
-    def __len__(self):
-        return len(self._parameters)
-
-    def __iter__(self):
-        return iter(self._parameters)
 
 
 def _as_parameter(value):

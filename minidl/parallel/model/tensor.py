@@ -81,7 +81,7 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """The whole tensor of which p is a part; of p.grad, or an array like p, the same. All ranks
+    """Returns the whole tensor, if p is a part of it; given p.grad, the whole gradient. All ranks
     of its group call. Sends what a ring all-gather of it does."""
     array = p.array if array is None else backend.array_of(array)
     if p.part is None:
