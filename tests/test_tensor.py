@@ -157,6 +157,8 @@ def test_assigning_data_counts_a_version_and_keeps_the_shape():
     w.data = np.zeros(2, np.float32)
     w.data -= np.float32(1)
     assert w.version == 2 and np.array_equal(w.array, [-1, -1])
+    with pytest.raises(TypeError, match=r"data wants a Tensor or an array, got int; .* x.fill_"):
+        w.data = 5
     with pytest.raises(ValueError, match=r"\(2,\) cannot become \(3,\)"):
         w.data = np.zeros(3, np.float32)
 

@@ -38,8 +38,8 @@ def _stacked(values, where):
     values = [backend.plain_array(value) for value in values]
     shapes = sorted({np.shape(value) for value in values})
     if len(shapes) > 1:
-        name = f"field {where[:-1]} of the samples" if where else "a sample"
-        raise ValueError(f"{name} has shapes {shapes}; one batch needs one shape. Pad them: "
+        name = f"field {where[:-1]} of the samples has" if where else "the samples have"
+        raise ValueError(f"{name} shapes {shapes}; one batch needs one shape. Pad them: "
                          "collate=data.lengths.pad, or your own function.")
     return Tensor(backend.xp_of(values).stack(values))
 

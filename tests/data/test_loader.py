@@ -62,7 +62,7 @@ def test_a_batch_of_arrays_or_tensors_is_one_tensor():
 
 
 def test_samples_of_different_shapes_are_an_error_that_says_so():
-    with pytest.raises(ValueError, match=r"a sample has shapes \[\(2,\), \(3,\)\]"):
+    with pytest.raises(ValueError, match=r"the samples have shapes \[\(2,\), \(3,\)\]"):
         list(DataLoader([np.ones(3), np.ones(2)], 2))
 
 
