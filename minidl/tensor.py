@@ -67,8 +67,8 @@ class Tensor:
         if isinstance(array, Tensor):
             array = array.array
         if not hasattr(array, "shape"):
-            raise TypeError(f"data wants a Tensor or an array, got {type(array).__name__}; to write "
-                            "a number into it: x.fill_(number)")
+            raise TypeError(f"data wants a Tensor or an array, got {type(array).__name__}; to "
+                            "write a number into it: x.fill_(number)")
         if array is not self.array and tuple(array.shape) != self.shape:
             raise ValueError(f"data of shape {self.shape} cannot become {tuple(array.shape)}")
         self.array = array
