@@ -415,52 +415,26 @@ def without_entry(lines, name, stems):
     return kept
 
 
-# -- counts of lines
+# -- the folders
 
 
-def is_far(stated, counted):
-    """A number that is a tenth off is written again. One that is nearer stays: else each change of
-    the code would change these pages."""
-    return stated == 0 or abs(stated - counted) > max(0.1 * counted, 10)
-
-
-def n_lines(tree, name):
-    return len(tree.read(name).splitlines())
-
-
-def line_counts(tree):
-    """The column `lines` of README.md's first table, and of what each folder earns in the map."""
-    def of_a_file(row):
-        counted = n_lines(tree, row[2]) if row[2] in tree.files else 0
-        return f"{row[1]}{counted}{row[4]}" if is_far(int(row[3]), counted) else row[0]
-
-    def of_a_folder(row):
-        counted = sum(n_lines(tree, f) for f in tree.files
-                      if f.endswith(".py") and parent(f) == row[2])
-        if not counted:
-            return ""  # the folder is gone
-        stated = int(row[3].replace(",", ""))
-        return f"{row[1]}{max(10, round(counted, -1)):,}{row[4]}" if is_far(
-            stated, counted) else row[0]
-
-    if "README.md" in tree.files:
-        text = re.sub(r"^(\| \d+ \| \[(\S+)\]\(\2\) \| )(\d+)( \|.*\n)", of_a_file,
-                      tree.read("README.md"), flags=re.M)
-        if tree.write("README.md", text):
-            yield "README.md: lines of the files to read"
-    if MAP in tree.files:
-        pattern = r"^(\| `([\w/]+)/` \| )([\d,]+)( \|.*\n)"
-        text = tree.read(MAP)
-        for folder in tree.folders():
-            rows = re.findall(pattern, text, re.M)
-            if rows and folder not in [row[1] for row in rows]:
-                above = [row for row in rows if row[1] < folder] or rows[:1]
-                near = max(above, key=lambda row: len(os.path.commonprefix([row[1], folder])))
-                line, told = "".join((near[0], near[2], near[3])), f"{folder}/__init__.py"
-                sentence = first_sentence(tree.read(told)) if told in tree.files else folder
-                text = text.replace(line, f"{line}| `{folder}/` | 0 | {sentence}. |\n", 1)
-        if tree.write(MAP, re.sub(pattern, of_a_folder, text, flags=re.M)):
-            yield f"{MAP}: lines of the folders"
+def folders_of_the_map(tree):
+    """What each folder earns, in the map: a new folder has a row, one that is gone has none."""
+    if MAP not in tree.files:
+        return
+    pattern = r"^(\| `([\w/]+)/` \| .*\n)"
+    text = re.sub(pattern, lambda row: row[1] if row[2] in tree.folders() else "",
+                  tree.read(MAP), flags=re.M)
+    for folder in tree.folders():
+        rows = re.findall(pattern, text, re.M)
+        if rows and folder not in [name for _, name in rows]:
+            above = [row for row in rows if row[1] < folder] or rows[:1]
+            line, _ = max(above, key=lambda row: len(os.path.commonprefix([row[1], folder])))
+            init = f"{folder}/__init__.py"
+            sentence = first_sentence(tree.read(init)) if init in tree.files else folder
+            text = text.replace(line, f"{line}| `{folder}/` | {sentence}. |\n", 1)
+    if tree.write(MAP, text):
+        yield f"{MAP}: the table of the folders"
 
 
 # -- tables that are written elsewhere
@@ -575,7 +549,7 @@ def stamps(tree):
                 yield f"{name}: the digest of its English"
 
 
-STEPS = (mentions, rows_of_the_map, lists_of_files, line_counts, demo_table, together, figures,
+STEPS = (mentions, rows_of_the_map, lists_of_files, folders_of_the_map, demo_table, together, figures,
          stamps)
 
 
