@@ -549,8 +549,8 @@ def stamps(tree):
                 yield f"{name}: the digest of its English"
 
 
-STEPS = (mentions, rows_of_the_map, lists_of_files, folders_of_the_map, demo_table, together, figures,
-         stamps)
+STEPS = (mentions, rows_of_the_map, lists_of_files, folders_of_the_map, demo_table, together,
+         figures, stamps)
 
 
 def run_steps(tree, steps=STEPS):
