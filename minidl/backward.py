@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from minidl import backend, saved
-from minidl.mode import current
+from minidl.mode import NoRoom, current, give_up_kernels
 
 
 def edge_to(x):
@@ -124,7 +124,12 @@ def _backward(node, gys, ledger):
     kept = node.saved = tuple(map(saved.unpack, node._saved))
     if "ml_dtypes" in sys.modules and node.arithmetic:
         gys = [g.astype(np.float32) if backend.is_bfloat16(g.dtype) else g for g in gys]
-    gxs = (backend.there(node.backward, gys) if "cupy" in sys.modules else node.backward)(*gys)
+    backward = backend.there(node.backward, gys) if "cupy" in sys.modules else node.backward
+    try:
+        gxs = backward(*gys)
+    except NoRoom as error:
+        give_up_kernels(error)
+        gxs = backward(*gys)
     del node.saved
     gxs = gxs if type(gxs) is tuple else (gxs,)
     if ledger is not None:

@@ -12,7 +12,7 @@ from numpy import ndarray
 
 from minidl.backend import DEFAULT_FLOAT
 from minidl.forward import EXPLAINED, REPLACED, as_arrays, raise_explained, run, share_memory
-from minidl.mode import current
+from minidl.mode import NoRoom, current
 from minidl.saved import pack
 from minidl.tensor import Tensor
 
@@ -59,6 +59,8 @@ def apply(cls, *inputs, **options):
     if plain and "cupy" not in modules and not (options and "ml_dtypes" in modules):
         try:
             result = node.forward(*arrays, **options) if options else node.forward(*arrays)
+        except NoRoom:
+            result = run(node, mode, inputs, arrays, options)  # by NumPy
         except EXPLAINED as error:
             raise_explained(error, node, arrays)
     else:

@@ -15,6 +15,7 @@ from sys import modules
 import numpy as np
 
 from minidl import backend
+from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
@@ -44,8 +45,12 @@ def _run(node, mode, inputs, arrays, options):
     if "ml_dtypes" in modules and cls.arithmetic and bf16.involved(arrays, options):
         forward = partial(bf16.forward, node)
     if mode.around is not None:
-        return mode.around(node, forward, arrays, options)
-    return forward(*arrays, **options)
+        return mode.around(node, or_numpy(forward), arrays, options)
+    try:
+        return forward(*arrays, **options)
+    except NoRoom as error:
+        give_up_kernels(error)
+        return forward(*arrays, **options)
 
 
 def as_arrays(node, result):

@@ -7,6 +7,8 @@ Blocks nest; each simulated rank has a Mode of its own. no_grad, use_fused, amp.
 memory.record, offload and recompute are such blocks.            Test: tests/test_mode.py
 """
 
+import functools
+import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -70,6 +72,37 @@ def enable_grad(orig_func=None):
 def use_fused(flag):
     """Use the fused kernels inside the block (True, the default everywhere) or do not."""
     return running(kernels=bool(flag))
+
+
+class NoRoom(Exception):
+    """A kernel could not be compiled: no folder has space left. Nothing was run."""
+
+
+kernels_given_up = False  # whether this process computes with NumPy alone, for want of space
+
+
+def give_up_kernels(error):
+    """No kernel is launched on the CPU any more; the warning comes once. Call again what raised
+    this NoRoom: it computes with NumPy now."""
+    global kernels_given_up
+    if not kernels_given_up:
+        kernels_given_up = True
+        warnings.warn(f"{error}. From now on this process computes without kernels, by NumPy.",
+                      RuntimeWarning, stacklevel=3)
+
+
+def or_numpy(function):
+    """A decorator for what launches one kernel, or asks whether it may: without room to compile
+    the kernel, the call is made again and finds that it may not."""
+    @functools.wraps(function)
+    def call(*args, **options):
+        try:
+            return function(*args, **options)
+        except NoRoom as error:
+            give_up_kernels(error)
+            return function(*args, **options)
+
+    return call
 
 
 # Whether a module trains is its own, and no field of the Mode. A block notes who asked.

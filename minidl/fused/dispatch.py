@@ -20,7 +20,8 @@ import warnings
 import numpy as np
 from numpy import ndarray
 
-from minidl.mode import current
+from minidl import mode
+from minidl.mode import NoRoom, current, give_up_kernels
 from minidl.own_files import write_whole
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
@@ -42,7 +43,9 @@ def pick(kernel, reference, *arrays):
             if dtype is not FLOAT and dtype not in (FLOAT, HALF) or common not in (None, dtype):
                 return reference
             common = dtype
-    return kernel if common is not None and (not on_host or cpu_compiler()) else reference
+    if common is None or on_host and (mode.kernels_given_up or not cpu_compiler()):
+        return reference
+    return kernel
 
 
 def usable(*arrays):
@@ -56,6 +59,18 @@ def kernel(file, name, dtype=np.float32, **defines):
     from minidl import cuda  # here: most programs that import minidl launch no kernel
 
     return cuda.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
+
+
+@functools.lru_cache(maxsize=None)
+def can_launch(file, name, dtype, **defines):
+    """Whether this kernel is compiled for the CPU, or can be: for those who change arrays before
+    its launch. All others are called again when a launch finds no room (mode.or_numpy)."""
+    try:
+        kernel(file, name, dtype, **defines).on_cpu
+    except NoRoom as error:
+        give_up_kernels(error)
+        return False
+    return True
 
 
 @functools.lru_cache(maxsize=None)

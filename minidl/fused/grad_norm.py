@@ -16,6 +16,7 @@ from minidl.fused import dispatch
 from minidl.fused.launch import (
     BLOCK, CHUNK, chunk_list, contiguous, on_device, over_chunks, pointers,
 )
+from minidl.mode import or_numpy
 
 FILE = "grad_norm.cu"
 
@@ -91,6 +92,7 @@ def plain_square_sum(arrays):
     return total
 
 
+@or_numpy
 def square_sum_of(arrays):
     """square_sum, by the kernel where it runs."""
     return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)

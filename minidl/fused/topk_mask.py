@@ -22,6 +22,7 @@ import numpy as np
 from minidl import backend
 from minidl.fused import dispatch
 from minidl.fused.launch import BLOCK, CHUNK, contiguous, elementwise
+from minidl.mode import or_numpy
 
 FILE = "topk_mask.cu"
 
@@ -76,6 +77,7 @@ def compact_few(x, threshold, slots=64):
     return index[used], value[used]
 
 
+@or_numpy
 def taken(x, threshold):
     """compact, in the quickest way for these arrays."""
     if not dispatch.usable(x) or x.dtype == np.float64:

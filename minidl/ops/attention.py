@@ -32,6 +32,7 @@ from minidl.function import Function
 from minidl.fused import attention as fused
 from minidl.fused.dispatch import usable
 from minidl.fused.launch import scratch
+from minidl.mode import or_numpy
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
 
@@ -77,6 +78,7 @@ class Attention(Function):
             mask = fused.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
 
+    @or_numpy
     def _attend(self, q, k, v, mask):
         """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
         lse (B, H, L) in the dtype of the sums."""

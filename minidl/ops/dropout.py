@@ -21,6 +21,7 @@ from minidl.function import Function
 from minidl.fused import dropout as fused
 from minidl.fused.dispatch import pick
 from minidl.fused.philox import draw_on
+from minidl.mode import or_numpy
 from minidl.tensor import wrapped
 
 
@@ -61,10 +62,16 @@ class Dropout(Function):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p, self.state = p, reserve(generator, x.size)
-        return pick(fused.dropout, masked, x)(x, p, self.state)
+        return dropped(x, p, self.state)
 
     def backward(self, gy):
-        return pick(fused.dropout, masked, gy)(gy, self.p, self.state)
+        return dropped(gy, self.p, self.state)
+
+
+@or_numpy
+def dropped(x, p, state):
+    """x * mask / (1 - p), the mask drawn from the state."""
+    return pick(fused.dropout, masked, x)(x, p, state)
 
 
 def masked(x, p, state):

@@ -20,6 +20,8 @@ from minidl.fused.adamw import adamw
 from minidl.fused.launch import on_device
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
+KERNEL = "adamw.cu", "adamw_chunks", None, {"W": "float"}
+
 
 class Adam(Optimizer):
     """State per parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int; on a GPU, which
@@ -37,7 +39,7 @@ class Adam(Optimizer):
                                       amsgrad=amsgrad, maximize=maximize))
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        if group.get("amsgrad") or not fusable(params, grads):
+        if group.get("amsgrad") or not fusable(params, grads, KERNEL):
             return super().update_group(params, grads, group, unscale, skip)
         on_host = isinstance(grads[0], np.ndarray)
         states = [self.advance(p, self.state.setdefault(p, {}), on_host) for p in params]

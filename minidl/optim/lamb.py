@@ -34,6 +34,9 @@ class LAMB(Layerwise):
     """State per parameter: step, exp_avg (m), exp_avg_sq (v), as Adam's."""
 
     state_arrays = ("exp_avg", "exp_avg_sq")
+    kernels = (("lamb.cu", "lamb_moments_chunks", None, {"W": "float"}),
+               ("lamb.cu", "lamb_update_chunks", None, {"W": "float"}),
+               ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, clamp=None,
                  bias_correction=True, eps_inside_root=False, adapt=True):

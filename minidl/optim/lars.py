@@ -18,17 +18,23 @@ Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 """
 
+import numpy as np
+
 from minidl.backend import xp_of
 from minidl.fused import grad_norm
 from minidl.fused.sgd import sgd
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
+from minidl.optim.sgd import KERNEL as OF_SGD
 
 
 class LARS(Layerwise):
     """State per parameter: momentum_buffer, 4 bytes a float32 weight."""
 
     state_arrays = ("momentum_buffer",)
+    kernels = (OF_SGD, ("grad_norm.cu", "sum_squares_chunks", np.float32, {"ACC": "float"}),
+               ("grad_norm.cu", "sum_squares_chunks", None, {"ACC": "float"}),
+               ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
     def __init__(self, params, lr=1.0, momentum=0.9, weight_decay=5e-4, trust_coefficient=1e-3,
                  eps=0.0, clip=False, adapt=True):

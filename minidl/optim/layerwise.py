@@ -81,7 +81,7 @@ def stage_of(leaf):
 class Layerwise(Optimizer):
     """What LARS and LAMB share. A subclass names the arrays of its state and has the step twice,
 
-        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     two passes of kernels
+        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     by its `kernels`
         plain(ws, gs, arrays, steps, group, join)                          in NumPy's operations
 
     for lists of pieces. `join(w2, d2)` makes of the pieces' sums of squares, an array of one number
@@ -89,6 +89,7 @@ class Layerwise(Optimizer):
 
     whole_tensors = True  # a part of a tensor will not do (parallel/zero/offload.py)
     state_arrays = ()
+    kernels = ()  # those of `kernel`, as `fusable` takes them
 
     def advance(self, p, state):
         """The parameter's state for its next step; the first step makes it."""
@@ -101,7 +102,7 @@ class Layerwise(Optimizer):
         """The number of steps of each parameter, this one included, where it matters: an array."""
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        fused = fusable(params, grads)
+        fused = fusable(params, grads, *self.kernels)
         if not fused and skip is not None and bool(skip):  # the host waits; a kernel need not
             return
         found, n_tensors = pieces(params, self.leaf_of)

@@ -252,13 +252,19 @@ def placed(value, p):
     return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
-def fusable(params, grads):
-    """Whether a fused kernel may update these: parameters float32, gradients all float32 or all
-    float16 (the kernels have no bfloat16), all contiguous, and a kernel can run at all."""
+def fusable(params, grads, *kernels):
+    """Whether kernels may update the parameters: they are float32, their gradients all float32 or
+    all float16 (there is no bfloat16), all contiguous; and each of `kernels`, (file, name, dtype or
+    None for the gradients', what is defined), can be launched: that must be known before the first
+    of them changes a state."""
     arrays = [*(p.array for p in params), *grads]
-    return (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
+    if not (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
-            and all(a.flags.c_contiguous for a in arrays))
+            and all(a.flags.c_contiguous for a in arrays)):
+        return False
+    on_gpu = not isinstance(grads[0], np.ndarray)
+    return on_gpu or all(dispatch.can_launch(file, name, dtype or grads[0].dtype, **defines)
+                         for file, name, dtype, defines in kernels)
 
 
 def low_arrays(low, params, grads):

@@ -11,6 +11,8 @@ Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimize
 from minidl.fused.sgd import sgd
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
+KERNEL = "sgd.cu", "sgd_chunks", None, {"W": "float"}
+
 
 class SGD(Optimizer):
     """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
@@ -28,7 +30,7 @@ class SGD(Optimizer):
                                       maximize=maximize))
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        if not fusable(params, grads):
+        if not fusable(params, grads, KERNEL):
             return super().update_group(params, grads, group, unscale, skip)
         if group["dampening"] and skip is not None and bool(skip):
             return  # which step is the first would be another one, and dampening spares the first

@@ -27,6 +27,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch, grad_norm, unscale_check
+from minidl.mode import or_numpy
 from minidl.optim import over_ranks
 from minidl.optim.optimizer import Optimizer
 from minidl.precision import loss_scale
@@ -279,6 +280,7 @@ def _takes_arrays(optimizer, grads):
     return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 
+@or_numpy
 def _bad(grads):
     """(1,) int32 in their memory: not 0 where an element of the arrays is inf or nan."""
     if dispatch.usable(*grads):
@@ -287,6 +289,7 @@ def _bad(grads):
     return sum(((~xp.isfinite(g)).any() for g in grads), xp.zeros(1, np.int32)).astype(np.int32)
 
 
+@or_numpy
 def _unscale(grads, inverse):
     """grads *= inverse in place, a (1,) float32 array. Returns _bad of them."""
     if grads:  # they may be on a GPU, and the scale on the host

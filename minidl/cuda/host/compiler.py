@@ -9,7 +9,7 @@ to the final name: a rename replaces the whole file, so no process loads half a 
 library is to run it. So it must have its checksum, and belong to this user, to root or to the owner
 of the folder that MINIDL_CACHE names; else it is compiled again. A cache folder that cannot be
 written, or has no space left, is replaced by a temporary one for this process, with a warning; if
-that has none either, by one in memory.
+that has none either, by one in memory; without room there, too, ops go on with NumPy.
 Test: tests/cuda/host/test_compiler.py
 """
 
@@ -30,6 +30,7 @@ import warnings
 from pathlib import Path
 
 from minidl.cuda.host.includes import KERNELS, KernelError
+from minidl.mode import NoRoom
 from minidl.own_files import is_ours, write_whole
 
 HOST = KERNELS / "host"  # the CPU side of CUDA
@@ -232,8 +233,8 @@ def _refuses_libraries(folder):
     return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
-class NoSpace(KernelError):
-    """There is no room for a compiled kernel."""
+class NoSpace(KernelError, NoRoom):
+    """There is no room for a compiled kernel: ops go on with NumPy (mode.give_up_kernels)."""
 
 
 def build(key, arguments, text=None, describe="the kernel"):

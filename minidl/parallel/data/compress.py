@@ -32,15 +32,27 @@ from minidl.comm.checks import all_finite
 from minidl.comm.transport import device
 from minidl.fused import dispatch
 from minidl.fused.extra import codecs
+from minidl.mode import or_numpy
 from minidl.optim.sgd import SGD
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
 from minidl.parallel.data.data_parallel import DataParallel, check_arguments
 
-# the same bytes, made by kernels (fused/extra/codecs.py)
+
+def chosen(kernel, reference):
+    """`kernel` where kernels may run, else `reference`: they give the same bytes."""
+    @or_numpy
+    def run(array, *options):
+        floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes
+        return dispatch.pick(kernel, reference, floats)(array, *options)
+
+    return run
+
+
 BY_KERNELS = {
-    codec.FP16: codec.FP16._replace(encode=codecs.encode_fp16, decode=codecs.decode_fp16),
-    codec.INT8: codec.INT8._replace(encode=codecs.encode_int8, decode=codecs.decode_int8),
+    code: code._replace(encode=chosen(encode, code.encode), decode=chosen(decode, code.decode))
+    for code, encode, decode in [(codec.FP16, codecs.encode_fp16, codecs.decode_fp16),
+                                 (codec.INT8, codecs.encode_int8, codecs.decode_int8)]
 }
 
 
@@ -75,7 +87,7 @@ class ErrorFeedback(Method):
 
     def reduce(self, t, bucket):
         code = self.codec
-        if bucket.flat.dtype == np.float32 and dispatch.usable(bucket.flat):
+        if bucket.flat.dtype == np.float32:
             code = BY_KERNELS.get(code, code)
         compressed.all_reduce(t, bucket.flat, code, residual=bucket.own["residual"])
 

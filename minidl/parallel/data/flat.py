@@ -19,6 +19,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.fused import dispatch, pack
+from minidl.mode import or_numpy
 
 
 def slots(shapes):
@@ -54,6 +55,7 @@ def flatten(arrays, dtype=None):
     return flat
 
 
+@or_numpy
 def fill(flat, arrays):
     """Copy all elements of the arrays, in order, into `flat`, cast to its dtype."""
     if _kernel_pays(flat, arrays):
@@ -63,6 +65,7 @@ def fill(flat, arrays):
             view[...] = a
 
 
+@or_numpy
 def unflatten(flat, arrays):
     """Copy the elements of `flat` into `arrays`, in order: the inverse of fill."""
     if _kernel_pays(flat, arrays):
