@@ -30,13 +30,13 @@ MAY_IMPORT = {
     "backward": "saved mode backend",  # the same
     "tensor": "backward mode backend saved",  # not function: an op makes a tensor, not it an op
     "precision/bf16": "saved backend",  # what a bfloat16 node does: function stands on it
-    "forward": "tensor backend precision/bf16",
+    "forward": "tensor mode backend precision/bf16",
     "static_forms": "tensor mode backend",
     "fast_apply": "forward tensor saved mode backend",
     "function": "static_forms fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
     "own_files": "",  # files of an earlier run
-    "cuda": "own_files text backend",
+    "cuda": "own_files text mode backend",
     "cuda/host_memory": "backend",
     "fused": f"cuda own_files {ENGINE}",
     "ops": f"fused cuda {ENGINE}",

@@ -62,16 +62,14 @@ class Dropout(Function):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p, self.state = p, reserve(generator, x.size)
-        return dropped(x, p, self.state)
+        return self.masked(x)
 
     def backward(self, gy):
-        return dropped(gy, self.p, self.state)
+        return self.masked(gy)
 
-
-@or_numpy
-def dropped(x, p, state):
-    """x * mask / (1 - p), the mask drawn from the state."""
-    return pick(fused.dropout, masked, x)(x, p, state)
+    @or_numpy
+    def masked(self, x):
+        return pick(fused.dropout, masked, x)(x, self.p, self.state)
 
 
 def masked(x, p, state):

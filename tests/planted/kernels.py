@@ -4,6 +4,16 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "where the disk is full a dropout's numbers are drawn twice",
+        "minidl/ops/dropout.py", "Dropout.forward",
+        "self.masked(x)", "pick(fused.dropout, masked, x)(x, p, self.state)",
+        "tests/test_no_room.py::test_the_second_run_of_recompute_draws_the_numbers_of_the_first"),
+    Bug(
+        "where the disk is full an optimizer's state goes on twice",
+        "minidl/optim/layerwise.py", "Layerwise.update_group",
+        "fusable(params, grads, *self.kernels)", "fusable(params, grads)",
+        "tests/test_no_room.py::test_an_optimizer_takes_each_step_once"),
+    Bug(
         "a second disk that fills ends the program",
         "minidl/cuda/host/compiler.py", "own_folder",
         "(None, MEMORY)[len(_made):]", "(None,)[len(_made):]",
