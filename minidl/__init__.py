@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy as _np
 
+from minidl import backend as _backend
 from minidl import ops
 from minidl.backward import leaf_uses
 from minidl.creation import (
@@ -24,8 +25,9 @@ from minidl.function import Function
 from minidl.fused.fuse import fuse
 from minidl.gradcheck import grad
 from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
+from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
-from minidl.tensor import Tensor
+from minidl.tensor import Size, Tensor
 
 if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below imports on first use
     from minidl import (
@@ -40,6 +42,9 @@ __version__ = "0.1.0"
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
 int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
 uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
+half, float, double = float16, float32, float64  # PyTorch's short names
+short, int, long, bool = int16, int32, int64, bool_
+device = _backend.Device
 
 globals().update(ops.namespace("t"))
 

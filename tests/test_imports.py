@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "timeline": "",
     "text": "",  # of messages: languages, columns
     "mode": "",
+    "printing": "backend",
     "nest": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "cuda": "own_files text mode backend",
     "cuda/host_memory": "backend",
     "fused": f"cuda own_files {ENGINE}",
-    "ops": f"fused cuda {ENGINE}",
+    "ops": f"fused cuda printing {ENGINE}",
     "creation": f"ops fused {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",

@@ -20,7 +20,19 @@ from minidl.backward import clear_gradient
 from minidl.mode import note_training
 from minidl.tensor import Handle, Tensor
 
-Loaded = namedtuple("Loaded", "missing_keys unexpected_keys")  # as load_state_dict found them
+
+class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
+    """What load_state_dict found. It prints as PyTorch's."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        if self.missing_keys or self.unexpected_keys:
+            return super().__repr__()
+        return "<All keys matched successfully>"
+
+
+Loaded.__name__ = "_IncompatibleKeys"  # the name that a program prints
 
 
 class Parameter(Tensor):
@@ -58,7 +70,7 @@ class Parameter(Tensor):
         return twin
 
     def __repr__(self):
-        return "Parameter: " + super().__repr__()
+        return "Parameter containing:\n" + super().__repr__()
 
 
 class Module:
@@ -327,7 +339,7 @@ class Module:
                 source = backend.array_of(source)
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
-                    raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "
+                    raise ValueError(f"load_state_dict: {name} has shape {tuple(target.shape)}, "
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:

@@ -91,6 +91,14 @@ BINARY = {  # Python's operator -> op, or its Function: a call less. All have a 
 }
 COMPARISONS = {"eq": logic.eq, "ne": logic.ne, "lt": logic.lt, "le": logic.le, "gt": logic.gt,
                "ge": logic.ge}
+convert.OF_UFUNC.update({  # array * tensor is the tensor's operator, so that the graph sees it
+    "add": BINARY["add"], "subtract": BINARY["sub"], "multiply": BINARY["mul"],
+    "divide": BINARY["truediv"], "floor_divide": BINARY["floordiv"], "remainder": BINARY["mod"],
+    "power": BINARY["pow"], "matmul": BINARY["matmul"], "bitwise_and": BINARY["and"],
+    "bitwise_or": BINARY["or"], "bitwise_xor": BINARY["xor"], "equal": logic.eq,
+    "not_equal": logic.ne, "less": logic.lt, "less_equal": logic.le, "greater": logic.gt,
+    "greater_equal": logic.ge,
+})
 UNARY = {
     "__neg__": elementwise.neg, "__abs__": elementwise.abs, "__invert__": logic.bitwise_not,
     "__getitem__": index.getitem, **inplace.OPERATORS, **convert.OPERATORS,
