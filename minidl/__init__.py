@@ -17,9 +17,9 @@ from minidl import backend as _backend
 from minidl import ops
 from minidl.backward import leaf_uses
 from minidl.creation import (
-    arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace,
-    ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
-    zeros_like,
+    FloatTensor, LongTensor, arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy,
+    full, full_like, linspace, ones, ones_like, rand, rand_like, randint, randn, randn_like,
+    randperm, tensor, zeros, zeros_like,
 )
 from minidl.function import Function
 from minidl.fused.fuse import fuse
@@ -31,11 +31,14 @@ from minidl.tensor import Size, Tensor
 
 if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below imports on first use
     from minidl import (
-        comm, cuda, data, elastic, infer, memory, nn, optim, parallel, precision, profile, snapshot,
+        accelerator, backends, comm, cuda, data, elastic, infer, memory, nn, optim, parallel,
+        precision, profile, snapshot,
     )
     from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
     from minidl.fused.cuda_graph import graphed
     from minidl.precision import amp
+    from minidl.precision.amp import autocast
+    from minidl.snapshot.one_file import load, save
 
 __version__ = "0.1.0"
 
@@ -49,9 +52,12 @@ device = _backend.Device
 globals().update(ops.namespace("t"))
 
 # Imported on first use: `import minidl` alone takes a quarter of a second and needs NumPy only.
-_PARTS = ("comm", "cuda", "data", "elastic", "infer", "memory", "nn", "optim", "parallel",
-          "precision", "profile", "snapshot")
+_PARTS = ("accelerator", "backends", "comm", "cuda", "data", "elastic", "infer", "memory", "nn",
+          "optim", "parallel", "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}
+    "autocast": "minidl.precision.amp",
+    "load": "minidl.snapshot.one_file",
+    "save": "minidl.snapshot.one_file",
     "graphed": "minidl.fused.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",

@@ -120,6 +120,15 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
 
 
+def refuse_create_graph(create_graph):
+    """NotImplementedError, a RuntimeError, if it is True."""
+    if create_graph:
+        raise NotImplementedError(
+            "create_graph=True: a backward works on arrays and records no graph, so there are no "
+            "gradients of gradients in this engine. Write the first derivative as ops, and "
+            "differentiate that")
+
+
 def _backward(node, gys, ledger):
     """(what the node's backward returns for these gradients of its outputs, one for each edge; the
     arrays it had saved). Nones if no gradient has come to any output; where it came to some, zeros

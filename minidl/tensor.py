@@ -18,7 +18,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.backend import DEFAULT_FLOAT, is_floating
-from minidl.backward import walk
+from minidl.backward import refuse_create_graph, walk
 from minidl.mode import is_grad_enabled
 from minidl.saved import Memory
 
@@ -185,11 +185,13 @@ class Tensor:
     def numel(self):
         return int(self.array.size)
 
-    def backward(self, gradient=None, retain_graph=False):
+    def backward(self, gradient=None, retain_graph=False, create_graph=False):
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
 
         gradient: array or Tensor of this shape, d(something)/d(self); 1 if self has one element.
-        retain_graph: keep what the Functions saved, so that backward may run again."""
+        retain_graph: keep what the Functions saved, so that backward may run again.
+        create_graph: refused if True, as there are no gradients of gradients here."""
+        refuse_create_graph(create_graph)
         walk([self], [gradient], retain_graph)
 
     def on_grad_ready(self, hook):

@@ -57,8 +57,11 @@ MAY_IMPORT = {
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
+    "snapshot/one_file": "precision/bf16 tensor backend",  # it makes tensors
     "elastic": "snapshot parallel comm text timeline random backend",
     "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
+    "accelerator": "cuda backend",
+    "backends": "cuda",
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

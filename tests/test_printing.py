@@ -8,7 +8,8 @@ import pytest
 import minidl
 from minidl.printing import printoptions, set_printoptions
 
-SHAPES = [(), (1,), (30,), (1001,), (3, 4), (2, 3, 4), (40, 40), (7, 7, 50), (0,), (0, 3), (2, 2, 0)]
+SHAPES = [(), (1,), (30,), (1001,), (3, 4), (2, 3, 4), (40, 40), (7, 7, 50), (0,), (0, 3),
+          (2, 2, 0)]
 KINDS = {  # what decides the form: whole numbers, large and small ones, inf and nan, zeros
     "gaussian": lambda a: a, "whole": lambda a: np.round(a * 10), "large": lambda a: a * 1e6,
     "small": lambda a: a * 1e-6, "zero": lambda a: a * 0, "far apart": lambda a: np.exp(a * 5),

@@ -5,6 +5,7 @@
     containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
+    utils        parameters as one vector, padded sequences
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
@@ -17,7 +18,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from minidl.nn import functional, init
+from minidl.nn import functional, init, utils
 from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
 from minidl.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from minidl.nn.conv import (
@@ -26,8 +27,8 @@ from minidl.nn.conv import (
 )
 from minidl.nn.layers import (
     CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
-    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, Mish, PixelShuffle, PReLU, ReLU, ReLU6,
-    Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
+    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, LogSoftmax, Mish, PixelShuffle, PReLU, ReLU,
+    ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold, Unflatten,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear

@@ -210,6 +210,11 @@ def argwhere(input):
     return nonzero(input)
 
 
+def equal(input, other):
+    """Whether both have the same shape and the same elements, as a bool."""
+    return input.shape == other.shape and bool((input == other).all())
+
+
 def is_floating_point(input):
     """Whether the dtype is one of floats."""
     return input.dtype.kind in "fV"
