@@ -31,7 +31,6 @@ from minidl import backend
 from minidl.cuda.dispatch import usable
 from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.mode import or_numpy
 from minidl.ops import attention_kernel
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
@@ -45,6 +44,7 @@ class Attention(Function):
 
     precision = "white"
     op = "scaled_dot_product_attention"
+    state = None  # of the generator, where there is dropout
 
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
         self.lead = check_shapes(q, k, v, mask)
@@ -69,7 +69,7 @@ class Attention(Function):
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         self.is_causal, self.dropout_p = bool(is_causal), dropout_p
         self.q_shape, self.n_keys = q.shape, k.shape[2]
-        if dropout_p:
+        if dropout_p and self.state is None:  # a second forward, by NumPy, has the first one's draws
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
     def _between(self, mask):
@@ -78,7 +78,6 @@ class Attention(Function):
             mask = attention_kernel.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
 
-    @or_numpy
     def _attend(self, q, k, v, mask):
         """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
         lse (B, H, L) in the dtype of the sums."""

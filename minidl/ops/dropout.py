@@ -21,7 +21,6 @@ from minidl.cuda import launch
 from minidl.cuda.dispatch import pick
 from minidl.cuda.philox import draw_on
 from minidl.function import Function
-from minidl.mode import or_numpy
 from minidl.tensor import wrapped
 
 FILE = "dropout.cu"
@@ -60,18 +59,18 @@ def inverse_keep(p):
 class Dropout(Function):
     """x * mask / (1 - p). Saves nothing: the mask comes again from (seed, stream, counter)."""
 
+    state = None  # of the generator, before the draws of this call
+
     def forward(self, x, p, generator=None):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
-        self.p, self.state = p, reserve(generator, x.size)
-        return self.masked(x)
+        self.p = p
+        if self.state is None:  # a second forward, by NumPy, has the first one's draws
+            self.state = reserve(generator, x.size)
+        return pick(by_kernel, by_numpy, x)(x, p, self.state)
 
     def backward(self, gy):
-        return self.masked(gy)
-
-    @or_numpy
-    def masked(self, x):
-        return pick(by_kernel, by_numpy, x)(x, self.p, self.state)
+        return pick(by_kernel, by_numpy, gy)(gy, self.p, self.state)
 
 
 def by_numpy(x, p, state):

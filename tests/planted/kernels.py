@@ -6,7 +6,7 @@ BUGS = [
     Bug(
         "where the disk is full a dropout's numbers are drawn twice",
         "minidl/ops/dropout.py", "Dropout.forward",
-        "self.masked(x)", "pick(fused.dropout, masked, x)(x, p, self.state)",
+        "if self.state is None:", "if True:",
         "tests/test_no_room.py::test_the_second_run_of_recompute_draws_the_numbers_of_the_first"),
     Bug(
         "where the disk is full an optimizer's state goes on twice",
