@@ -21,8 +21,8 @@ from minidl.creation import (
     full, full_like, linspace, ones, ones_like, rand, rand_like, randint, randn, randn_like,
     randperm, tensor, zeros, zeros_like,
 )
+from minidl.cuda.fuse import fuse
 from minidl.function import Function
-from minidl.fused.fuse import fuse
 from minidl.gradcheck import grad
 from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
 from minidl.printing import printoptions, set_printoptions
@@ -35,7 +35,7 @@ if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below im
         precision, profile, snapshot,
     )
     from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.fused.cuda_graph import graphed
+    from minidl.cuda.cuda_graph import graphed
     from minidl.precision import amp
     from minidl.precision.amp import autocast
     from minidl.snapshot.one_file import load, save
@@ -58,7 +58,7 @@ _LATER = {  # {name: the module that has it}
     "autocast": "minidl.precision.amp",
     "load": "minidl.snapshot.one_file",
     "save": "minidl.snapshot.one_file",
-    "graphed": "minidl.fused.cuda_graph",
+    "graphed": "minidl.cuda.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",
     "set_float32_matmul_precision": "minidl.cuda",

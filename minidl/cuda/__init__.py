@@ -9,6 +9,14 @@
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
     index_check.py    indices on a GPU, checked without waiting for it
+    dispatch.py       kernel or NumPy: the only place that chooses
+    launch.py         a launch over elements, and over many arrays at once
+    rows.py           kernels that work on rows: which rung runs on which device
+    grad_norm.py      the norm of many arrays in one launch
+    unscale_check.py  gradients unscaled, and whether all are finite, in one launch
+    philox.py         random bits on a GPU, the same as NumPy's
+    fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
+    cuda_graph.py     a training step as one launch
 
 The CPU side of CUDA itself is in kernels/host/.
 """

@@ -9,12 +9,12 @@ import pytest
 
 import minidl
 from minidl import ops, random
+from minidl.cuda import dispatch
 from minidl.cuda.run import Kernel
 from minidl.forward import op_name
 from minidl.function import Function
-from minidl.fused import dispatch, linear
 from minidl.nn import functional as F
-from minidl.ops import attention
+from minidl.ops import attention, linear
 from minidl.precision import amp
 from minidl.tensor import Tensor
 

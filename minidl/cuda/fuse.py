@@ -1,0 +1,178 @@
+"""A chain of elementwise ops as one kernel, without writing CUDA.
+
+    @minidl.fuse
+    def gate(x, y, b):                     x, y, b are read once, one result is written:
+        return (x + b).sigmoid() * y       16 bytes an element, where the ops move 36
+
+    print(gate.source)                     the generated .cu, forward and backward
+
+The function is called once with symbols in place of Tensors. Each operation on a symbol becomes one
+line of the kernel; the reverse of these lines, each with its local derivative, becomes the backward
+kernel, which computes the chain again from the inputs: nothing else is saved. This is the tape of
+backward.py at the time of writing the program instead of running it.
+
+Where the kernels cannot run (minidl/cuda/dispatch.py) the function itself runs, op by op: the same
+code on Tensors.   Test: tests/cuda/test_fuse.py
+"""
+
+import functools
+import inspect
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, elementwise
+from minidl.function import Function
+from minidl.tensor import Tensor
+
+# name: (C expression of the operands, the gradient sent to each operand)
+#       {0} {1} operands, {y} the result, {g} its gradient; None: no gradient
+OPS = {
+    "add": ("{0} + {1}", ("{g}", "{g}")),
+    "sub": ("{0} - {1}", ("{g}", "-{g}")),
+    "mul": ("{0} * {1}", ("{g} * {1}", "{g} * {0}")),
+    "div": ("{0} / {1}", ("{g} / {1}", "-{g} * {y} / {1}")),
+    "neg": ("-{0}", ("-{g}",)),
+    "abs": ("fabsf({0})", ("{g} * (float)(({0} > 0.0f) - ({0} < 0.0f))",)),
+    "exp": ("expf({0})", ("{g} * {y}",)),
+    "log": ("logf({0})", ("{g} / {0}",)),
+    "sqrt": ("sqrtf({0})", ("{g} * 0.5f / {y}",)),
+    "rsqrt": ("rsqrtf({0})", ("{g} * -0.5f * {y} * {y} * {y}",)),
+    "tanh": ("tanhf({0})", ("{g} * (1.0f - {y} * {y})",)),
+    "sigmoid": ("1.0f / (1.0f + expf(-{0}))", ("{g} * {y} * (1.0f - {y})",)),
+    "relu": ("{0} > 0.0f ? {0} : 0.0f", ("{0} > 0.0f ? {g} : 0.0f",)),
+    # a tie sends half to each side, as in minidl.maximum
+    "maximum": ("fmaxf({0}, {1})", ("{g} * (0.5f * (float)(({0} > {1}) + ({0} >= {1})))",
+                                    "{g} * (0.5f * (float)(({1} > {0}) + ({1} >= {0})))")),
+    "minimum": ("fminf({0}, {1})", ("{g} * (0.5f * (float)(({0} < {1}) + ({0} <= {1})))",
+                                    "{g} * (0.5f * (float)(({1} < {0}) + ({1} <= {0})))")),
+}
+
+
+class Symbol:
+    """A value in the kernel, known by its C name. Operations on it are written to `lines`."""
+
+    __array_ufunc__ = None  # array + symbol asks the symbol, which refuses arrays
+
+    def __init__(self, name, lines):
+        self.name, self.lines = name, lines  # lines: [(result, op, operands)], in C names
+
+    def _write(self, op, *operands):
+        result = Symbol(f"v{len(self.lines)}", self.lines)
+        self.lines.append((result.name, op, [_c_name(x) for x in operands]))
+        return result
+
+    def __pow__(self, exponent):
+        if type(exponent) is not int or not 1 <= exponent <= 8:
+            raise TypeError(f"fuse: x ** n wants a whole number from 1 to 8, got {exponent!r}; "
+                            "use .sqrt(), .rsqrt() or .exp() for others")
+        y = self
+        for _ in range(exponent - 1):
+            y = y * self
+        return y
+
+    def __getattr__(self, name):
+        raise AttributeError(f"fuse has no operation {name!r}; it has + - * / ** "
+                             + " ".join(OPS))
+
+    def __bool__(self):
+        raise TypeError("fuse: `if` cannot depend on an element; use .maximum, .minimum or .relu")
+
+
+def _method(op, reflected=False):
+    def method(self, *others):
+        return self._write(op, *others, self) if reflected else self._write(op, self, *others)
+    return method
+
+
+for _op, (_, _gradients) in OPS.items():
+    setattr(Symbol, _op, _method(_op))
+for _op, _name in (("add", "add"), ("sub", "sub"), ("mul", "mul"), ("div", "truediv")):
+    setattr(Symbol, f"__{_name}__", _method(_op))
+    setattr(Symbol, f"__r{_name}__", _method(_op, reflected=True))
+Symbol.__neg__, Symbol.__abs__ = _method("neg"), _method("abs")
+
+
+def _c_name(x):
+    """The C text of an operand: a symbol's name, or a number as a float literal."""
+    if isinstance(x, Symbol):
+        return x.name
+    if isinstance(x, (int, float, np.integer, np.floating)):
+        text = repr(float(x))
+        return f"({text}f)" if text[0] == "-" else f"{text}f"
+    raise TypeError(f"fuse: an operand is a {type(x).__name__}; pass arrays as arguments of the "
+                    "function, write numbers inside")
+
+
+def generate(fn, names):
+    """The .cu text of `fn`: kernels `forward` and `backward` over n elements."""
+    lines = []
+    result = fn(*(Symbol(f"in_{n}", lines) for n in names))
+    if not isinstance(result, Symbol):
+        raise TypeError(f"fuse: {fn.__name__} must return one result made of its arguments, "
+                        f"got {type(result).__name__}")
+    load = [f"float in_{n} = to_float({n}[i]);" for n in names]
+    run = [f"float {y} = {OPS[op][0].format(*xs)};" for y, op, xs in lines]
+    gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
+    back = []
+    for y, op, xs in reversed(lines):
+        if y not in gradients:  # a result that nobody used
+            continue
+        back.append(f"float g_{y} = {gradients[y]};")
+        for x, gradient in zip(xs, OPS[op][1]):
+            if x[0] in "iv":  # a number wants none
+                term = gradient.format(*xs, y=y, g=f"g_{y}")
+                gradients[x] = f"{gradients[x]} + ({term})" if x in gradients else f"({term})"
+    store = [f"g_{n}[i] = from_float<T>({gradients.get(f'in_{n}', '0.0f')});" for n in names]
+    inputs = ", ".join(f"const T* {n}" for n in names)
+    outputs = ", ".join(f"T* g_{n}" for n in names)
+    return "\n".join([
+        f"// Generated by minidl.fuse from {fn.__name__}.", '#include "common.cuh"', "",
+        _kernel("forward", f"T* out, {inputs}",
+                [*load, *run, f"out[i] = from_float<T>({result.name});"]),
+        _kernel("backward", f"{outputs}, const T* gy, {inputs}", [*load, *run, *back, *store]), ""])
+
+
+def _kernel(name, parameters, body):
+    body = "\n".join("    " + line for line in body)
+    return (f'extern "C" __global__ void {name}({parameters}, int n) {{\n'
+            "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+            f"  if (i < n) {{  // guard\n{body}\n  }}\n}}")
+
+
+class FusedChain(Function):
+    """One generated kernel. Saves its inputs."""
+
+    def forward(self, *inputs, file, name):
+        xp, self.file, self.name = self.xp, file, name
+        inputs = [contiguous(xp, x) for x in xp.broadcast_arrays(*inputs)]
+        y = xp.empty_like(inputs[0])
+        elementwise(file, "forward", y.dtype, y.size, (y, *inputs, y.size))
+        self.save(*inputs)
+        return y
+
+    def backward(self, gy):
+        inputs = self.saved
+        grads = [self.xp.empty_like(x) for x in inputs]
+        elementwise(self.file, "backward", gy.dtype, gy.size,
+                    (*grads, contiguous(self.xp, gy), *inputs, gy.size))
+        return tuple(grads)
+
+
+def fuse(fn):
+    """Decorator: `fn` of Tensors or arrays of one float dtype, broadcast together, as one kernel
+    forward and one backward. Numbers in its body are constants; `fn.source` is the CUDA text."""
+    names = list(inspect.signature(fn).parameters)
+    source = functools.lru_cache(maxsize=None)(lambda: generate(fn, names))
+
+    @functools.wraps(fn)
+    def fused(*inputs):
+        arrays = [x for x in inputs if isinstance(x, Tensor) or hasattr(x, "dtype")]
+        if len(arrays) == len(names) and dispatch.usable(*[backend.array_of(x) for x in inputs]):
+            return FusedChain.apply(*inputs, file=dispatch.generated(source()), name=fn.__name__)
+        return fn(*(x if isinstance(x, Tensor) or not hasattr(x, "dtype") else Tensor(x)
+                    for x in inputs))
+
+    fused.source = source()
+    return fused

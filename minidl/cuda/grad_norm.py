@@ -1,0 +1,92 @@
+"""The norm of many arrays as one vector: one launch, whatever their number.
+
+    |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
+    sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
+
+Kernel: kernels/grad_norm.cu   Test: tests/cuda/test_grad_norm.py
+"""
+
+import functools
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import (
+    BLOCK, CHUNK, chunk_list, contiguous, on_device, over_chunks, pointers,
+)
+from minidl.mode import or_numpy
+
+FILE = "grad_norm.cu"
+
+
+def square_sum(arrays):
+    """The sum of all squares, an array of one float64 on the arrays' device: nobody waits. fp16 is
+    squared in fp32."""
+    total = backend.xp_of(arrays, "norm").zeros(1)
+    for dtype, group in backend.by_dtype(arrays).items():
+        xp = backend.xp_of(group, "norm")
+        group = [contiguous(xp, a) for a in group]
+        sizes = tuple(a.size for a in group)
+        partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
+        args = partial, pointers(xp, group, dtype, "norm")
+        over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
+        total += partial.sum(dtype=np.float64)
+    return total
+
+
+def square_sums(arrays):
+    """The sum of squares of each array, float64 on the arrays' device, by the kernel: nobody waits.
+    Arrays of one dtype."""
+    xp = backend.xp_of(arrays, "norm")
+    arrays = [contiguous(xp, a) for a in arrays]
+    if not arrays:
+        return np.zeros(0)
+    dtype, sizes = arrays[0].dtype, tuple(a.size for a in arrays)
+    partial = xp.empty(len(chunk_list(sizes)), backend.accumulate_dtype(dtype))
+    args = partial, pointers(xp, arrays, dtype, "norm")
+    over_chunks(FILE, "sum_squares", dtype, xp, sizes, args, ACC=dispatch.SUM_TYPES[dtype])
+    return chunk_sums(partial.reshape(-1, 1), sizes)[:, 0]
+
+
+def chunk_sums(partial, sizes):
+    """Sums of the chunks' numbers, (n_chunks, width), for each array: float64 (arrays, width)."""
+    xp, n = backend.xp_of([partial]), len(sizes)
+    width = partial.shape[1]
+    sums = xp.empty((n, width))
+    if n:
+        name, block = ("chunk_sums", 8) if xp is np else ("chunk_sums_many", BLOCK)
+        blocks = -(-n * width // block) if xp is np else n * width
+        acc = dispatch.C_TYPES[partial.dtype]
+        dispatch.kernel(FILE, name, np.float32, ACC=acc)(
+            blocks, block, (sums, partial, on_device(xp, first_chunks(tuple(sizes))), width, n))
+    return sums
+
+
+@functools.lru_cache(maxsize=64)
+def first_chunks(sizes):
+    """(arrays + 1,) int64: array i has the chunks from the i-th of these to the next."""
+    firsts = np.concatenate([[0], np.cumsum([-(-n // CHUNK) for n in sizes])]).astype(np.int64)
+    firsts.flags.writeable = False
+    return firsts
+
+
+def plain_square_sum(arrays):
+    """The same by a dot product of each array, in its own order of sums: where no kernel runs."""
+    total = backend.xp_of(arrays, "norm").zeros(1)
+    for a in arrays:
+        flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
+        total += flat @ flat  # BLAS: one read, no temporary
+    return total
+
+
+@or_numpy
+def square_sum_of(arrays):
+    """square_sum, by the kernel where it runs."""
+    return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)
+
+
+def two_norm(arrays):
+    """The 2-norm of all elements together, a float; on a GPU the host waits for the number."""
+    return math.sqrt(float(square_sum_of(arrays)[0]))

@@ -1,0 +1,103 @@
+"""What the row kernels share: which rung of a ladder runs on which device, on how many threads.
+
+    v1   a thread per row                 the CPU's fast one
+    v2   a block per row                  a GPU's for the longest rows
+    v3   a warp per row, in registers     a GPU's for rows up to MAX_KEPT elements
+    v4   v3 with 16 bytes an access       where all rows begin at a multiple of 16 bytes
+    v5   a block per row, in registers,   and are longer, up to eight times MAX_KEPT elements
+         16 bytes an access
+
+Test: tests/cuda/test_rows.py, tests/ops/test_layer_norm_kernel.py
+"""
+
+import functools
+import math
+
+import numpy as np
+from numpy import ndarray
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, LARGEST
+
+MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
+MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int, a row may have 32
+
+
+def backend_of(x):
+    return np if type(x) is ndarray else backend.xp_of([x])
+
+
+def as_rows(x):
+    """(..., n) as a contiguous (rows, n)."""
+    if x.ndim == 2 and x.flags.c_contiguous:
+        return x
+    rows = math.prod(x.shape[:-1])
+    return backend_of(x).ascontiguousarray(x).reshape(rows, x.shape[-1])
+
+
+def blocks(n, size):
+    """How many blocks of `size` cover n."""
+    return -(-n // size)
+
+
+def best_rung(xp, cols, dtype):
+    if xp is np:
+        return 1
+    whole = cols * dtype.itemsize % 16 == 0
+    if cols <= MAX_KEPT:
+        return 4 if whole else 3
+    return 5 if whole and cols <= BLOCK // 32 * MAX_KEPT else 2
+
+
+def check_size(name, rows, cols):
+    """ValueError where a launch on a GPU would count beyond an int."""
+    if rows > MAX_ROWS or cols > LARGEST:
+        raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
+                         f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
+                         "if there are too many rows")
+
+
+def kernel(file, name, dtype, form="auto", order="ascending", **defines):
+    """`dispatch.kernel` with the type of the sums; with a form or an order, that way on the CPU."""
+    defines = {"ACC": dispatch.SUM_TYPES[dtype], **defines}
+    if form == "auto" and order == "ascending":
+        return dispatch.kernel(file, name, dtype, **defines)
+    from minidl import cuda
+
+    types = {"T": dispatch.C_TYPES[np.dtype(dtype)]}
+    return cuda.kernel(file, name, defines={**types, **defines}, form=form, order=order)
+
+
+def kept(xp, rung, cols, dtype):
+    """Macros of the rungs with the row in registers: how many elements each thread keeps, a power
+    of two, so that a GPU compiles few variants and no thread holds registers it does not need."""
+    if xp is np or rung < 3:
+        return {}
+    team = BLOCK if rung == 5 else 32
+    return {"KEEP": max(1 if rung == 3 else 16 // dtype.itemsize,
+                        (1 << (cols - 1).bit_length()) // team)}
+
+
+@functools.lru_cache(maxsize=None)
+def _rung(file, name, dtype, cols, rung, form):
+    """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
+    xp = None if cols else np
+    rung = rung or best_rung(xp, cols, dtype)
+    run = kernel(file, f"{name}_v{rung}", dtype, **dict(form), **kept(xp, rung, cols, dtype))
+    return run, {1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
+
+
+def launch(file, name, x, args, rung=None, macros=(), form=None):
+    """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
+    1 to 5, the best for the device unless given; macros: (name, value) pairs; form: {"form":,
+    "order":}, as in `cuda.kernel`."""
+    rows, cols = x.shape
+    width = 0
+    if type(x) is not ndarray:
+        check_size(name, rows, cols)
+        width = cols
+    if form:
+        macros = *macros, *form.items()
+    run, a_block = _rung(file, name, x.dtype, width, rung, macros)
+    run(-(-rows // a_block), BLOCK, args)
