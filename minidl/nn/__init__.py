@@ -2,7 +2,7 @@
 
     module       Module, Parameter: names, state, modes, hooks      norm         normalisations
     layers       linear, embedding, dropout, activations            transformer  attention, block
-    containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
+    containers   chains, lists and dicts of modules                 transformer_encoder, _decoder
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     utils        parameters as one vector, padded sequences
@@ -10,6 +10,7 @@
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
+    transformer_decoder  PyTorch's decoder of Vaswani et al
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """
@@ -47,6 +48,7 @@ from minidl.nn.recurrent import GRU, LSTM, RNN
 from minidl.nn.transformer import (
     CausalSelfAttention, FeedForward, MultiheadAttention, TransformerBlock,
 )
+from minidl.nn.transformer_decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
 from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
 
 if TYPE_CHECKING:
