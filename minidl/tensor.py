@@ -64,8 +64,16 @@ class Tensor:
     __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
 
-    def __init__(self, data, requires_grad=False):
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+    def __init__(self, data, requires_grad=False, *sizes):
+        """`data`: an array, which is shared, not copied (`minidl.tensor` copies). PyTorch's two
+        other forms are known: of a list, a float32 copy; of sizes, Tensor(2, 3), any values."""
+        if isinstance(data, (list, tuple)):
+            data = np.array(data, DEFAULT_FLOAT)
+        elif type(data) is int:
+            sizes = (data,) if requires_grad is False else (data, requires_grad, *sizes)
+            data, requires_grad, sizes = np.empty(sizes, DEFAULT_FLOAT), False, ()
+        if sizes:
+            raise TypeError(f"Tensor(array, requires_grad): got {len(sizes)} arguments more")
         if not hasattr(data, "ndim") or isinstance(data, (np.generic, Tensor)):
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
@@ -141,6 +149,9 @@ class Tensor:
         if gradient is None or isinstance(gradient, Absent):
             self._grad = gradient
             return
+        if not hasattr(gradient, "ndim"):
+            raise TypeError("a gradient is a Tensor or wraps a NumPy or CuPy array, got "
+                            f"{type(gradient).__name__}")
         if not isinstance(gradient, Tensor):
             gradient = Tensor(gradient)
         for name in ("shape", "dtype", "device"):
