@@ -15,8 +15,8 @@ BUGS = [
         "tests/test_backend.py::test_fp16_accumulates_in_fp32"),
     Bug(
         "an op runs on the current GPU, wherever its arrays lie",
-        "minidl/backend.py", "there",
-        "with cupy.cuda.Device(*found):", "if True:",
+        "minidl/backend.py", "using_device_of",
+        "return cupy.cuda.Device(*found)", "return NO_GPU",
         "tests/cuda/test_other_device.py::test_on_the_stand_in"),
     Bug(
         "a leaf used twice is counted once",
