@@ -1,0 +1,628 @@
+"""minidl.tensor as editors see it. `make stubs` writes this file."""
+
+import builtins
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from numpy import dtype, generic, ndarray
+from numpy.typing import DTypeLike
+
+from minidl import backend as backend
+from minidl.backend import is_floating as is_floating
+from minidl.backward import walk as walk
+from minidl.mode import is_grad_enabled as is_grad_enabled
+from minidl.random import Generator
+from minidl.saved import Memory as Memory
+
+class Absent:
+    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
+DEFAULT_FLOAT: dtype[Any]
+class Handle:
+    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+    def __init__(self, remove: Any) -> None:
+        """Initialize self."""
+    def remove(self) -> Any: ...
+    __call__ = remove
+class Tensor:
+    """An array, and the way back from it."""
+    __array_ufunc__: None
+    def __init__(self, data: Any, requires_grad: builtins.bool = False) -> None:
+        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+    @property
+    def data(self) -> Tensor: ...
+    @data.setter
+    def data(self, value: Any) -> None: ...
+    def array_to_change(self, who: Any) -> Any:
+        """Returns the array for `who`, a function that writes into it outside of the graph (a
+        collective)."""
+    @property
+    def memory(self) -> Any:
+        """The Memory (saved.py) that this tensor shares with its views; made when it is asked for."""
+    @property
+    def version(self) -> builtins.int:
+        """How often this memory was written in place, through this tensor, a view or detach()."""
+    @version.setter
+    def version(self, value: Any) -> None: ...
+    @property
+    def grad(self) -> Tensor: ...
+    @grad.setter
+    def grad(self, value: Any) -> None: ...
+    def add_to_grad(self, gradient: Tensor | ndarray) -> Any:
+        """Adds a gradient array to `grad`, in place so that views of it stay views."""
+    @property
+    def requires_grad(self) -> builtins.bool: ...
+    @requires_grad.setter
+    def requires_grad(self, value: Any) -> None: ...
+    def requires_grad_(self, requires_grad: builtins.bool = True) -> Any: ...
+    @property
+    def shape(self) -> tuple[builtins.int, ...]: ...
+    @property
+    def dtype(self) -> dtype[Any]: ...
+    @property
+    def ndim(self) -> builtins.int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def is_leaf(self) -> builtins.bool: ...
+    @property
+    def nbytes(self) -> builtins.int: ...
+    def numel(self) -> Any: ...
+    def backward(
+        self, gradient: Tensor | ndarray | None = None, retain_graph: builtins.bool = False
+    ) -> Any:
+        """Add d(self)/d(leaf) to the `grad` of every leaf that requires it."""
+    def on_grad_ready(self, hook: Any) -> Any:
+        """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
+        complete; returns a Handle, whose remove() ends that."""
+    register_post_accumulate_grad_hook = on_grad_ready
+    def retain_grad(self) -> Any:
+        """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
+    def detach(self) -> Any:
+        """The same memory outside the graph."""
+    def __deepcopy__(self, memo: Any) -> Any:
+        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+    def __getstate__(self) -> Any:
+        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+    def __hash__(self) -> builtins.int:
+        """Return hash(self)."""
+    array: Any
+    grad_fn: Any
+    slot: builtins.int
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def __abs__(self) -> Tensor:
+        """|x|, with slope 0 at 0."""
+    def __add__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __and__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
+    def __bool__(self) -> builtins.bool: ...
+    def __dlpack__(self, **options: Any) -> Tensor: ...
+    def __dlpack_device__(self) -> tuple[builtins.int, int]: ...
+    def __eq__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __float__(self) -> builtins.float: ...
+    def __floordiv__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __format__(self, spec: Any) -> str: ...
+    def __ge__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __getitem__(self, index: Tensor | ndarray) -> Tensor:
+        """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks."""
+    def __gt__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __iadd__(self, value: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __imul__(self, value: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __index__(self) -> builtins.int: ...
+    def __int__(self) -> builtins.int: ...
+    def __invert__(self) -> Tensor:
+        """~input."""
+    def __isub__(self, value: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __iter__(self) -> Iterator[Tensor]: ...
+    def __itruediv__(self, value: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __le__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __len__(self) -> builtins.int: ...
+    def __lt__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __matmul__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __mod__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __mul__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __ne__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __neg__(self) -> Tensor:
+        """-x."""
+    def __or__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __pow__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __radd__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rand__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __repr__(self) -> str: ...
+    def __rfloordiv__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rmatmul__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rmod__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rmul__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __ror__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __round__(self, digits: Any = None) -> Tensor: ...
+    def __rpow__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rsub__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rtruediv__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __rxor__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __setitem__(
+        self, index: Tensor | ndarray, value: Tensor | ndarray | generic | builtins.float
+    ) -> None:
+        """self[index] = value, in place."""
+    def __sub__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __truediv__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def __xor__(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def abs(self) -> Tensor:
+        """|x|, with slope 0 at 0."""
+    def abs_(self, *args: Any, **options: Any) -> Tensor:
+        """x.abs(...), written over x; only where no graph is recorded."""
+    def acos(self) -> Tensor:
+        """The arc cosine, between 0 and pi."""
+    def add(self, other: Tensor | ndarray | generic | builtins.float, *, alpha: builtins.float = 1) -> Tensor:
+        """input + alpha * other."""
+    def add_(self, *args: Any, **options: Any) -> Tensor:
+        """x.add(...), written over x; only where no graph is recorded."""
+    def addmm(
+        self, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: builtins.float = 1, alpha: builtins.float = 1
+    ) -> Tensor:
+        """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    def all(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """Whether all elements are true, that is, not zero."""
+    def allclose(
+        self, other: Tensor | ndarray | generic | builtins.float, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False
+    ) -> Tensor:
+        """Whether all elements are close, as a Python bool."""
+    def amax(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The largest element over `dim`; equal ones share its gradient evenly."""
+    def amin(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The smallest element over `dim`; the rest as for Amax."""
+    def any(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """Whether an element is true, that is, not zero."""
+    def argmax(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The index of the first largest element."""
+    def argmin(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """The index of the first smallest element."""
+    def argsort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool = False) -> Tensor:
+        """The indices that sort `input` along `dim`."""
+    def argwhere(self) -> Tensor:
+        """The index of each element that is not zero: (how many, ndim) int64."""
+    def asin(self) -> Tensor:
+        """The arc sine, between -pi/2 and pi/2."""
+    def atan(self) -> Tensor:
+        """The arc tangent, between -pi/2 and pi/2."""
+    def bernoulli(
+        self, p: Tensor | ndarray | generic | builtins.float | None = None, *,
+        generator: Generator | None = None
+    ) -> Tensor:
+        """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    def bernoulli_(self, *args: Any, **options: Any) -> Tensor:
+        """x.bernoulli(...), written over x; only where no graph is recorded."""
+    def bincount(self, weights: Tensor | ndarray | None = None, minlength: builtins.int = 0) -> Tensor:
+        """How often each integer from 0 to the largest comes;"""
+    def bitwise_and(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input & other."""
+    def bitwise_not(self) -> Tensor:
+        """~input."""
+    def bitwise_or(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input | other."""
+    def bitwise_xor(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input ^ other."""
+    def bmm(self, mat2: Tensor | ndarray) -> Tensor:
+        """A matrix product for each of a batch; neither batch is broadcast."""
+    def bool(self) -> Tensor:
+        """x.to(bool)."""
+    def broadcast_to(self, shape: builtins.int | Sequence[builtins.int]) -> Tensor: ...
+    def ceil(self) -> Tensor:
+        """The smallest integer that is not below the element."""
+    def ceil_(self, *args: Any, **options: Any) -> Tensor:
+        """x.ceil(...), written over x; only where no graph is recorded."""
+    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> Tensor:
+        """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    def clamp(
+        self, min: Tensor | ndarray | generic | builtins.float | None = None,
+        max: Tensor | ndarray | generic | builtins.float | None = None
+    ) -> Tensor:
+        """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    def clamp_(self, *args: Any, **options: Any) -> Tensor:
+        """x.clamp(...), written over x; only where no graph is recorded."""
+    def clip(
+        self, min: Tensor | ndarray | generic | builtins.float | None = None,
+        max: Tensor | ndarray | generic | builtins.float | None = None
+    ) -> Tensor:
+        """Another name of clamp."""
+    def clone(self) -> Tensor:
+        """A copy, recorded in the graph."""
+    def contiguous(self) -> Tensor:
+        """x itself if it is in row-major order, else a copy that is."""
+    def copy_(self, source: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+    def cos(self) -> Tensor:
+        """The cosine of x in radians."""
+    def cos_(self, *args: Any, **options: Any) -> Tensor:
+        """x.cos(...), written over x; only where no graph is recorded."""
+    def cosh(self) -> Tensor:
+        """(e^x + e^-x) / 2."""
+    def cpu(self) -> Tensor: ...
+    def cuda(self, device: str | builtins.int = 'cuda') -> Tensor:
+        """x on a GPU, by name or number; the current one unless given."""
+    def cumprod(self, dim: builtins.int) -> Tensor:
+        """y[i] = x[0] x[1] ... x[i] along `dim`."""
+    def cumsum(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor: ...
+    def cumsum_(self, *args: Any, **options: Any) -> Tensor:
+        """x.cumsum(...), written over x; only where no graph is recorded."""
+    def diagonal(self, offset: builtins.int = 0, dim1: builtins.int = 0, dim2: builtins.int = 1) -> Tensor:
+        """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
+        dimension; a view."""
+    def diff(self, n: builtins.int = 1, dim: builtins.int = -1) -> Tensor:
+        """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+    def dim(self) -> Tensor: ...
+    def div(
+        self, other: Tensor | ndarray | generic | builtins.float, *, rounding_mode: str | None = None
+    ) -> Tensor:
+        """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    def div_(self, *args: Any, **options: Any) -> Tensor:
+        """x.div(...), written over x; only where no graph is recorded."""
+    def dot(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """The sum of the products of two vectors' elements."""
+    def double(self) -> Tensor:
+        """x.to(float64)."""
+    def element_size(self) -> Tensor:
+        """Bytes of an element."""
+    def eq(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input == other."""
+    def erf(self) -> Tensor:
+        """The error function."""
+    def erf_(self, *args: Any, **options: Any) -> Tensor:
+        """x.erf(...), written over x; only where no graph is recorded."""
+    def exp(self) -> Tensor:
+        """y = e^x."""
+    def exp2(self) -> Tensor:
+        """2^x."""
+    def exp2_(self, *args: Any, **options: Any) -> Tensor:
+        """x.exp2(...), written over x; only where no graph is recorded."""
+    def exp_(self, *args: Any, **options: Any) -> Tensor:
+        """x.exp(...), written over x; only where no graph is recorded."""
+    def expand(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+    def expand_as(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def expm1(self) -> Tensor:
+        """e^x - 1, exact near 0."""
+    def expm1_(self, *args: Any, **options: Any) -> Tensor:
+        """x.expm1(...), written over x; only where no graph is recorded."""
+    def fill_(self, value: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def flatten(self, start_dim: builtins.int = 0, end_dim: builtins.int = -1) -> Tensor:
+        """Merge the dimensions from start_dim to end_dim into one."""
+    def flip(self, *args: Any, dims: builtins.int | Sequence[builtins.int] | None = None) -> Tensor:
+        """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    def fliplr(self) -> Tensor: ...
+    def flipud(self) -> Tensor: ...
+    def float(self) -> Tensor:
+        """x.to(float32)."""
+    def floor(self) -> Tensor:
+        """The largest integer that is not above the element."""
+    def floor_(self, *args: Any, **options: Any) -> Tensor:
+        """x.floor(...), written over x; only where no graph is recorded."""
+    def floor_divide(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input // other, rounded down."""
+    def floor_divide_(self, *args: Any, **options: Any) -> Tensor:
+        """x.floor_divide(...), written over x; only where no graph is recorded."""
+    def gather(self, dim: builtins.int, index: Tensor | ndarray) -> Tensor:
+        """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    def ge(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input >= other."""
+    def gt(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input > other."""
+    def half(self) -> Tensor:
+        """x.to(float16)."""
+    def index_add(
+        self, dim: builtins.int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: builtins.float = 1
+    ) -> Tensor:
+        """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    def index_add_(self, *args: Any, **options: Any) -> Tensor:
+        """x.index_add(...), written over x; only where no graph is recorded."""
+    def index_copy(self, dim: builtins.int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
+        """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    def index_copy_(self, *args: Any, **options: Any) -> Tensor:
+        """x.index_copy(...), written over x; only where no graph is recorded."""
+    def index_fill(
+        self, dim: builtins.int, index: Tensor | ndarray, value: Tensor | ndarray | generic | builtins.float
+    ) -> Tensor:
+        """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    def index_fill_(self, *args: Any, **options: Any) -> Tensor:
+        """x.index_fill(...), written over x; only where no graph is recorded."""
+    def index_select(self, dim: builtins.int, index: Tensor | ndarray) -> Tensor:
+        """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+    def int(self) -> Tensor:
+        """x.to(int32)."""
+    def is_contiguous(self) -> Tensor: ...
+    def is_floating_point(self) -> Tensor:
+        """Whether the dtype is one of floats."""
+    def isclose(
+        self, other: Tensor | ndarray | generic | builtins.float, rtol: builtins.float = 1e-05, atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False
+    ) -> Tensor:
+        """Whether |input - other| <= atol + rtol |other|, for each element."""
+    def isfinite(self) -> Tensor:
+        """Whether the element is neither inf nor nan."""
+    def isinf(self) -> Tensor:
+        """Whether the element is inf or -inf."""
+    def isnan(self) -> Tensor:
+        """Whether the element is nan."""
+    def item(self) -> Tensor:
+        """The only element as a Python number."""
+    def kthvalue(self, k: builtins.int, dim: builtins.int | Sequence[builtins.int] = -1, keepdim: builtins.bool = False) -> Tensor:
+        """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    def le(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input <= other."""
+    def lerp(self, end: Tensor | ndarray, weight: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    def log(self) -> Tensor:
+        """The natural logarithm."""
+    def log10(self) -> Tensor:
+        """The logarithm to base 10."""
+    def log10_(self, *args: Any, **options: Any) -> Tensor:
+        """x.log10(...), written over x; only where no graph is recorded."""
+    def log1p(self) -> Tensor:
+        """log(1 + x), exact near 0."""
+    def log1p_(self, *args: Any, **options: Any) -> Tensor:
+        """x.log1p(...), written over x; only where no graph is recorded."""
+    def log2(self) -> Tensor:
+        """The logarithm to base 2."""
+    def log2_(self, *args: Any, **options: Any) -> Tensor:
+        """x.log2(...), written over x; only where no graph is recorded."""
+    def log_(self, *args: Any, **options: Any) -> Tensor:
+        """x.log(...), written over x; only where no graph is recorded."""
+    def log_softmax(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    def logical_and(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """Both are not zero."""
+    def logical_and_(self, *args: Any, **options: Any) -> Tensor:
+        """x.logical_and(...), written over x; only where no graph is recorded."""
+    def logical_not(self) -> Tensor:
+        """It is zero."""
+    def logical_not_(self, *args: Any, **options: Any) -> Tensor:
+        """x.logical_not(...), written over x; only where no graph is recorded."""
+    def logical_or(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """One of them is not zero."""
+    def logical_or_(self, *args: Any, **options: Any) -> Tensor:
+        """x.logical_or(...), written over x; only where no graph is recorded."""
+    def logsumexp(self, dim: builtins.int | Sequence[builtins.int], keepdim: builtins.bool = False) -> Tensor: ...
+    def long(self) -> Tensor:
+        """x.to(int64)."""
+    def lt(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input < other."""
+    @property
+    def mT(self) -> Tensor:
+        """x.mT: the last two dimensions swapped."""
+    def masked_fill(
+        self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | builtins.float
+    ) -> Tensor:
+        """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    def masked_fill_(self, *args: Any, **options: Any) -> Tensor:
+        """x.masked_fill(...), written over x; only where no graph is recorded."""
+    def masked_select(self, mask: Tensor | ndarray) -> Tensor:
+        """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    def matmul(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+    def max(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    def maximum(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+    def mean(
+        self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def median(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """median(x): the middle element, the lower of two; median(x, dim): named (values,
+        indices)."""
+    def min(self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False) -> Tensor:
+        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    def minimum(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """The smaller of a and b; the rest as for Maximum."""
+    def mm(self, mat2: Tensor | ndarray) -> Tensor:
+        """(n, k), (k, m) -> (n, m)."""
+    def movedim(self, source: Any, destination: Any) -> Tensor:
+        """Dimensions `source` go to the places `destination`; the others keep their order."""
+    def mul(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """a * b."""
+    def mul_(self, *args: Any, **options: Any) -> Tensor:
+        """x.mul(...), written over x; only where no graph is recorded."""
+    def multinomial(
+        self, num_samples: builtins.int, replacement: builtins.bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """num_samples indices into each row of weights `input`, which need not sum to 1."""
+    def mv(self, vec: Tensor | ndarray) -> Tensor:
+        """(n, k), (k,) -> (n,)."""
+    def nan_to_num(
+        self, nan: builtins.float = 0.0, posinf: builtins.float | None = None, neginf: builtins.float | None = None
+    ) -> Tensor:
+        """nan and the infinities as numbers: the largest and the smallest of the dtype unless
+        given."""
+    def narrow(self, dim: builtins.int, start: Any, length: builtins.int) -> Tensor:
+        """A view of `length` slices of a dimension from `start` on."""
+    def ne(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """input != other."""
+    def neg(self) -> Tensor:
+        """-x."""
+    def neg_(self, *args: Any, **options: Any) -> Tensor:
+        """x.neg(...), written over x; only where no graph is recorded."""
+    def new_ones(self, *size: builtins.int | Sequence[builtins.int], dtype: DTypeLike | None = None) -> Tensor:
+        """Ones of any shape in the dtype, and on the device, of `input`."""
+    def new_zeros(self, *size: builtins.int | Sequence[builtins.int], dtype: DTypeLike | None = None) -> Tensor:
+        """Zeros of any shape in the dtype, and on the device, of `input`."""
+    def nonzero(self, *, as_tuple: builtins.bool = False) -> Tensor:
+        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+        dimension, which is what `x[...]` takes."""
+    def norm(
+        self, p: builtins.float | str = 'fro', dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False,
+        *, dtype: DTypeLike | None = None
+    ) -> Tensor:
+        """The length of the whole tensor, or of the vectors along dim(s):"""
+    def normal_(
+        self, mean: builtins.float = 0.0, std: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Overwrite with Gaussian numbers."""
+    def numpy(self) -> Tensor:
+        """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+    def outer(self, vec2: Tensor | ndarray) -> Tensor:
+        """The product of every element of one vector with every element of the other."""
+    def permute(self, *dims: builtins.int | Sequence[builtins.int]) -> Tensor: ...
+    def pow(self, exponent: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def pow_(self, *args: Any, **options: Any) -> Tensor:
+        """x.pow(...), written over x; only where no graph is recorded."""
+    def prod(
+        self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+    def reciprocal_(self, *args: Any, **options: Any) -> Tensor:
+        """x.reciprocal(...), written over x; only where no graph is recorded."""
+    def relu(self) -> Tensor: ...
+    def relu_(self, *args: Any, **options: Any) -> Tensor:
+        """x.relu(...), written over x; only where no graph is recorded."""
+    def remainder(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """a - b * floor(a / b), which has the sign of b."""
+    def remainder_(self, *args: Any, **options: Any) -> Tensor:
+        """x.remainder(...), written over x; only where no graph is recorded."""
+    def repeat(self, *repeats: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """Tile: repeats[i] copies one after the other along dimension i."""
+    def repeat_interleave(
+        self, repeats: builtins.int | Sequence[builtins.int] | Tensor | ndarray | None = None, dim: builtins.int | None = None,
+        *, output_size: builtins.int | Sequence[builtins.int] | None = None
+    ) -> Tensor:
+        """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
+        one number each."""
+    def reshape(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor: ...
+    def roll(
+        self, shifts: builtins.int | Sequence[builtins.int], dims: builtins.int | Sequence[builtins.int] | None = None
+    ) -> Tensor:
+        """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+    def round(self, *, decimals: builtins.int = 0) -> Tensor:
+        """The nearest integer, halves to the even one; or the nearest number with so many digits
+        behind the point, before it if negative."""
+    def round_(self, *args: Any, **options: Any) -> Tensor:
+        """x.round(...), written over x; only where no graph is recorded."""
+    def rsqrt(self) -> Tensor:
+        """y = x^(-1/2)."""
+    def rsqrt_(self, *args: Any, **options: Any) -> Tensor:
+        """x.rsqrt(...), written over x; only where no graph is recorded."""
+    def scatter(
+        self, dim: builtins.int, index: Tensor | ndarray,
+        src: Tensor | ndarray | generic | builtins.float | None = None, *,
+        value: Tensor | ndarray | generic | builtins.float | None = None, reduce: str | None = None
+    ) -> Tensor:
+        """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
+        coordinates of an element of src are its own. reduce="add": added instead."""
+    def scatter_(self, *args: Any, **options: Any) -> Tensor:
+        """x.scatter(...), written over x; only where no graph is recorded."""
+    def scatter_add(self, dim: builtins.int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
+        """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    def scatter_add_(self, *args: Any, **options: Any) -> Tensor:
+        """x.scatter_add(...), written over x; only where no graph is recorded."""
+    def sigmoid(self) -> Tensor: ...
+    def sigmoid_(self, *args: Any, **options: Any) -> Tensor:
+        """x.sigmoid(...), written over x; only where no graph is recorded."""
+    def sign(self) -> Tensor:
+        """1, 0 or -1, as the sign of the element."""
+    def sign_(self, *args: Any, **options: Any) -> Tensor:
+        """x.sign(...), written over x; only where no graph is recorded."""
+    def sin(self) -> Tensor:
+        """The sine of x in radians."""
+    def sin_(self, *args: Any, **options: Any) -> Tensor:
+        """x.sin(...), written over x; only where no graph is recorded."""
+    def sinh(self) -> Tensor:
+        """(e^x - e^-x) / 2."""
+    def size(self, dim: builtins.int | None = None) -> Tensor:
+        """The shape as a tuple, or one dimension of it."""
+    def softmax(self, dim: builtins.int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """exp(input) / sum(exp(input)) along `dim`;"""
+    def sort(self, dim: builtins.int = -1, descending: builtins.bool = False, stable: builtins.bool = False) -> Tensor:
+        """Named (values, indices) in order along `dim`."""
+    def split(self, split_size_or_sections: Any, dim: builtins.int = 0) -> Tensor:
+        """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    def sqrt(self) -> Tensor:
+        """y = x^(1/2)."""
+    def sqrt_(self, *args: Any, **options: Any) -> Tensor:
+        """x.sqrt(...), written over x; only where no graph is recorded."""
+    def square(self) -> Tensor:
+        """x * x, in x's own dtype."""
+    def square_(self, *args: Any, **options: Any) -> Tensor:
+        """x.square(...), written over x; only where no graph is recorded."""
+    def squeeze(self, dim: builtins.int | None = None) -> Tensor:
+        """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    def std(
+        self, dim: builtins.int | Sequence[builtins.int] | None = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False,
+        *, correction: builtins.int | None = None
+    ) -> Tensor:
+        """The standard deviation, the square root of `var`."""
+    def sub(self, other: Tensor | ndarray | generic | builtins.float, *, alpha: builtins.float = 1) -> Tensor:
+        """input - alpha * other."""
+    def sub_(self, *args: Any, **options: Any) -> Tensor:
+        """x.sub(...), written over x; only where no graph is recorded."""
+    def sum(
+        self, dim: builtins.int | Sequence[builtins.int] | None = None, keepdim: builtins.bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def swapaxes(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    def t(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def tan(self) -> Tensor:
+        """The tangent of x in radians."""
+    def tanh(self) -> Tensor: ...
+    def tanh_(self, *args: Any, **options: Any) -> Tensor:
+        """x.tanh(...), written over x; only where no graph is recorded."""
+    def to(
+        self, *args: Any, dtype: DTypeLike | None = None, device: str | builtins.int | None = None,
+        non_blocking: builtins.bool = False, copy: builtins.bool = False
+    ) -> Tensor:
+        """x.to(dtype), x.to(device), x.to(device, dtype), x.to(other_tensor), then perhaps
+        non_blocking and copy: x itself where nothing changes, unless `copy`. non_blocking is a
+        permission, and is not made use of: each transfer is finished when it returns
+        (cuda/host_memory.py's are not)."""
+    def tolist(self) -> Tensor: ...
+    def topk(self, k: builtins.int, dim: builtins.int = -1, largest: builtins.bool = True, sorted: builtins.bool = True) -> Tensor:
+        """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+    def transpose(self, dim0: builtins.int, dim1: builtins.int) -> Tensor:
+        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    def tril(self, diagonal: builtins.int = 0) -> Tensor:
+        """Zero above the diagonal."""
+    def tril_(self, *args: Any, **options: Any) -> Tensor:
+        """x.tril(...), written over x; only where no graph is recorded."""
+    def triu(self, diagonal: builtins.int = 0) -> Tensor:
+        """Zero below the diagonal."""
+    def triu_(self, *args: Any, **options: Any) -> Tensor:
+        """x.triu(...), written over x; only where no graph is recorded."""
+    def trunc(self) -> Tensor:
+        """The nearest integer towards zero."""
+    def type(self, dtype: DTypeLike) -> Tensor: ...
+    def type_as(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor:
+        """In the dtype, and on the device, of `other`."""
+    def unbind(self, dim: builtins.int = 0) -> Tensor:
+        """A tuple of the slices along `dim`."""
+    def unflatten(self, dim: builtins.int, sizes: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """One dimension as several, of these sizes; one of them may be -1."""
+    def unfold(self, dimension: builtins.int, size: builtins.int | Sequence[builtins.int], step: builtins.int) -> Tensor:
+        """Windows of `size` elements along a dimension, one every `step`; a new last dimension
+        holds them."""
+    def uniform_(
+        self, from_: builtins.float = 0.0, to: builtins.float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Overwrite with numbers uniform in [from_, to)."""
+    def unique(
+        self, sorted: builtins.bool = True, return_inverse: builtins.bool = False, return_counts: builtins.bool = False,
+        dim: builtins.int | None = None
+    ) -> Tensor:
+        """The different values in order, or the different slices along `dim`; with them, if asked
+        for, which one each element is, and how often each comes."""
+    def unsqueeze(self, dim: builtins.int) -> Tensor:
+        """A new dimension of size 1 at position `dim` of the result."""
+    def var(
+        self, dim: builtins.int | Sequence[builtins.int] | None = None, unbiased: builtins.bool = True, keepdim: builtins.bool = False,
+        *, correction: builtins.int | None = None
+    ) -> Tensor:
+        """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
+        all."""
+    def view(self, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """reshape that never copies: an error where the strides do not allow it."""
+    def view_as(self, other: Tensor | ndarray | generic | builtins.float) -> Tensor: ...
+    def zero_(self) -> Tensor: ...
+def wrapped(x: Tensor | ndarray) -> Any:
+    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""

@@ -1,0 +1,350 @@
+"""`make stubs`: what editors and type checkers read of the names that are made at run time.
+
+An op is a method of Tensor, a function of minidl and of nn.functional because the table in
+minidl/ops/__init__.py says so. An editor runs no program, so it reads these files instead:
+
+    minidl/__init__.pyi   minidl/tensor.pyi   minidl/nn/functional.pyi
+
+Each has the names that the module has at run time: the arguments and defaults of every op, their
+types, and the first sentence of its docstring. `make register` writes them, too.
+
+The type of an argument comes from its annotation, else from its name (TYPES), else from its
+default. An op returns a Tensor if its source has no other annotation. An annotation "A | B": the
+result is a B only if the op is asked for it by an option, one of ASKED.
+
+Test: tests/test_stubs.py
+"""
+
+import ast
+import builtins
+import importlib
+import inspect
+import re
+import sys
+import textwrap
+import types
+import typing
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = "minidl", "minidl.tensor", "minidl.nn.functional"
+COLUMNS = 100
+
+ARRAY = "Tensor | ndarray"
+OPERAND = "Tensor | ndarray | generic | float"
+SIZES = "int | Sequence[int]"
+SHARED = {  # type: the arguments that have it in every op; with the default None, None as well
+    ARRAY: "input target index mask mat1 mat2 weight bias query key qkv vec vec2 condition src x1 "
+           "x2 x h c w b a attn_mask pos_weight running_mean running_var boundaries "
+           "sorted_sequence sorter offsets per_sample_weights weights tensor gradient",
+    OPERAND: "other exponent value min max fill_value",
+    "Sequence[Tensor | ndarray]": "tensors",
+    SIZES: "shape size sizes normalized_shape kernel_size stride padding dilation output_padding "
+           "output_size dims repeats shifts",
+    "int": "dim dim0 dim1 dim2 start_dim end_dim decimals diagonal groups ignore_index minlength n "
+           "num_classes offset padding_idx k chunks num_groups n_heads num_samples upscale_factor "
+           "length step dimension divisor_override correction",
+    "float": "alpha beta scale min_val max_val threshold nan posinf neginf",
+    "str": "equation side rounding_mode reduce",
+    "bool": "align_corners recompute_scale_factor",
+    "DTypeLike": "dtype",
+    "str | int": "device",
+    "Generator": "generator",
+    "Sequence[int]": "pad",
+}
+TYPES = {name: kind for kind, names in SHARED.items() for name in names.split()}
+# Where an op means something else by the name.
+TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source": ARRAY,
+          "scatter.src": OPERAND, "masked_fill.value": OPERAND, "norm.p": "float | str",
+          "scaled_dot_product_attention.value": ARRAY, "lerp.end": ARRAY, "lerp.weight": OPERAND,
+          "bernoulli.p": OPERAND, "tensordot.dims": "Any", "bucketize.input": OPERAND,
+          "searchsorted.input": OPERAND, "where.input": OPERAND, "fill_.value": OPERAND,
+          "repeat_interleave.repeats": f"{SIZES} | Tensor | ndarray"}
+ASKED = {"dim": ("None", "int"), "return_indices": ("Literal[False]", "Literal[True]"),
+         "as_tuple": ("Literal[False]", "Literal[True]")}
+# Python says what these return, and what a Tensor's slots and properties hold no function says.
+RETURNS = {"__array__": "ndarray", "__bool__": "bool", "__float__": "float", "__int__": "int",
+           "__index__": "int", "__len__": "int", "__repr__": "str", "__format__": "str",
+           "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__init__": "None",
+           "__hash__": "int", "__dlpack_device__": "tuple[int, int]"}
+HOLDS = {"data": "Tensor", "grad": "Tensor", "requires_grad": "bool", "version": "int",
+         "shape": "tuple[int, ...]", "dtype": "dtype[Any]", "ndim": "int", "device": "str",
+         "is_leaf": "bool", "nbytes": "int", "slot": "int"}
+
+
+# -- types
+
+
+def written(annotation):
+    """An annotation of the source as a text."""
+    if isinstance(annotation, str):
+        return annotation
+    if annotation is None or isinstance(annotation, type) and not typing.get_args(annotation):
+        return "None" if annotation in (None, type(None)) else annotation.__name__
+    return re.sub(r"\b(?:\w+\.)+", "", str(annotation))
+
+
+def type_of(op, p, reduces):
+    """The type of the parameter p of an op, as a text; reduces: over one dimension or several."""
+    if p.annotation is not p.empty:
+        return written(p.annotation)
+    kind = TYPES.get(f"{op}.{p.name}", TYPES.get(p.name))
+    if p.name == "dim" and reduces:
+        kind = SIZES
+    if kind is None and type(p.default) in (bool, float, str):
+        kind = type(p.default).__name__
+    if kind is None:
+        return "Any"
+    return f"{kind} | None" if p.default is None and kind != "Any" else kind
+
+
+def result_of(op, function, default):
+    annotation = getattr(function, "__annotations__", {}).get("return", inspect.Parameter.empty)
+    if annotation is inspect.Parameter.empty:
+        return RETURNS.get(op, default)
+    return written(annotation)
+
+
+# -- functions
+
+
+def functions(name, op, function, default, method=False, decorator=""):
+    """The lines of `def name` with the types of the op: one, or three with @overload."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    kinds = {p.name: type_of(op.removesuffix("_") if f"{op}.{p.name}" not in TYPES else op, p,
+                             "keepdim" in signature.parameters) for p in parameters}
+    result = result_of(op, function, default)
+    parts = result.split(" | ")
+    asked = [p for p in parameters if p.name in ASKED] if len(parts) == 2 else []
+    if not asked or "None" in parts:
+        return definition(name, parameters, kinds, result, function, method, decorator)
+    option = asked[0]
+    without, with_it = ASKED[option.name]
+    first = definition(name, parameters, kinds | {option.name: without}, parts[0], function, method,
+                       "@overload\n")
+    needed = [p if p is not option else p.replace(default=p.empty) for p in parameters]
+    at = needed.index(option_in(needed, option.name))
+    if any(p.default is not p.empty for p in needed[:at]):
+        needed = [*needed[:at], *(p.replace(kind=p.KEYWORD_ONLY) for p in needed[at:])]
+    second = definition(name, needed, kinds | {option.name: with_it}, parts[1], function, method,
+                        "@overload\n")
+    third = definition(name, parameters, kinds | {option.name: "Any"}, "Any", function, method,
+                       "@overload\n")
+    return first + second + third
+
+
+def option_in(parameters, name):
+    return next(p for p in parameters if p.name == name)
+
+
+def definition(name, parameters, kinds, result, function, method, decorator):
+    """`def name(...) -> result:` with the first sentence of its docstring, as a text."""
+    words, star = [], False
+    for i, p in enumerate(parameters):
+        if method and i == 0:
+            words.append("self")
+            continue
+        if p.kind is p.KEYWORD_ONLY and not star:
+            words.append("*")
+        star = star or p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
+        stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+        default = "" if p.default is p.empty else f" = {default_text(p.default)}"
+        words.append(f"{stars}{p.name}: {kinds[p.name]}{default}")
+    line = f"def {name}({', '.join(words)}) -> {result}:"
+    if len(line) > COLUMNS - 8:
+        whole = ", ".join(word.replace(" ", "\0") for word in words)  # break between them alone
+        inner = textwrap.fill(whole, COLUMNS - 8).replace("\0", " ")
+        line = f"def {name}(\n{textwrap.indent(inner, '    ')}\n) -> {result}:"
+    sentence = first_sentence(function)
+    body = f'\n{textwrap.indent(quoted(sentence), "    ")}\n' if sentence else " ...\n"
+    return f"{decorator}{line}{body}"
+
+
+def default_text(value):
+    """A default as an editor shows it; `...` for what has no short text."""
+    text = repr(value)
+    return text if isinstance(value, (int, float, str, tuple, type(None))) else "..."
+
+
+def first_sentence(function):
+    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=[.:;]) (?=[A-Z`])", text)[0]
+
+
+def quoted(sentence):
+    text = sentence.replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""{textwrap.fill(text, COLUMNS - 12)}"""'
+
+
+# -- classes
+
+
+def class_of(cls, ops):
+    """The lines of a class: what it defines, in the order of its source; then its ops, by name."""
+    own = {name: value for name, value in vars(cls).items()
+           if name not in ("__module__", "__doc__", "__slots__", "__weakref__", "__dict__",
+                           "__qualname__", "__static_attributes__", "__firstlineno__")
+           and (not name.startswith("_") or name.startswith("__"))}
+    lines = [quoted(first_sentence(cls))]
+    for name, value in own.items():
+        if name not in ops:
+            lines.append(member(cls, name, value))
+    for name in sorted(set(own) & set(ops)):
+        op = ops[name]
+        value = own[name]
+        if isinstance(value, property):
+            lines.append(functions(name, op.__name__, value.fget, "Tensor", True, "@property\n"))
+        else:
+            lines.append(functions(name, name, value, "Tensor", True))
+    bases = "" if cls.__base__ is object else f"({cls.__base__.__name__})"
+    body = textwrap.indent("\n".join(line.rstrip() for line in lines), "    ")
+    return f"class {cls.__name__}{bases}:\n{without_shadows(body, own)}\n"
+
+
+def member(cls, name, value):
+    """A method, property, slot or constant that the class itself defines."""
+    if isinstance(value, property):
+        kind = HOLDS.get(name) or result_of(name, value.fget, "Any")
+        text = definition(name, [self_of(value.fget)], {}, kind, value.fget, True, "@property\n")
+        if value.fset:
+            text += f"@{name}.setter\ndef {name}(self, value: Any) -> None: ...\n"
+        return text
+    if isinstance(value, types.MemberDescriptorType):
+        return f"{name}: {HOLDS.get(name, 'Any')}\n"
+    if isinstance(value, (staticmethod, classmethod)):
+        kind = "@staticmethod\n" if isinstance(value, staticmethod) else "@classmethod\n"
+        return functions(name, name, value.__func__, "Any", kind != "@staticmethod\n", kind)
+    if callable(value):
+        if value.__name__ not in (name, "<lambda>") and value.__name__ in vars(cls):
+            return f"{name} = {value.__name__}\n"
+        return functions(name, name, value, "Any", True)
+    return f"{name}: {type(value).__name__ if value is not None else 'None'}\n"
+
+
+def self_of(function):
+    return next(iter(inspect.signature(function).parameters.values()))
+
+
+def without_shadows(body, names):
+    """A class with a method `float` says builtins.float where it means the type."""
+    for word in set(names) & set(vars(builtins)):
+        if isinstance(getattr(builtins, word), type):
+            body = re.sub(rf"(?<=[:>\[|] ){word}\b(?!\()|(?<=\[){word}\b", f"builtins.{word}", body)
+    return body
+
+
+# -- modules
+
+
+def origin(name, value, module):
+    """`from m import name as name` for what another file of minidl defines, else None."""
+    if isinstance(value, types.ModuleType):
+        parent, _, short = value.__name__.rpartition(".")
+        return f"from {parent} import {short} as {name}" if parent.startswith("minidl") else None
+    home = getattr(value, "__module__", None) or ""
+    if home.startswith("minidl") and home != module.__name__:
+        return f"from {home} import {name} as {name}"
+    return None
+
+
+def stub(module_name):
+    """The text of the stub of a module."""
+    module = importlib.import_module(module_name)
+    names = [name for name in dir(module) if not name.startswith("_") or name == "__version__"]
+    values = {name: getattr(module, name) for name in names}
+    from minidl import ops
+
+    home = {"minidl": "t", "minidl.nn.functional": "f"}.get(module_name, "")
+    its_ops = ops.namespace(home) if home else {}
+    head, body, by_file = set(), [], {}
+    for name, value in values.items():
+        if name in its_ops:
+            by_file.setdefault(value.__module__, []).append((name, value))
+        elif line := origin(name, value, module):
+            head.add(line)
+        elif isinstance(value, type) and value.__module__ == module_name:
+            body.append(class_of(value, of_tensor(value, ops)))
+        elif inspect.isfunction(value):
+            body.append(functions(name, name, value, "Any"))
+        elif not isinstance(value, (type, types.ModuleType)):
+            body.append(f"{name}: {constant(value)}\n")
+    for file in sorted(by_file):
+        body.append(f"\n\n# {file.replace('.', '/')}.py\n")
+        body += [functions(name, name, value, "Tensor") for name, value in sorted(by_file[file])]
+    return assembled(module, head, body)
+
+
+def constant(value):
+    import numpy as np
+
+    return "dtype[Any]" if isinstance(value, np.dtype) else type(value).__name__
+
+
+def of_tensor(cls, ops):
+    """{name: op} of what minidl/ops hangs on the class Tensor, operators too."""
+    from minidl.tensor import Tensor
+
+    if cls is not Tensor:
+        return {}
+    operators = {f"__{name}__": op for name, op in (ops.BINARY | ops.COMPARISONS).items()}
+    reflected = {f"__r{name}__": op for name, op in ops.BINARY.items()}
+    return ops.namespace("m") | ops.UNARY | ops.PROPERTIES | operators | reflected
+
+
+# word of the body: where it comes from
+SOURCES = {"Any": "typing", "Literal": "typing", "overload": "typing",
+           "NamedTuple": "typing", "Sequence": "collections.abc", "Iterator": "collections.abc",
+           "Callable": "collections.abc", "ndarray": "numpy", "generic": "numpy", "dtype": "numpy",
+           "DTypeLike": "numpy.typing", "Tensor": "minidl.tensor", "Generator": "minidl.random"}
+
+
+def assembled(module, head, body):
+    """The whole text, its imports in order."""
+    import isort
+
+    text = "\n".join(line.rstrip("\n") for line in body) + "\n"
+    tree = ast.parse(text)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    own |= {line.split()[-1] for line in head}
+    sources = SOURCES | named_results(module)
+    for word in sorted(used & set(sources) - own):
+        head.add(f"from {sources[word]} import {word}")
+    if "builtins" in used:
+        head.add("import builtins")
+    opening = f'"""{module.__name__} as editors see it. `make stubs` writes this file."""\n\n'
+    return isort.code(opening + "\n".join(sorted(head)) + "\n\n\n" + text, extension="pyi",
+                      config=isort.Config(settings_path=ROOT))
+
+
+def named_results(module):
+    """{class: its module} of the named tuples that ops return."""
+    from minidl import ops
+
+    return {name: op.__module__ for home in "mtf" for op in ops.namespace(home).values()
+            for name, value in vars(sys.modules[op.__module__]).items()
+            if isinstance(value, type) and issubclass(value, tuple)}
+
+
+def path_of(module_name):
+    file = Path(importlib.import_module(module_name).__file__)
+    return file.with_suffix(".pyi").relative_to(ROOT)
+
+
+def stubs():
+    """{path: text} of all stubs."""
+    return {path_of(name).as_posix(): stub(name) for name in MODULES}
+
+
+def main():
+    for path, text in stubs().items():
+        file = ROOT / path
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+            print(f"{path}: the names that its module has now")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    main()
