@@ -1,7 +1,7 @@
 """minidl as editors see it. `make stubs` writes this file."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from numpy import dtype, generic, ndarray
 from numpy.typing import DTypeLike
@@ -66,6 +66,8 @@ from minidl.mode import is_grad_enabled as is_grad_enabled
 from minidl.mode import no_grad as no_grad
 from minidl.mode import set_grad_enabled as set_grad_enabled
 from minidl.mode import use_fused as use_fused
+from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
+from minidl.ops.extreme import MaxResult, MinResult
 from minidl.precision import amp as amp
 from minidl.random import Generator as Generator
 from minidl.random import manual_seed as manual_seed
@@ -180,7 +182,7 @@ def fliplr(input: Tensor | ndarray) -> Tensor: ...
 def flipud(input: Tensor | ndarray) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
     """Side by side: cat along dimension 1, of vectors along 0."""
-def is_floating_point(input: Tensor | ndarray) -> Tensor:
+def is_floating_point(input: Tensor | ndarray) -> bool:
     """Whether the dtype is one of floats."""
 def lerp(
     input: Tensor | ndarray, end: Tensor | ndarray, weight: Tensor | ndarray | generic | float
@@ -232,7 +234,8 @@ def norm(
     input: Tensor | ndarray, p: float | str = 'fro', dim: int | Sequence[int] | None = None,
     keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The length of the whole tensor, or of the vectors along dim(s):"""
+    """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
+    number, inf or -inf."""
 
 
 # minidl/ops/extra/einsum.py
@@ -246,7 +249,9 @@ def diagonal(
 ) -> Tensor:
     """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
     dimension; a view."""
-def meshgrid(*tensors: Sequence[Tensor | ndarray], indexing: str = 'ij') -> Tensor:
+def meshgrid(
+    *tensors: Sequence[Tensor | ndarray], indexing: str = 'ij'
+) -> tuple[Tensor, ...]:
     """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
     dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
 def repeat_interleave(
@@ -309,12 +314,13 @@ def scatter_add(
 def allclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
-) -> Tensor:
+) -> bool:
     """Whether all elements are close, as a Python bool."""
 def bincount(
     input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
 ) -> Tensor:
-    """How often each integer from 0 to the largest comes;"""
+    """How often each integer from 0 to the largest comes; `weights`: the sums of those
+    instead."""
 def bucketize(
     input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
     out_int32: bool = False, right: bool = False
@@ -325,7 +331,16 @@ def isclose(
     atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Whether |input - other| <= atol + rtol |other|, for each element."""
-def nonzero(input: Tensor | ndarray, *, as_tuple: bool = False) -> Tensor:
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
+    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+    dimension, which is what `x[...]` takes."""
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
+    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+    dimension, which is what `x[...]` takes."""
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
     """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
     dimension, which is what `x[...]` takes."""
 def searchsorted(
@@ -338,7 +353,7 @@ def searchsorted(
 def unique(
     input: Tensor | ndarray, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False, dim: int | None = None
-) -> Tensor:
+) -> Any:
     """The different values in order, or the different slices along `dim`; with them, if asked
     for, which one each element is, and how often each comes."""
 
@@ -349,21 +364,28 @@ def argsort(
 ) -> Tensor:
     """The indices that sort `input` along `dim`."""
 def kthvalue(
-    input: Tensor | ndarray, k: int, dim: int | Sequence[int] = -1, keepdim: bool = False
-) -> Tensor:
+    input: Tensor | ndarray, k: int, dim: int = -1, keepdim: bool = False
+) -> KthvalueResult:
     """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
-def median(
-    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Tensor:
+@overload
+def median(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
+    """median(x): the middle element, the lower of two; median(x, dim): named (values,
+    indices)."""
+@overload
+def median(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MedianResult:
+    """median(x): the middle element, the lower of two; median(x, dim): named (values,
+    indices)."""
+@overload
+def median(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
     """median(x): the middle element, the lower of two; median(x, dim): named (values,
     indices)."""
 def sort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Tensor:
+) -> SortResult:
     """Named (values, indices) in order along `dim`."""
 def topk(
     input: Tensor | ndarray, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Tensor:
+) -> TopkResult:
     """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
 
 
@@ -415,13 +437,23 @@ def argmin(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
     """The index of the first smallest element."""
-def max(
-    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Tensor:
+@overload
+def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
     """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
-def min(
-    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
-) -> Tensor:
+@overload
+def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+@overload
+def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+@overload
+def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+@overload
+def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+@overload
+def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
     """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
 
 
@@ -562,7 +594,7 @@ def where(
 def broadcast_to(input: Tensor | ndarray, shape: int | Sequence[int]) -> Tensor: ...
 def cat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
     """One after the other along `dim`."""
-def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> Tensor:
+def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
 def flatten(input: Tensor | ndarray, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Merge the dimensions from start_dim to end_dim into one."""
@@ -572,7 +604,9 @@ def flip(
     """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
 def permute(input: Tensor | ndarray, *dims: int | Sequence[int]) -> Tensor: ...
 def reshape(input: Tensor | ndarray, *shape: int | Sequence[int]) -> Tensor: ...
-def split(tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0) -> Tensor:
+def split(
+    tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
     """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
 def squeeze(input: Tensor | ndarray, dim: int | None = None) -> Tensor:
     """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
@@ -583,7 +617,7 @@ def t(input: Tensor | ndarray) -> Tensor:
     """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
 def transpose(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
     """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
-def unbind(input: Tensor | ndarray, dim: int = 0) -> Tensor:
+def unbind(input: Tensor | ndarray, dim: int = 0) -> tuple[Tensor, ...]:
     """A tuple of the slices along `dim`."""
 def unsqueeze(input: Tensor | ndarray, dim: int) -> Tensor:
     """A new dimension of size 1 at position `dim` of the result."""
@@ -595,4 +629,4 @@ def log_softmax(
 ) -> Tensor:
     """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`;"""
+    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""

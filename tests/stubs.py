@@ -16,7 +16,6 @@ Test: tests/test_stubs.py
 """
 
 import ast
-import builtins
 import importlib
 import inspect
 import re
@@ -59,13 +58,15 @@ TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source
           "scaled_dot_product_attention.value": ARRAY, "lerp.end": ARRAY, "lerp.weight": OPERAND,
           "bernoulli.p": OPERAND, "tensordot.dims": "Any", "bucketize.input": OPERAND,
           "searchsorted.input": OPERAND, "where.input": OPERAND, "fill_.value": OPERAND,
-          "repeat_interleave.repeats": f"{SIZES} | Tensor | ndarray"}
+          "repeat_interleave.repeats": f"{SIZES} | Tensor | ndarray", "unfold.size": "int",
+          "__getitem__.index": "Any", "__setitem__.index": "Any"}
 ASKED = {"dim": ("None", "int"), "return_indices": ("Literal[False]", "Literal[True]"),
          "as_tuple": ("Literal[False]", "Literal[True]")}
 # Python says what these return, and what a Tensor's slots and properties hold no function says.
 RETURNS = {"__array__": "ndarray", "__bool__": "bool", "__float__": "float", "__int__": "int",
            "__index__": "int", "__len__": "int", "__repr__": "str", "__format__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__init__": "None",
+           "__dlpack__": "Any",
            "__hash__": "int", "__dlpack_device__": "tuple[int, int]"}
 HOLDS = {"data": "Tensor", "grad": "Tensor", "requires_grad": "bool", "version": "int",
          "shape": "tuple[int, ...]", "dtype": "dtype[Any]", "ndim": "int", "device": "str",
@@ -80,7 +81,7 @@ def written(annotation):
     if isinstance(annotation, str):
         return annotation
     if annotation is None or isinstance(annotation, type) and not typing.get_args(annotation):
-        return "None" if annotation in (None, type(None)) else annotation.__name__
+        return annotation.__name__ if annotation else "None"
     return re.sub(r"\b(?:\w+\.)+", "", str(annotation))
 
 
@@ -89,7 +90,7 @@ def type_of(op, p, reduces):
     if p.annotation is not p.empty:
         return written(p.annotation)
     kind = TYPES.get(f"{op}.{p.name}", TYPES.get(p.name))
-    if p.name == "dim" and reduces:
+    if p.name == "dim" and reduces and p.default in (None, p.empty):
         kind = SIZES
     if kind is None and type(p.default) in (bool, float, str):
         kind = type(p.default).__name__
@@ -168,8 +169,8 @@ def default_text(value):
 
 
 def first_sentence(function):
-    text = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
-    return re.split(r"(?<=[.:;]) (?=[A-Z`])", text)[0]
+    text = " ".join((function.__doc__ or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\.) (?=[A-Z`(])", text)[0]
 
 
 def quoted(sentence):
@@ -227,10 +228,9 @@ def self_of(function):
 
 
 def without_shadows(body, names):
-    """A class with a method `float` says builtins.float where it means the type."""
-    for word in set(names) & set(vars(builtins)):
-        if isinstance(getattr(builtins, word), type):
-            body = re.sub(rf"(?<=[:>\[|] ){word}\b(?!\()|(?<=\[){word}\b", f"builtins.{word}", body)
+    """Where a class with a method `float` means the type, it says _float."""
+    for word in {*names} & {*SOURCES, *BUILTIN}:
+        body = re.sub(rf"(?<=[:>|] ){word}\b(?!\()|(?<=\[){word}\b", f"_{word}", body)
     return body
 
 
@@ -297,6 +297,7 @@ SOURCES = {"Any": "typing", "Literal": "typing", "overload": "typing",
            "NamedTuple": "typing", "Sequence": "collections.abc", "Iterator": "collections.abc",
            "Callable": "collections.abc", "ndarray": "numpy", "generic": "numpy", "dtype": "numpy",
            "DTypeLike": "numpy.typing", "Tensor": "minidl.tensor", "Generator": "minidl.random"}
+BUILTIN = dict.fromkeys(("bool", "int", "float", "str", "tuple", "type"), "builtins")
 
 
 def assembled(module, head, body):
@@ -309,10 +310,10 @@ def assembled(module, head, body):
     own = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     own |= {line.split()[-1] for line in head}
     sources = SOURCES | named_results(module)
+    sources |= {f"_{word}": home for word, home in (sources | BUILTIN).items()}
     for word in sorted(used & set(sources) - own):
-        head.add(f"from {sources[word]} import {word}")
-    if "builtins" in used:
-        head.add("import builtins")
+        name = word.lstrip("_")
+        head.add(f"from {sources[word]} import {name}" + (f" as {word}" if word != name else ""))
     opening = f'"""{module.__name__} as editors see it. `make stubs` writes this file."""\n\n'
     return isort.code(opening + "\n".join(sorted(head)) + "\n\n\n" + text, extension="pyi",
                       config=isort.Config(settings_path=ROOT))

@@ -1,7 +1,7 @@
 """minidl.nn.functional as editors see it. `make stubs` writes this file."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from numpy import generic, ndarray
 from numpy.typing import DTypeLike
@@ -181,7 +181,9 @@ def interpolate(
     mode: str = 'nearest', align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False
 ) -> Tensor:
-    """input (N, C, ...) with other sizes after the first two:"""
+    """input (N, C, ...) with other sizes after the first two: `size`, or `scale_factor` times
+    theirs, rounded down; a number for all or one each. mode: nearest, nearest-exact, linear
+    (N, C, L), bilinear or bicubic (N, C, H, W), trilinear (N, C, D, H, W), area."""
 
 
 # minidl/ops/extra/rearrange.py
@@ -189,23 +191,26 @@ def pad(
     input: Tensor | ndarray, pad: Sequence[int], mode: str = 'constant',
     value: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """Borders around the last dimensions:"""
+    """Borders around the last dimensions: `pad` lists (left, right) of the last one first, as
+    torch.nn.functional.pad; negative widths crop. mode: "constant", of `value`, 0 unless
+    given; "replicate", the element at the edge; "reflect", the elements behind it in
+    reverse; "circular", the elements of the other end."""
 
 
 # minidl/ops/extra/recurrent.py
 def gru_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """(results of all steps, the last state) of Gru."""
 def lstm_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, c: Tensor | ndarray, w: Tensor | ndarray,
     b: Tensor | ndarray
-) -> Tensor:
+) -> tuple[Tensor, Tensor, Tensor]:
     """(results of all steps, the last h, the last c) of Lstm."""
 def rnn_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray,
     nonlinearity: str = 'tanh'
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
 
 
@@ -295,10 +300,25 @@ def rms_norm(
 def adaptive_avg_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int]
 ) -> Tensor:
-    """Mean over output_size parts of the image, (height, width), an int for both;"""
+    """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
+    dimension."""
+@overload
 def adaptive_max_pool2d(
-    input: Tensor | ndarray, output_size: int | Sequence[int], return_indices: bool = False
+    input: Tensor | ndarray, output_size: int | Sequence[int],
+    return_indices: Literal[False] = False
 ) -> Tensor:
+    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
+    return_indices its place, too, as h W + w."""
+@overload
+def adaptive_max_pool2d(
+    input: Tensor | ndarray, output_size: int | Sequence[int], return_indices: Literal[True]
+) -> tuple[Tensor, Tensor]:
+    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
+    return_indices its place, too, as h W + w."""
+@overload
+def adaptive_max_pool2d(
+    input: Tensor | ndarray, output_size: int | Sequence[int], return_indices: Any = False
+) -> Any:
     """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
     return_indices its place, too, as h W + w."""
 def avg_pool2d(
@@ -308,17 +328,51 @@ def avg_pool2d(
 ) -> Tensor:
     """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
     elements do. divisor_override: divide the sum by this instead. ceil_mode: see `fit`."""
+@overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
+    return_indices: Literal[False] = False
 ) -> Tensor:
     """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+@overload
+def max_pool1d(
+    input: Tensor | ndarray, kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]
+) -> tuple[Tensor, Tensor]:
+    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+@overload
+def max_pool1d(
+    input: Tensor | ndarray, kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Any = False
+) -> Any:
+    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+@overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: bool = False
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
+    return_indices: Literal[False] = False
 ) -> Tensor:
+    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
+    unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+@overload
+def max_pool2d(
+    input: Tensor | ndarray, kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]
+) -> tuple[Tensor, Tensor]:
+    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
+    unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+@overload
+def max_pool2d(
+    input: Tensor | ndarray, kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Any = False
+) -> Any:
     """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
     unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
 
@@ -329,4 +383,4 @@ def log_softmax(
 ) -> Tensor:
     """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`;"""
+    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""

@@ -12,6 +12,7 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 """
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -80,10 +81,10 @@ class Module:
     def training(self, flag):
         self.__dict__["training"] = flag
 
-    def forward(self, *inputs):
+    def forward(self, *inputs) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs, **options) -> Any:
         for hook in self._forward_pre_hooks:
             changed = hook(self, inputs)
             if changed is not None:
@@ -121,7 +122,7 @@ class Module:
                 other.pop(name, None)
         table[name] = value
 
-    def __getattr__(self, name):  # only called when __dict__ has no such name
+    def __getattr__(self, name) -> Any:  # only called when __dict__ has no such name
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(table, ()):
                 return self.__dict__[table][name]

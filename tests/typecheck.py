@@ -1,0 +1,81 @@
+"""`make typecheck`: the Python of README.md, docs/*.md and the tutorials as a type checker reads it.
+
+    make typecheck                               all of it
+    make typecheck ARGS=tutorials/07_ring.py     some files
+
+The checker is pyright, as the package basedpyright has it; pyproject.toml has its settings. It
+reads the stubs (tests/stubs.py) and runs nothing. The Python blocks of a page are one program, and
+each line keeps its number. A block with PyTorch in it is left out.
+
+Test: tests/test_typecheck.py
+"""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SCRIPTS = sorted((ROOT / "tutorials").glob("*.py"))
+BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
+# A page shows pieces: its reader has data, a model, a transport `t`, and these imports. So a name
+# that is nowhere defined is no error there, and pieces may use a name twice.
+HEAD = ("# pyright: reportUndefinedVariable=false, reportRedeclaration=false; "
+        "import os, minidl, numpy as np; from minidl import comm, data, infer, nn, optim, "
+        "parallel, snapshot; from minidl.nn import functional as F")
+
+
+def program(page):
+    """The Python blocks of a page as one text, each line at its place; "" if there are none."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * (text.count("\n") + 1)
+    for block in BLOCK.finditer(text):
+        if not re.search(r"\btorch\b", block[2]):
+            first = text.count("\n", 0, block.start(2))
+            code = textwrap.dedent(block[2]).splitlines()
+            lines[first:first + len(code)] = code
+    if not any(lines):
+        return ""
+    comment, _, imports = HEAD.partition("; ")
+    lines[0] = f"{imports}  {comment}"
+    return "\n".join(lines) + "\n"
+
+
+def programs(folder):
+    """Writes the program of each page into the folder; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for page in PAGES:
+        if code := program(page):
+            path = folder / f"{page.stem}.py"
+            path.write_text(code, encoding="utf-8")
+            paths.append(path)
+    return paths
+
+
+def errors(paths):
+    """["file:line: what is wrong (rule)"] of these files."""
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run([*command, *map(str, paths)], cwd=ROOT, capture_output=True, text=True)
+    try:
+        found = json.loads(done.stdout)["generalDiagnostics"]
+    except ValueError:
+        raise RuntimeError(f"basedpyright: {done.stderr or done.stdout}") from None
+    return [f"{Path(e['file']).name}:{e['range']['start']['line'] + 1}: "
+            f"{e['message'].splitlines()[0]} ({e.get('rule', 'syntax')})"
+            for e in found if e["severity"] == "error"]
+
+
+def main(arguments):
+    paths = [Path(name).resolve() for name in arguments]
+    paths = paths or [*programs(ROOT / "build" / "typecheck"), *SCRIPTS]
+    found = errors(paths)
+    print(*found, f"{len(found)} errors in {len(paths)} files", sep="\n")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
