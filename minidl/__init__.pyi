@@ -27,7 +27,6 @@ from minidl import optim as optim
 from minidl import own_files as own_files
 from minidl import parallel as parallel
 from minidl import precision as precision
-from minidl import profile as profile
 from minidl import random as random
 from minidl import saved as saved
 from minidl import snapshot as snapshot
@@ -69,6 +68,7 @@ from minidl.mode import use_fused as use_fused
 from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
 from minidl.ops.extreme import MaxResult, MinResult
 from minidl.precision import amp as amp
+from minidl.profile import _Callable
 from minidl.random import Generator as Generator
 from minidl.random import manual_seed as manual_seed
 from minidl.tensor import Tensor as Tensor
@@ -83,6 +83,7 @@ int16: dtype[Any]
 int32: dtype[Any]
 int64: dtype[Any]
 int8: dtype[Any]
+profile: _Callable
 uint8: dtype[Any]
 
 

@@ -261,6 +261,10 @@ def stub(module_name):
     for name, value in values.items():
         if name in its_ops:
             by_file.setdefault(value.__module__, []).append((name, value))
+        elif isinstance(value, types.ModuleType) and callable(value):  # minidl.profile(...)
+            kind = type(value)
+            head.add(f"from {kind.__module__} import {kind.__name__}")
+            body.append(f"{name}: {kind.__name__}\n")
         elif line := origin(name, value, module):
             head.add(line)
         elif isinstance(value, type) and value.__module__ == module_name:

@@ -4,12 +4,12 @@
     make typecheck ARGS=tutorials/07_ring.py     some files
 
 The checker is pyright, as the package basedpyright has it; pyproject.toml has its settings. It
-reads the stubs (tests/stubs.py) and runs nothing. The Python blocks of a page are one program, and
-each line keeps its number. A block with PyTorch in it is left out.
+reads the stubs (tests/stubs.py) and runs nothing. A block with PyTorch in it is left out.
 
 Test: tests/test_typecheck.py
 """
 
+import itertools
 import json
 import re
 import subprocess
@@ -23,37 +23,39 @@ SCRIPTS = sorted((ROOT / "tutorials").glob("*.py"))
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.M | re.S)
 # A page shows pieces: its reader has data, a model, a transport `t`, and these imports. So a name
 # that is nowhere defined is no error there, and pieces may use a name twice.
-HEAD = ("# pyright: reportUndefinedVariable=false, reportRedeclaration=false; "
-        "import os, minidl, numpy as np; from minidl import comm, data, infer, nn, optim, "
-        "parallel, snapshot; from minidl.nn import functional as F")
-
-
-def program(page):
-    """The Python blocks of a page as one text, each line at its place; "" if there are none."""
-    text = page.read_text(encoding="utf-8")
-    lines = [""] * (text.count("\n") + 1)
-    for block in BLOCK.finditer(text):
-        if not re.search(r"\btorch\b", block[2]):
-            first = text.count("\n", 0, block.start(2))
-            code = textwrap.dedent(block[2]).splitlines()
-            lines[first:first + len(code)] = code
-    if not any(lines):
-        return ""
-    comment, _, imports = HEAD.partition("; ")
-    lines[0] = f"{imports}  {comment}"
-    return "\n".join(lines) + "\n"
+HEAD = ["# pyright: reportUndefinedVariable=false, reportRedeclaration=false",
+        "import os, minidl, numpy as np; from minidl import comm, infer, nn, optim, parallel; "
+        "from minidl.nn import functional as F"]
 
 
 def programs(folder):
-    """Writes the program of each page into the folder; returns their paths."""
+    """Writes the Python of each section of each page into the folder; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for page in PAGES:
-        if code := program(page):
-            path = folder / f"{page.stem}.py"
+        for line, code in sections(page.read_text(encoding="utf-8")):
+            path = folder / f"{page.stem}_{line}.py"
             path.write_text(code, encoding="utf-8")
             paths.append(path)
     return paths
+
+
+def sections(text):
+    """[(its line, code)] of the sections of a page that have Python. A section is one program, and
+    each line of it keeps its number."""
+    found = []
+    starts = [0, *(title.start() for title in re.finditer("^## ", text, re.M)), len(text)]
+    for start, end in itertools.pairwise(starts):
+        lines = HEAD + [""] * text.count("\n")
+        blank = list(lines)
+        for block in BLOCK.finditer(text, start, end):
+            if not re.search(r"\btorch\b", block[2]):
+                first = text.count("\n", 0, block.start(2))
+                code = textwrap.dedent(block[2]).splitlines()
+                lines[first:first + len(code)] = code
+        if lines != blank:
+            found.append((text.count("\n", 0, start) + 1, "\n".join(lines) + "\n"))
+    return found
 
 
 def errors(paths):

@@ -28,6 +28,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -236,7 +237,7 @@ def per_rank(t, batch):
     return batch // t.size
 
 
-def progress(t, iterable, what, n=None):
+def progress(t, iterable, what, n=None) -> Any:
     """`iterable`, or its first n elements, behind a progress bar on rank 0."""
     if n is not None:
         iterable = itertools.islice(iterable, n)

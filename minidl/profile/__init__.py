@@ -30,6 +30,8 @@ from minidl.profile.record import Profile, profile
 class _Callable(ModuleType):
     """The folder `minidl.profile` is called as the function in it."""
 
+    Profile, profile = Profile, staticmethod(profile)  # an editor looks for them here
+
     def __call__(self, *args, **options):
         return profile(*args, **options)
 
