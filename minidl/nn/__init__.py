@@ -49,10 +49,10 @@ from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoder
 
 if TYPE_CHECKING:
     from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
+else:  # a type checker that sees __getattr__ takes any name for right
 
-
-def __getattr__(name):
-    if name == "SyncBatchNorm":  # it joins tensors to a transport, and nn knows no ranks
-        return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
-    raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
-                         obj=sys.modules[__name__])
+    def __getattr__(name):
+        if name == "SyncBatchNorm":  # it joins tensors to a transport, and nn knows no ranks
+            return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
+        raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
+                             obj=sys.modules[__name__])
