@@ -101,13 +101,13 @@ def clone(input: Tensor | ndarray) -> Tensor:
 # minidl/ops/conv.py
 def conv1d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
-    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1, groups: int = 1
 ) -> Tensor:
     """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
 def conv2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
-    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1, groups: int = 1
 ) -> Tensor:
     """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh,
@@ -251,7 +251,7 @@ def diagonal(
     """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
     dimension; a view."""
 def meshgrid(
-    *tensors: Sequence[Tensor | ndarray], indexing: str = 'ij'
+    *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
 ) -> tuple[Tensor, ...]:
     """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
     dimension; indexing="xy": (m, n, ...), as pictures are indexed."""

@@ -5,8 +5,8 @@ minidl/ops/__init__.py says so. An editor runs no program, so it reads these fil
 
     minidl/__init__.pyi   minidl/tensor.pyi   minidl/nn/functional.pyi
 
-Each has the names that the module has at run time: the arguments and defaults of every op, their
-types, and the first sentence of its docstring. `make register` writes them, too.
+Each has the names that the module has right after `import minidl`: the arguments and defaults of
+every op, their types, and the first sentence of its docstring. `make register` writes them, too.
 
 The type of an argument comes from its annotation, else from its name (TYPES), else from its
 default. An op returns a Tensor if its source has no other annotation. An annotation "A | B": the
@@ -36,7 +36,7 @@ SHARED = {  # type: the arguments that have it in every op; with the default Non
     ARRAY: "input target index mask mat1 mat2 weight bias query key qkv vec vec2 condition src x1 "
            "x2 x h c w b a attn_mask pos_weight running_mean running_var boundaries "
            "sorted_sequence sorter offsets per_sample_weights weights tensor gradient",
-    OPERAND: "other exponent value min max fill_value",
+    OPERAND: "other exponent value min max",
     "Sequence[Tensor | ndarray]": "tensors",
     SIZES: "shape size sizes normalized_shape kernel_size stride padding dilation output_padding "
            "output_size dims repeats shifts",
@@ -59,7 +59,12 @@ TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source
           "bernoulli.p": OPERAND, "tensordot.dims": "Any", "bucketize.input": OPERAND,
           "searchsorted.input": OPERAND, "where.input": OPERAND, "fill_.value": OPERAND,
           "repeat_interleave.repeats": f"{SIZES} | Tensor | ndarray", "unfold.size": "int",
-          "__getitem__.index": "Any", "__setitem__.index": "Any"}
+          "__getitem__.index": "Any", "__setitem__.index": "Any",
+          "conv1d.padding": f"{SIZES} | str", "conv2d.padding": f"{SIZES} | str",
+          "adaptive_avg_pool2d.output_size": "int | Sequence[int | None]",
+          "adaptive_max_pool2d.output_size": "int | Sequence[int | None]",
+          "batch_norm.running_mean": f"{ARRAY} | None", "batch_norm.running_var": f"{ARRAY} | None",
+          "meshgrid.tensors": f"{ARRAY} | Sequence[{ARRAY}]"}
 ASKED = {"dim": ("None", "int"), "return_indices": ("Literal[False]", "Literal[True]"),
          "as_tuple": ("Literal[False]", "Literal[True]")}
 # Python says what these return, and what a Tensor's slots and properties hold no function says.
@@ -71,6 +76,10 @@ RETURNS = {"__array__": "ndarray", "__bool__": "bool", "__float__": "float", "__
 HOLDS = {"data": "Tensor", "grad": "Tensor", "requires_grad": "bool", "version": "int",
          "shape": "tuple[int, ...]", "dtype": "dtype[Any]", "ndim": "int", "device": "str",
          "is_leaf": "bool", "nbytes": "int", "slot": "int"}
+# what Python itself puts into every class
+HIDDEN = ("__module__ __doc__ __slots__ __weakref__ __dict__ __qualname__ __static_attributes__ "
+          "__firstlineno__ __annotations__ __annotate__ __annotate_func__ "
+          "__annotations_cache__").split()
 
 
 # -- types
@@ -131,7 +140,7 @@ def functions(name, op, function, default, method=False, decorator=""):
     second = definition(name, needed, kinds | {option.name: with_it}, parts[1], function, method,
                         "@overload\n")
     third = definition(name, parameters, kinds | {option.name: "Any"}, "Any", function, method,
-                       "@overload\n")
+                       "@overload\n")  # by position, or of a type that nobody knows
     return first + second + third
 
 
@@ -183,10 +192,7 @@ def quoted(sentence):
 
 def class_of(cls, ops):
     """The lines of a class: what it defines, in the order of its source; then its ops, by name."""
-    own = {name: value for name, value in vars(cls).items()
-           if name not in ("__module__", "__doc__", "__slots__", "__weakref__", "__dict__",
-                           "__qualname__", "__static_attributes__", "__firstlineno__")
-           and (not name.startswith("_") or name.startswith("__"))}
+    own = {name: value for name, value in vars(cls).items() if is_shown(name)}
     lines = [quoted(first_sentence(cls))]
     for name, value in own.items():
         if name not in ops:
@@ -201,6 +207,11 @@ def class_of(cls, ops):
     bases = "" if cls.__base__ is object else f"({cls.__base__.__name__})"
     body = textwrap.indent("\n".join(line.rstrip() for line in lines), "    ")
     return f"class {cls.__name__}{bases}:\n{without_shadows(body, own)}\n"
+
+
+def is_shown(name):
+    """Whether a name of a class is for its users: x.name, or an operator."""
+    return not name.startswith("_") or name.startswith("__") and name not in HIDDEN
 
 
 def member(cls, name, value):
@@ -342,14 +353,16 @@ def stubs():
     return {path_of(name).as_posix(): stub(name) for name in MODULES}
 
 
-def main():
+def main(arguments):
+    """--list: writes nothing, prints what is not as its module is now."""
     for path, text in stubs().items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:
-            file.write_text(text, encoding="utf-8")
             print(f"{path}: the names that its module has now")
+            if arguments != ["--list"]:
+                file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    main()
+    main(sys.argv[1:])

@@ -41,13 +41,13 @@ def self_attention(
 # minidl/ops/conv.py
 def conv1d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
-    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1, groups: int = 1
 ) -> Tensor:
     """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
 def conv2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
-    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
     dilation: int | Sequence[int] = 1, groups: int = 1
 ) -> Tensor:
     """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh,
@@ -270,9 +270,10 @@ def linear(
 
 # minidl/ops/norm.py
 def batch_norm(
-    input: Tensor | ndarray, running_mean: Tensor | ndarray, running_var: Tensor | ndarray,
-    weight: Tensor | ndarray | None = None, bias: Tensor | ndarray | None = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-05
+    input: Tensor | ndarray, running_mean: Tensor | ndarray | None,
+    running_var: Tensor | ndarray | None, weight: Tensor | ndarray | None = None,
+    bias: Tensor | ndarray | None = None, training: bool = False, momentum: float = 0.1,
+    eps: float = 1e-05
 ) -> Tensor:
     """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias."""
 def group_norm(
@@ -298,26 +299,28 @@ def rms_norm(
 
 # minidl/ops/pool.py
 def adaptive_avg_pool2d(
-    input: Tensor | ndarray, output_size: int | Sequence[int]
+    input: Tensor | ndarray, output_size: int | Sequence[int | None]
 ) -> Tensor:
     """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
     dimension."""
 @overload
 def adaptive_max_pool2d(
-    input: Tensor | ndarray, output_size: int | Sequence[int],
+    input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[False] = False
 ) -> Tensor:
     """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
     return_indices its place, too, as h W + w."""
 @overload
 def adaptive_max_pool2d(
-    input: Tensor | ndarray, output_size: int | Sequence[int], return_indices: Literal[True]
+    input: Tensor | ndarray, output_size: int | Sequence[int | None],
+    return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
     """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
     return_indices its place, too, as h W + w."""
 @overload
 def adaptive_max_pool2d(
-    input: Tensor | ndarray, output_size: int | Sequence[int], return_indices: Any = False
+    input: Tensor | ndarray, output_size: int | Sequence[int | None],
+    return_indices: Any = False
 ) -> Any:
     """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
     return_indices its place, too, as h W + w."""

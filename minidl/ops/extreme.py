@@ -20,8 +20,19 @@ from minidl.ops.select import maximum, minimum
 from minidl.saved import note
 from minidl.tensor import Tensor
 
-MaxResult = NamedTuple("MaxResult", [("values", Tensor), ("indices", Tensor)])
-MinResult = NamedTuple("MinResult", [("values", Tensor), ("indices", Tensor)])
+
+class Found(NamedTuple):
+    """What max, sort and others find along one dim. Each has a class of its own, for its name."""
+    values: Tensor
+    indices: Tensor
+
+
+class MaxResult(Found):
+    pass
+
+
+class MinResult(Found):
+    pass
 
 
 class Amax(Reduction):

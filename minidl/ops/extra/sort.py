@@ -7,18 +7,27 @@ twice, so backward is an assignment. Equal elements keep their order (a stable s
 larger than every number, as in PyTorch.       Test: tests/ops/extra/test_sort.py
 """
 
-from typing import NamedTuple
-
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
-from minidl.ops.extreme import with_indices
+from minidl.ops.extreme import Found, with_indices
 from minidl.ops.index import along
 from minidl.tensor import Tensor
 
-SortResult = NamedTuple("SortResult", [("values", Tensor), ("indices", Tensor)])
-TopkResult = NamedTuple("TopkResult", [("values", Tensor), ("indices", Tensor)])
-KthvalueResult = NamedTuple("KthvalueResult", [("values", Tensor), ("indices", Tensor)])
-MedianResult = NamedTuple("MedianResult", [("values", Tensor), ("indices", Tensor)])
+
+class SortResult(Found):
+    pass
+
+
+class TopkResult(Found):
+    pass
+
+
+class KthvalueResult(Found):
+    pass
+
+
+class MedianResult(Found):
+    pass
 
 
 def order(xp, x, axis, descending=False):
