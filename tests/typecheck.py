@@ -46,7 +46,7 @@ def sections(text):
     found = []
     starts = [0, *(title.start() for title in re.finditer("^## ", text, re.M)), len(text)]
     for start, end in itertools.pairwise(starts):
-        lines = HEAD + [""] * text.count("\n")
+        lines = HEAD + [""] * (text.count("\n") - len(HEAD))
         blank = list(lines)
         for block in BLOCK.finditer(text, start, end):
             if not re.search(r"\btorch\b", block[2]):
