@@ -6,15 +6,12 @@ from typing import Any, Literal, overload
 from numpy import dtype, generic, ndarray
 from numpy.typing import DTypeLike
 
-from minidl import backend as backend
 from minidl import backward as backward
 from minidl import comm as comm
 from minidl import creation as creation
 from minidl import cuda as cuda
 from minidl import data as data
 from minidl import elastic as elastic
-from minidl import fast_apply as fast_apply
-from minidl import forward as forward
 from minidl import function as function
 from minidl import fused as fused
 from minidl import gradcheck as gradcheck
@@ -24,13 +21,10 @@ from minidl import mode as mode
 from minidl import nn as nn
 from minidl import ops as ops
 from minidl import optim as optim
-from minidl import own_files as own_files
 from minidl import parallel as parallel
 from minidl import precision as precision
 from minidl import random as random
-from minidl import saved as saved
 from minidl import snapshot as snapshot
-from minidl import static_forms as static_forms
 from minidl.backward import leaf_uses as leaf_uses
 from minidl.creation import arange as arange
 from minidl.creation import as_tensor as as_tensor

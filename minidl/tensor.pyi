@@ -6,12 +6,12 @@ from builtins import int as _int
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, overload
 
-from numpy import dtype
 from numpy import dtype as _dtype
 from numpy import generic, ndarray
 from numpy.typing import DTypeLike
 
 from minidl import backend as backend
+from minidl.backend import DEFAULT_FLOAT as DEFAULT_FLOAT
 from minidl.backend import is_floating as is_floating
 from minidl.backward import walk as walk
 from minidl.mode import is_grad_enabled as is_grad_enabled
@@ -22,7 +22,6 @@ from minidl.saved import Memory as Memory
 
 class Absent:
     """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
-DEFAULT_FLOAT: dtype[Any]
 class Handle:
     """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
     def __init__(self, remove: Any) -> None: ...

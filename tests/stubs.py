@@ -5,8 +5,11 @@ minidl/ops/__init__.py says so. An editor runs no program, so it reads these fil
 
     minidl/__init__.pyi   minidl/tensor.pyi   minidl/nn/functional.pyi
 
-Each has the names that the module has right after `import minidl`: the arguments and defaults of
-every op, their types, and the first sentence of its docstring. `make register` writes them, too.
+They have the arguments and defaults of every op, their types, and the first sentence of its
+docstring. `make register` writes them, too.
+
+And minidl/nn/__init__.pyi, minidl/optim/__init__.pyi ...: a type checker takes what a package
+imports for its own use (PEP 484), unless a stub says `import Linear as Linear`.
 
 The type of an argument comes from its annotation, else from its name (TYPES), else from its
 default. An op returns a Tensor if its source has no other annotation. An annotation "A | B": the
@@ -25,8 +28,11 @@ import types
 import typing
 from pathlib import Path
 
+import isort
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = "minidl", "minidl.tensor", "minidl.nn.functional"
+MADE_AT_RUN_TIME = "minidl", "minidl.tensor", "minidl.nn.functional"
 COLUMNS = 100
 
 ARRAY = "Tensor | ndarray"
@@ -248,41 +254,74 @@ def without_shadows(body, names):
 # -- modules
 
 
-def origin(name, value, module):
-    """`from m import name as name` for what another file of minidl defines, else None."""
-    if isinstance(value, types.ModuleType):
-        parent, _, short = value.__name__.rpartition(".")
-        return f"from {parent} import {short} as {name}" if parent.startswith("minidl") else None
-    home = getattr(value, "__module__", None) or ""
-    if home.startswith("minidl") and home != module.__name__:
-        return f"from {home} import {name} as {name}"
-    return None
+def handed_on(module):
+    """{name: `from m import name as name`} of what the source of a module imports from minidl. The
+    import of a file in a package makes the file a name of the package, too."""
+    found = {}
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("minidl"):
+            if node.module.startswith(f"{module.__name__}."):
+                file = node.module.removeprefix(f"{module.__name__}.").split(".")[0]
+                found.setdefault(file, f"from {module.__name__} import {file} as {file}")
+            for alias in node.names:
+                name = alias.asname or alias.name
+                found[name] = f"from {node.module} import {alias.name} as {name}"
+    return found
+
+
+def origin(name, value):
+    """`from m import name as name` of what is imported on first use."""
+    if is_module(value):
+        parent, _, name = value.__name__.rpartition(".")
+        return f"from {parent} import {name} as {name}"
+    return f"from {value.__module__} import {name} as {name}"
+
+
+def shown_names(module):
+    """The public names of a module. A file of its package is one if the module imports it itself,
+    now or on first use (_PARTS): others are there or not, as other imports have it."""
+    files = {*handed_on(module), *getattr(module, "_PARTS", ())}
+    return [name for name in dir(module)
+            if name == "__version__" or not name.startswith("_")
+            and (name in files or not is_module(value := getattr(module, name))
+                 or value.__name__.startswith("minidl.") and not is_file(value, module))]
+
+
+def is_file(value, module):
+    return value.__name__.startswith(f"{module.__name__}.") and value.__name__.count(".") == (
+        module.__name__.count(".") + 1)
+
+
+def is_module(value):
+    return isinstance(value, types.ModuleType)
 
 
 def stub(module_name):
     """The text of the stub of a module."""
-    module = importlib.import_module(module_name)
-    names = [name for name in dir(module) if not name.startswith("_") or name == "__version__"]
-    values = {name: getattr(module, name) for name in names}
     from minidl import ops
 
+    module = importlib.import_module(module_name)
+    imported = handed_on(module)
     home = {"minidl": "t", "minidl.nn.functional": "f"}.get(module_name, "")
     its_ops = ops.namespace(home) if home else {}
     head, body, by_file = set(), [], {}
-    for name, value in values.items():
+    for name in shown_names(module):
+        value = getattr(module, name)
         if name in its_ops:
             by_file.setdefault(value.__module__, []).append((name, value))
-        elif isinstance(value, types.ModuleType) and callable(value):  # minidl.profile(...)
+        elif is_module(value) and callable(value):  # minidl.profile(...)
             kind = type(value)
             head.add(f"from {kind.__module__} import {kind.__name__}")
             body.append(f"{name}: {kind.__name__}\n")
-        elif line := origin(name, value, module):
-            head.add(line)
+        elif name in imported:
+            head.add(imported[name])
+        elif is_module(value) or name not in vars(module) and not isinstance(value, np.dtype):
+            head.add(origin(name, value))
         elif isinstance(value, type) and value.__module__ == module_name:
             body.append(class_of(value, of_tensor(value, ops)))
-        elif inspect.isfunction(value):
+        elif inspect.isfunction(value) and value.__module__ == module_name:
             body.append(functions(name, name, value, "Any"))
-        elif not isinstance(value, (type, types.ModuleType)):
+        elif not callable(value):
             body.append(f"{name}: {constant(value)}\n")
     for file in sorted(by_file):
         body.append(f"\n\n# {file.replace('.', '/')}.py\n")
@@ -291,8 +330,6 @@ def stub(module_name):
 
 
 def constant(value):
-    import numpy as np
-
     return "dtype[Any]" if isinstance(value, np.dtype) else type(value).__name__
 
 
@@ -317,8 +354,6 @@ BUILTIN = dict.fromkeys(("bool", "int", "float", "str", "tuple", "type"), "built
 
 def assembled(module, head, body):
     """The whole text, its imports in order."""
-    import isort
-
     text = "\n".join(line.rstrip("\n") for line in body) + "\n"
     tree = ast.parse(text)
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
@@ -343,6 +378,23 @@ def named_results(module):
             if isinstance(value, type) and issubclass(value, tuple)}
 
 
+def packages():
+    """The packages that do nothing but import names for their users."""
+    for file in sorted((ROOT / "minidl").rglob("__init__.py")):
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+        defined = {node.name for node in body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        given = {target.id for node in body if isinstance(node, ast.Assign)
+                 for target in node.targets if isinstance(target, ast.Name)}
+        imports = any(isinstance(node, ast.ImportFrom) and node.module.startswith("minidl")
+                      for node in body)
+        if imports and defined <= {"__getattr__", "__dir__"} and "__all__" not in given:
+            yield ".".join(file.relative_to(ROOT).parent.parts)
+
+
+def modules():
+    return [*MADE_AT_RUN_TIME, *(name for name in packages() if name not in MADE_AT_RUN_TIME)]
+
+
 def path_of(module_name):
     file = Path(importlib.import_module(module_name).__file__)
     return file.with_suffix(".pyi").relative_to(ROOT)
@@ -350,17 +402,23 @@ def path_of(module_name):
 
 def stubs():
     """{path: text} of all stubs."""
-    return {path_of(name).as_posix(): stub(name) for name in MODULES}
+    return {path_of(name).as_posix(): stub(name) for name in modules()}
 
 
 def main(arguments):
     """--list: writes nothing, prints what is not as its module is now."""
-    for path, text in stubs().items():
+    wanted = stubs()
+    for path, text in wanted.items():
         file = ROOT / path
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             print(f"{path}: the names that its module has now")
             if arguments != ["--list"]:
                 file.write_text(text, encoding="utf-8")
+    for file in sorted((ROOT / "minidl").rglob("*.pyi")):
+        if (path := file.relative_to(ROOT).as_posix()) not in wanted:
+            print(f"{path}: a stub of no module")
+            if arguments != ["--list"]:
+                file.unlink()
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from types import ModuleType
 
 from minidl.profile.record import Profile, profile
 
+__all__ = ["Profile", "profile"]
+
 
 class _Callable(ModuleType):
     """The folder `minidl.profile` is called as the function in it."""
