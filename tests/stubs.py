@@ -197,22 +197,31 @@ def quoted(sentence):
 
 
 def class_of(cls, ops):
-    """The lines of a class: what it defines, in the order of its source; then its ops, by name."""
+    """The lines of a class: what it defines, in the order of its source; then its ops, by file."""
     own = {name: value for name, value in vars(cls).items() if is_shown(name)}
     lines = [quoted(first_sentence(cls))]
     for name, value in own.items():
         if name not in ops:
             lines.append(member(cls, name, value))
-    for name in sorted(set(own) & set(ops)):
-        op = ops[name]
-        value = own[name]
-        if isinstance(value, property):
-            lines.append(functions(name, op.__name__, value.fget, "Tensor", True, "@property\n"))
-        else:
-            lines.append(functions(name, name, value, "Tensor", True))
+    for file, names in by_file({name: ops[name] for name in own if name in ops}).items():
+        lines.append(f"\n\n# {file}\n")
+        for name in names:
+            value, kind = own[name], ""
+            if isinstance(value, property):
+                value, kind = value.fget, "@property\n"
+            lines.append(functions(name, name, value, "Tensor", True, kind))
     bases = "" if cls.__base__ is object else f"({cls.__base__.__name__})"
     body = textwrap.indent("\n".join(line.rstrip() for line in lines), "    ")
     return f"class {cls.__name__}{bases}:\n{without_shadows(body, own)}\n"
+
+
+def by_file(ops):
+    """{file: the names of its ops, sorted}, the operators (x + y) as the file that makes them."""
+    found = {}
+    for name in sorted(ops):
+        module = "minidl.ops.__init__" if name.startswith("__") else ops[name].__module__
+        found.setdefault(f"{module.replace('.', '/')}.py", []).append(name)
+    return dict(sorted(found.items()))
 
 
 def is_shown(name):
@@ -247,7 +256,7 @@ def self_of(function):
 def without_shadows(body, names):
     """Where a class with a method `float` means the type, it says _float."""
     for word in {*names} & {*SOURCES, *BUILTIN}:
-        body = re.sub(rf"(?<=[:>|] ){word}\b(?!\()|(?<=\[){word}\b", f"_{word}", body)
+        body = re.sub(rf"(?<=[:>|,] ){word}\b(?![(:])|(?<=\[){word}\b", f"_{word}", body)
     return body
 
 
@@ -304,12 +313,12 @@ def stub(module_name):
     imported = handed_on(module)
     home = {"minidl": "t", "minidl.nn.functional": "f"}.get(module_name, "")
     its_ops = ops.namespace(home) if home else {}
-    head, body, by_file = set(), [], {}
+    head, body = set(), []
     for name in shown_names(module):
         value = getattr(module, name)
         if name in its_ops:
-            by_file.setdefault(value.__module__, []).append((name, value))
-        elif is_module(value) and callable(value):  # minidl.profile(...)
+            continue
+        if is_module(value) and callable(value):  # minidl.profile(...)
             kind = type(value)
             head.add(f"from {kind.__module__} import {kind.__name__}")
             body.append(f"{name}: {kind.__name__}\n")
@@ -323,9 +332,9 @@ def stub(module_name):
             body.append(functions(name, name, value, "Any"))
         elif not callable(value):
             body.append(f"{name}: {constant(value)}\n")
-    for file in sorted(by_file):
-        body.append(f"\n\n# {file.replace('.', '/')}.py\n")
-        body += [functions(name, name, value, "Tensor") for name, value in sorted(by_file[file])]
+    for file, names in by_file(its_ops).items():
+        body.append(f"\n\n# {file}\n")
+        body += [functions(name, name, its_ops[name], "Tensor") for name in names]
     return assembled(module, head, body)
 
 

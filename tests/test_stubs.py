@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import types
 import typing
 from pathlib import Path
@@ -72,6 +73,11 @@ def test_the_parts_of_minidl_are_names_of_its_stub():
 
 
 def test_a_package_whose_names_a_type_checker_would_take_for_its_own_use_has_a_stub():
+    inside = {"minidl.ops", "minidl.infer.passes"}  # users import their names from minidl
+    for file in (ROOT / "minidl").rglob("__init__.py"):
+        name, text = ".".join(file.parent.relative_to(ROOT).parts), file.read_text()
+        if re.search(r"^from minidl", text, re.M) and "__all__ = " not in text:
+            assert name in {*stubs.modules(), *inside}, f"{name} wants `__all__`"
     assert {"minidl.nn", "minidl.optim", "minidl.comm", "minidl.data"} <= set(stubs.modules())
     text = (ROOT / "minidl/nn/__init__.pyi").read_text()
     assert "from minidl.nn.layers import Linear as Linear\n" in text and "SyncBatchNorm" in text

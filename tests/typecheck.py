@@ -1,4 +1,4 @@
-"""`make typecheck`: the Python of README.md, docs/*.md and the tutorials as a type checker reads it.
+"""`make typecheck`: a type checker reads the Python of README.md, docs/*.md and the tutorials.
 
     make typecheck                               all of it
     make typecheck ARGS=tutorials/07_ring.py     some files

@@ -12,6 +12,7 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 """
 
 from collections import namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -212,17 +213,17 @@ class Module:
                     seen.add(value)
                     yield (f"{prefix}.{name}" if prefix else name), value
 
-    def named_parameters(self):
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter); a parameter shared by two modules comes once, under its first name."""
         return self._named("_parameters")
 
     def named_buffers(self):
         return self._named("_buffers")
 
-    def parameters(self):
+    def parameters(self) -> Iterator[Parameter]:
         return (p for _, p in self.named_parameters())
 
-    def buffers(self):
+    def buffers(self) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers())
 
     def modules(self):
@@ -297,7 +298,7 @@ class Module:
 
     # -- state
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """Returns {name: Tensor} of parameters and persistent buffers, PyTorch's keys and shapes.
         The tensors have the live memory, no copies, and are outside the graph. A shared parameter
         appears under each of its names."""
