@@ -19,8 +19,8 @@ from minidl.creation import (
     ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
     zeros_like,
 )
+from minidl.cuda.fuse import fuse
 from minidl.function import Function
-from minidl.fused.fuse import fuse
 from minidl.gradcheck import grad
 from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
 from minidl.random import Generator, manual_seed
@@ -38,7 +38,7 @@ globals().update(ops.namespace("t"))
 _PARTS = ("comm", "cuda", "data", "elastic", "infer", "memory", "nn", "optim", "parallel",
           "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}
-    "graphed": "minidl.fused.cuda_graph",
+    "graphed": "minidl.cuda.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",
     "set_float32_matmul_precision": "minidl.cuda",

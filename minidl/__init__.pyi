@@ -13,7 +13,6 @@ from minidl import cuda as cuda
 from minidl import data as data
 from minidl import elastic as elastic
 from minidl import function as function
-from minidl import fused as fused
 from minidl import gradcheck as gradcheck
 from minidl import infer as infer
 from minidl import memory as memory
@@ -47,12 +46,12 @@ from minidl.creation import randperm as randperm
 from minidl.creation import tensor as tensor
 from minidl.creation import zeros as zeros
 from minidl.creation import zeros_like as zeros_like
+from minidl.cuda.cuda_graph import graphed as graphed
 from minidl.cuda.device import get_float32_matmul_precision as get_float32_matmul_precision
 from minidl.cuda.device import set_float32_matmul_precision as set_float32_matmul_precision
+from minidl.cuda.fuse import fuse as fuse
 from minidl.cuda.run import kernel as kernel
 from minidl.function import Function as Function
-from minidl.fused.cuda_graph import graphed as graphed
-from minidl.fused.fuse import fuse as fuse
 from minidl.gradcheck import grad as grad
 from minidl.mode import enable_grad as enable_grad
 from minidl.mode import is_grad_enabled as is_grad_enabled
