@@ -91,8 +91,9 @@ def test_a_statement_is_its_lines_and_what_is_outside_of_functions_is_what_uses_
 
 @pytest.fixture
 def copy(tmp_path, monkeypatch):
-    """A copy of one module and its tests, without minidl."""
+    """A copy of one module and its tests, without the rest of minidl."""
     for name, text in {
+            "minidl/__init__.py": "",
             "minidl/alike.py": "def f(x):\n    return x if x > 3 else x + 0\n\n\n"
                                "def g(x):\n    return x + 1\n",
             "tests/test_alike.py": "from minidl import alike\n\n\ndef test_f():\n"
