@@ -12,7 +12,6 @@ from minidl.tensor import Tensor
 
 # minidl/ops/activations.py
 def elu(input: Tensor | ndarray, alpha: float = 1.0) -> Tensor: ...
-def gelu(input: Tensor | ndarray, approximate: str = 'none') -> Tensor: ...
 def leaky_relu(input: Tensor | ndarray, negative_slope: float = 0.01) -> Tensor: ...
 def relu(input: Tensor | ndarray) -> Tensor: ...
 def sigmoid(input: Tensor | ndarray) -> Tensor: ...
@@ -220,6 +219,34 @@ def one_hot(input: Tensor | ndarray, num_classes: int = -1) -> Tensor:
     1."""
 
 
+# minidl/ops/gelu.py
+def gelu(input: Tensor | ndarray, approximate: str = 'none') -> Tensor: ...
+
+
+# minidl/ops/layer_norm.py
+def layer_norm(
+    input: Tensor | ndarray, normalized_shape: int | Sequence[int],
+    weight: Tensor | ndarray | None = None, bias: Tensor | ndarray | None = None,
+    eps: float = 1e-05
+) -> Tensor:
+    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then *
+    weight + bias, both of that shape."""
+def rms_norm(
+    input: Tensor | ndarray, normalized_shape: int | Sequence[int],
+    weight: Tensor | ndarray | None = None, eps: Any = None
+) -> Tensor:
+    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine
+    epsilon of the dtype that sums (float32 for float16) unless given."""
+
+
+# minidl/ops/linear.py
+def linear(
+    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None
+) -> Tensor:
+    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or
+    None."""
+
+
 # minidl/ops/loss.py
 def binary_cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
@@ -260,14 +287,6 @@ def smooth_l1_loss(
     """huber_loss with delta=beta, over beta: slope 1 beyond beta. beta=0: l1_loss."""
 
 
-# minidl/ops/matmul.py
-def linear(
-    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None
-) -> Tensor:
-    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or
-    None."""
-
-
 # minidl/ops/norm.py
 def batch_norm(
     input: Tensor | ndarray, running_mean: Tensor | ndarray | None,
@@ -282,19 +301,6 @@ def group_norm(
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels of each sample, input (N, C, ...),
     then * weight + bias, one a channel."""
-def layer_norm(
-    input: Tensor | ndarray, normalized_shape: int | Sequence[int],
-    weight: Tensor | ndarray | None = None, bias: Tensor | ndarray | None = None,
-    eps: float = 1e-05
-) -> Tensor:
-    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then *
-    weight + bias, both of that shape."""
-def rms_norm(
-    input: Tensor | ndarray, normalized_shape: int | Sequence[int],
-    weight: Tensor | ndarray | None = None, eps: Any = None
-) -> Tensor:
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine
-    epsilon of the dtype that sums (float32 for float16) unless given."""
 
 
 # minidl/ops/pool.py
