@@ -8,8 +8,9 @@ minidl/ops/__init__.py says so. An editor runs no program, so it reads these fil
 They have the arguments and defaults of every op, their types, and the first sentence of its
 docstring. `make register` writes them, too.
 
-And minidl/nn/__init__.pyi, minidl/optim/__init__.pyi ...: a type checker takes what a package
-imports for its own use (PEP 484), unless a stub says `import Linear as Linear`.
+Each package that imports names for its users has a stub, too: nn, optim, comm ... For a type
+checker, what an installed package imports is for the package alone, unless a stub imports it `as`
+itself (PEP 484).
 
 The type of an argument comes from its annotation, else from its name (TYPES), else from its
 default. An op returns a Tensor if its source has no other annotation. An annotation "A | B": the
@@ -73,12 +74,12 @@ TYPES |= {"copy_.source": OPERAND, "index_add.source": ARRAY, "index_copy.source
           "meshgrid.tensors": f"{ARRAY} | Sequence[{ARRAY}]"}
 ASKED = {"dim": ("None", "int"), "return_indices": ("Literal[False]", "Literal[True]"),
          "as_tuple": ("Literal[False]", "Literal[True]")}
-# Python says what these return, and what a Tensor's slots and properties hold no function says.
+# What these return, Python says.
 RETURNS = {"__array__": "ndarray", "__bool__": "bool", "__float__": "float", "__int__": "int",
            "__index__": "int", "__len__": "int", "__repr__": "str", "__format__": "str",
            "__iter__": "Iterator[Tensor]", "__setitem__": "None", "__init__": "None",
-           "__dlpack__": "Any",
-           "__hash__": "int", "__dlpack_device__": "tuple[int, int]"}
+           "__dlpack__": "Any", "__hash__": "int", "__dlpack_device__": "tuple[int, int]"}
+# What a Tensor's slots and properties hold.
 HOLDS = {"data": "Tensor", "grad": "Tensor", "requires_grad": "bool", "version": "int",
          "shape": "tuple[int, ...]", "dtype": "dtype[Any]", "ndim": "int", "device": "str",
          "is_leaf": "bool", "nbytes": "int", "slot": "int"}
@@ -124,37 +125,37 @@ def result_of(op, function, default):
 # -- functions
 
 
-def functions(name, op, function, default, method=False, decorator=""):
-    """The lines of `def name` with the types of the op: one, or three with @overload."""
+def functions(name, function, default, method=False, decorator=""):
+    """The lines of `def name`, as a text: one definition, or three with @overload. default: the
+    type of its result, if its source has none."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
-    kinds = {p.name: type_of(op.removesuffix("_") if f"{op}.{p.name}" not in TYPES else op, p,
-                             "keepdim" in signature.parameters) for p in parameters}
-    result = result_of(op, function, default)
-    parts = result.split(" | ")
-    asked = [p for p in parameters if p.name in ASKED] if len(parts) == 2 else []
-    if not asked or "None" in parts:
+    op = name if any(f"{name}.{p.name}" in TYPES for p in parameters) else name.removesuffix("_")
+    kinds = {p.name: type_of(op, p, "keepdim" in signature.parameters) for p in parameters}
+    result = result_of(name, function, default)
+    option = next((p for p in parameters if p.name in ASKED), None)
+    if option is None or len(result.split(" | ")) != 2:
         return definition(name, parameters, kinds, result, function, method, decorator)
-    option = asked[0]
-    without, with_it = ASKED[option.name]
-    first = definition(name, parameters, kinds | {option.name: without}, parts[0], function, method,
-                       "@overload\n")
-    needed = [p if p is not option else p.replace(default=p.empty) for p in parameters]
-    at = needed.index(option_in(needed, option.name))
-    if any(p.default is not p.empty for p in needed[:at]):
-        needed = [*needed[:at], *(p.replace(kind=p.KEYWORD_ONLY) for p in needed[at:])]
-    second = definition(name, needed, kinds | {option.name: with_it}, parts[1], function, method,
-                        "@overload\n")
-    third = definition(name, parameters, kinds | {option.name: "Any"}, "Any", function, method,
-                       "@overload\n")  # by position, or of a type that nobody knows
-    return first + second + third
+
+    (usual, asked_for), (off, on) = result.split(" | "), ASKED[option.name]
+    forms = [(parameters, off, usual), (with_option(parameters, option), on, asked_for),
+             (parameters, "Any", "Any")]  # by position, or of a type that nobody knows
+    return "".join(
+        definition(name, given, kinds | {option.name: kind}, its, function, method, "@overload\n")
+        for given, kind, its in forms)
 
 
-def option_in(parameters, name):
-    return next(p for p in parameters if p.name == name)
+def with_option(parameters, option):
+    """The parameters without a default for `option`; it is given by name if others before it have
+    one."""
+    at = parameters.index(option)
+    rest = [option.replace(default=option.empty), *parameters[at + 1:]]
+    if any(p.default is not p.empty for p in parameters[:at]):
+        rest = [p.replace(kind=p.KEYWORD_ONLY) for p in rest]
+    return [*parameters[:at], *rest]
 
 
-def definition(name, parameters, kinds, result, function, method, decorator):
+def definition(name, parameters, kinds, result, function, method=False, decorator=""):
     """`def name(...) -> result:` with the first sentence of its docstring, as a text."""
     words, star = [], False
     for i, p in enumerate(parameters):
@@ -209,7 +210,7 @@ def class_of(cls, ops):
             value, kind = own[name], ""
             if isinstance(value, property):
                 value, kind = value.fget, "@property\n"
-            lines.append(functions(name, name, value, "Tensor", True, kind))
+            lines.append(functions(name, value, "Tensor", True, kind))
     bases = "" if cls.__base__ is object else f"({cls.__base__.__name__})"
     body = textwrap.indent("\n".join(line.rstrip() for line in lines), "    ")
     return f"class {cls.__name__}{bases}:\n{without_shadows(body, own)}\n"
@@ -241,11 +242,11 @@ def member(cls, name, value):
         return f"{name}: {HOLDS.get(name, 'Any')}\n"
     if isinstance(value, (staticmethod, classmethod)):
         kind = "@staticmethod\n" if isinstance(value, staticmethod) else "@classmethod\n"
-        return functions(name, name, value.__func__, "Any", kind != "@staticmethod\n", kind)
+        return functions(name, value.__func__, "Any", kind != "@staticmethod\n", kind)
     if callable(value):
         if value.__name__ not in (name, "<lambda>") and value.__name__ in vars(cls):
             return f"{name} = {value.__name__}\n"
-        return functions(name, name, value, "Any", True)
+        return functions(name, value, "Any", True)
     return f"{name}: {type(value).__name__ if value is not None else 'None'}\n"
 
 
@@ -329,12 +330,12 @@ def stub(module_name):
         elif isinstance(value, type) and value.__module__ == module_name:
             body.append(class_of(value, of_tensor(value, ops)))
         elif inspect.isfunction(value) and value.__module__ == module_name:
-            body.append(functions(name, name, value, "Any"))
+            body.append(functions(name, value, "Any"))
         elif not callable(value):
             body.append(f"{name}: {constant(value)}\n")
     for file, names in by_file(its_ops).items():
         body.append(f"\n\n# {file}\n")
-        body += [functions(name, name, its_ops[name], "Tensor") for name in names]
+        body += [functions(name, its_ops[name], "Tensor") for name in names]
     return assembled(module, head, body)
 
 
@@ -382,7 +383,7 @@ def named_results(module):
     """{class: its module} of the named tuples that ops return."""
     from minidl import ops
 
-    return {name: op.__module__ for home in "mtf" for op in ops.namespace(home).values()
+    return {name: value.__module__ for home in "mtf" for op in ops.namespace(home).values()
             for name, value in vars(sys.modules[op.__module__]).items()
             if isinstance(value, type) and issubclass(value, tuple)}
 
