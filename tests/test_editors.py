@@ -2,7 +2,9 @@
 file behind a name, and a mark below a name that is none."""
 
 import importlib.util
+import json
 import re
+import shutil
 import sys
 import sysconfig
 from pathlib import Path
@@ -166,6 +168,22 @@ def test_readme_docs_and_tutorials_have_no_error_of_a_type_checker(tmp_path):
     pages = typecheck.programs(tmp_path)
     assert len(pages) > 15 and len(typecheck.SCRIPTS) > 25
     assert typecheck.errors([*pages, *typecheck.SCRIPTS]) == []
+
+
+@needs_pyright
+@whole_form
+def test_an_installed_minidl_is_typed_as_well(tmp_path):
+    """In site-packages, py.typed makes a type checker strict about which names are for users."""
+    site = tmp_path / "env" / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
+    shutil.copytree(ROOT / "minidl", site / "minidl", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({
+        "typeCheckingMode": "basic", "venvPath": ".", "venv": "env",
+        "extraPaths": [sysconfig.get_path("purelib")]}))
+    (tmp_path / "right.py").write_text(BEFORE + RIGHT)
+    (tmp_path / "wrong.py").write_text(BEFORE + "nn.layers.wrapped(x)\nF.not_there\n")
+    found = typecheck.errors([tmp_path / "right.py", tmp_path / "wrong.py"], tmp_path)
+    assert [line.split(":")[0] for line in found] == ["wrong.py", "wrong.py"], found
+    assert "reportPrivateImportUsage" in found[0], found  # so it is seen as an installed one
 
 
 def test_a_line_of_a_page_keeps_its_number():

@@ -58,10 +58,12 @@ def sections(text):
     return found
 
 
-def errors(paths):
-    """["file:line: what is wrong (rule)"] of these files."""
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
-    done = subprocess.run([*command, *map(str, paths)], cwd=ROOT, capture_output=True, text=True)
+def errors(paths, project=ROOT):
+    """["file:line: what is wrong (rule)"] of these files, by the settings of a project's folder."""
+    command = [sys.executable, "-m", "basedpyright", "--outputjson"]
+    if project == ROOT:  # .venv may be another one, as in a copy
+        command += ["--pythonpath", sys.executable]
+    done = subprocess.run([*command, *map(str, paths)], cwd=project, capture_output=True, text=True)
     try:
         found = json.loads(done.stdout)["generalDiagnostics"]
     except ValueError:
