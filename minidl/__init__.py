@@ -9,7 +9,6 @@ written out. The map of concepts and files is docs/map.md.
 
 import importlib as _importlib
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy as _np
 
@@ -26,14 +25,6 @@ from minidl.gradcheck import grad
 from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Tensor
-
-if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below imports on first use
-    from minidl import (
-        comm, cuda, data, elastic, infer, memory, nn, optim, parallel, precision, profile, snapshot,
-    )
-    from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.cuda.cuda_graph import graphed
-    from minidl.precision import amp
 
 __version__ = "0.1.0"
 

@@ -3,20 +3,22 @@
 Test: tests/test_tensor.py
 """
 
+from typing import Any
+
 import numpy as np
 
 from minidl import backend
 from minidl.cuda.index_check import waiting
 
 
-def numpy(input):
+def numpy(input) -> np.ndarray:
     """The array itself, no copy; a CUDA tensor wants .cpu() first."""
     if not isinstance(input.array, np.ndarray):
         raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
     return input.array
 
 
-def item(input):
+def item(input) -> Any:
     """The only element as a Python number."""
     if input.numel() != 1:
         raise ValueError(f"item() wants one element, this tensor has shape {input.shape}")
@@ -26,25 +28,25 @@ def item(input):
         return input.array.item()
 
 
-def tolist(input):
+def tolist(input) -> Any:
     with waiting(input.array):
         return input.array.tolist()
 
 
-def size(input, dim=None):
+def size(input, dim=None) -> tuple[int, ...] | int:
     """The shape as a tuple, or one dimension of it."""
     return input.shape if dim is None else input.shape[dim]
 
 
-def dim(input):
+def dim(input) -> int:
     return input.ndim
 
 
-def is_contiguous(input):
+def is_contiguous(input) -> bool:
     return bool(input.array.flags.c_contiguous)
 
 
-def element_size(input):
+def element_size(input) -> int:
     """Bytes of an element."""
     return input.array.itemsize
 

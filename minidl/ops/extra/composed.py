@@ -209,7 +209,7 @@ def argwhere(input):
     return nonzero(input)
 
 
-def is_floating_point(input):
+def is_floating_point(input) -> bool:
     """Whether the dtype is one of floats."""
     return input.dtype.kind in "fV"
 
