@@ -9,7 +9,6 @@ written out. The map of concepts and files is docs/map.md.
 
 import importlib as _importlib
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy as _np
 
@@ -28,17 +27,6 @@ from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled,
 from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Size, Tensor
-
-if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below imports on first use
-    from minidl import (
-        accelerator, backends, comm, cuda, data, elastic, infer, memory, nn, optim, parallel,
-        precision, profile, snapshot,
-    )
-    from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.cuda.cuda_graph import graphed
-    from minidl.precision import amp
-    from minidl.precision.amp import autocast
-    from minidl.snapshot.one_file import load, save
 
 __version__ = "0.1.0"
 

@@ -17,7 +17,6 @@ SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from minidl.nn import functional, init, utils
 from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
@@ -51,12 +50,13 @@ from minidl.nn.transformer import (
 from minidl.nn.transformer_decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
 from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
 
-if TYPE_CHECKING:
-    from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
-
 
 def __getattr__(name):
     if name == "SyncBatchNorm":  # it joins tensors to a transport, and nn knows no ranks
         return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
                          obj=sys.modules[__name__])
+
+
+def __dir__():
+    return sorted({*globals(), "SyncBatchNorm"})

@@ -15,8 +15,8 @@ BUGS = [
         "tests/test_backend.py::test_fp16_accumulates_in_fp32"),
     Bug(
         "an op runs on the current GPU, wherever its arrays lie",
-        "minidl/backend.py", "there",
-        "with cupy.cuda.Device(*found):", "if True:",
+        "minidl/backend.py", "using_device_of",
+        "return cupy.cuda.Device(*found)", "return NO_GPU",
         "tests/cuda/test_other_device.py::test_on_the_stand_in"),
     Bug(
         "a leaf used twice is counted once",
@@ -536,12 +536,12 @@ BUGS = [
         "tests/test_random.py::test_a_draw_of_zero_gives_a_finite_gaussian"),
     Bug(
         "a change in place is overlooked where a view of the input was saved",
-        "minidl/saved.py", "_packed",
+        "minidl/saved.py", "pack",
         'getattr(s, "base", None)', "None",
         "tests/test_backward.py::test_in_place_change_behind_a_saved_view_is_detected"),
     Bug(
         "packs are undone in the order in which they were made",
-        "minidl/saved.py", "_packed",
+        "minidl/saved.py", "pack",
         "reversed(undos)", "undos",
         "tests/test_saved.py::test_packs_are_undone_from_the_last_to_the_first"),
     Bug(

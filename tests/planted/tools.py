@@ -420,4 +420,24 @@ BUGS = [
         "tests/peers/__main__.py", "main",
         'or not counts["passed"]', "",
         "tests/test_peers.py::test_a_wrong_answer_is_red_and_so_is_a_peer_that_ran_nothing"),
+    Bug(
+        "an op says that it returns something else, and editors are not told",
+        "minidl/ops/convert.py", "is_contiguous",
+        "-> bool", "-> int",
+        "tests/test_stubs.py::test_the_stubs_are_current"),
+    Bug(
+        "x.add_ has the arguments of any op",
+        "minidl/ops/extra/in_place_forms.py", "form",
+        "in_place.__wrapped__ = op", "in_place.wrapped = op",
+        "tests/test_stubs.py::test_the_stubs_are_current"),
+    Bug(
+        "a name that is imported on first use is not listed",
+        "minidl/nn/__init__.py", "__dir__",
+        ', "SyncBatchNorm"', "",
+        "tests/test_stubs.py::test_the_stubs_are_current"),
+    Bug(
+        "an argument has the type of another one with its name",
+        "tests/stubs.py", "type_of",
+        'f"{op}.{p.name}"', 'p.name',
+        "tests/test_stubs.py::test_the_stubs_are_current"),
 ]

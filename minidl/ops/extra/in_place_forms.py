@@ -43,6 +43,7 @@ def form(op):
         return inplace.copy_(input, y.to(input.dtype))
 
     in_place.__name__ = in_place.__qualname__ = f"{op.__name__}_"
+    in_place.__wrapped__ = op  # help() and editors show its arguments
     in_place.__doc__ = f"x.{op.__name__}(...), written over x; only where no graph is recorded."
     return in_place
 
