@@ -12,8 +12,8 @@ import sys as _sys
 
 import numpy as _np
 
-from minidl import backend as _backend
 from minidl import ops
+from minidl.backend import device
 from minidl.backward import leaf_uses
 from minidl.creation import (
     FloatTensor, LongTensor, arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy,
@@ -35,7 +35,6 @@ int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
 uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
 half, float, double = float16, float32, float64  # PyTorch's short names
 short, int, long, bool = int16, int32, int64, bool_
-device = _backend.Device
 
 globals().update(ops.namespace("t"))
 

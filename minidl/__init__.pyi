@@ -7,6 +7,7 @@ from numpy import dtype, generic, ndarray
 from numpy.typing import DTypeLike
 
 from minidl import accelerator as accelerator
+from minidl import backend as backend
 from minidl import backends as backends
 from minidl import backward as backward
 from minidl import comm as comm
@@ -27,6 +28,7 @@ from minidl import precision as precision
 from minidl import printing as printing
 from minidl import random as random
 from minidl import snapshot as snapshot
+from minidl.backend import device as device
 from minidl.backward import leaf_uses as leaf_uses
 from minidl.creation import FloatTensor as FloatTensor
 from minidl.creation import LongTensor as LongTensor

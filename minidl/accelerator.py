@@ -5,7 +5,7 @@
 Test: tests/test_idioms.py
 """
 
-from minidl.backend import Device
+from minidl.backend import device
 from minidl.cuda.device import device_count, is_available, synchronize
 
 __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
@@ -13,4 +13,4 @@ __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
 
 def current_accelerator(check_available=False):
     """The device "cuda", or None on a machine without a GPU."""
-    return Device("cuda") if is_available() else None
+    return device("cuda") if is_available() else None

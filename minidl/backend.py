@@ -69,11 +69,11 @@ def library_of(x):
 
 
 def device_of(array):
-    """The Device of a NumPy or CuPy array."""
-    return CPU if isinstance(array, np.ndarray) else Device(f"cuda:{array.device.id}")
+    """The device of a NumPy or CuPy array."""
+    return CPU if isinstance(array, np.ndarray) else device(f"cuda:{array.device.id}")
 
 
-class Device(str):
+class device(str):
     """The name of a device, 'cpu' or 'cuda:0', which knows its two parts: type and index. It is
     equal to the same text."""
 
@@ -99,10 +99,10 @@ class Device(str):
         return f"device(type={self.type!r}{number})"
 
     def __reduce__(self):
-        return Device, (str(self),)
+        return device, (str(self),)
 
 
-CPU = Device("cpu")
+CPU = device("cpu")
 
 
 def buffer_of(array):

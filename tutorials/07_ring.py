@@ -123,7 +123,7 @@ def batches(t, batch):
     like cards: on any number of ranks the batches are the same."""
     digits = datasets.digits()[0]
     sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
-    loader = DataLoader(digits, per_rank(t, batch), sampler, drop_last=True)
+    loader = DataLoader(digits, per_rank(t, batch), sampler=sampler, drop_last=True)
     for epoch in itertools.count():
         sampler.set_epoch(epoch)  # another order
         yield from loader

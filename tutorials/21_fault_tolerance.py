@@ -141,7 +141,7 @@ def train(t, args, folder, fault=None):
         model = Zero1(put(args, net), t)
         optimizer = optim.AdamW(model.shards(), lr=1e-2)
         sampler = DistributedSampler(len(digits), t.rank, t.size, seed=1)
-        batches = Passes(DataLoader(digits, BATCH, sampler, prefetch=0))
+        batches = Passes(DataLoader(digits, BATCH, sampler=sampler, prefetch=0))
         minidl.manual_seed(1, t.rank)
         return {"model": model, "optimizer": optimizer, "batches": batches}
 
