@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
     "elastic": "snapshot parallel comm text timeline random backend",
-    "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
+    "profile": f"memory cuda comm text timeline {ENGINE}",  # instrument.py wraps by name
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

@@ -34,7 +34,7 @@ class DataLoader:
     drop_last:  leave out a last batch smaller than batch_size.
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
-    workers:    so many threads, or "auto" (ahead.py).
+    workers:    so many threads, or "auto" (prefetch.py).
     collate_fn: from a list of samples to a batch: default_collate (collate.py) makes one Tensor of
                 each field.
     device:     'cuda' or 'cuda:i': the Tensors of a batch lie there, copied in the background

@@ -16,7 +16,7 @@ Test: tests/data/test_sampler.py
 
 import numpy as np
 
-from minidl.data import deal
+from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
@@ -38,7 +38,7 @@ class DistributedSampler(Sampler):
     def __init__(self, n, rank=0, size=1, shuffle=True, seed=0, tail="pad"):
         if not isinstance(n, int | np.integer) or n < 0:
             raise ValueError(f"n is a number of samples, got {n!r}. Of a dataset pass the len().")
-        deal.check(rank, size, tail, ("pad", "drop", "uneven"))
+        partition.check(rank, size, tail, ("pad", "drop", "uneven"))
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
@@ -65,7 +65,7 @@ class DistributedSampler(Sampler):
     def _positions(self, start):
         """This rank's places in the order from `start` on; past the end they go on at the first."""
         everything = np.arange(self.n)
-        return deal.dealt(everything[start:], self.size, self.tail, everything)[
+        return partition.dealt(everything[start:], self.size, self.tail, everything)[
             self.rank::self.size]
 
     def advance(self, n_samples):
