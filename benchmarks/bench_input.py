@@ -5,7 +5,7 @@
 An item is a batch that takes L to load, and each is followed by a step of S, which waits as one on
 a GPU does. Four kinds of loading: it waits for a disk (sleeps); it computes outside Python's lock
 (zlib); both; and, for comparison only, it holds the lock (a loop in Python), which no threads
-divide. The bound is the formula of minidl/data/ahead.py with the L, L_cpu and S measured here:
+divide. The bound is the formula of minidl/data/prefetch.py with the L, L_cpu and S measured here:
 
     max(L_io / k, L_cpu / cores, S), of one worker max(L, S)
 
@@ -22,7 +22,7 @@ import numpy as np
 from common import bar, device_option, faster, finish, heading, row, take_turns
 
 from minidl.data import Pipeline, lengths
-from minidl.data.ahead import step_time
+from minidl.data.prefetch import step_time
 
 STEP_S, WAIT_S = 0.010, 0.016
 FIRST = 10

@@ -29,7 +29,7 @@ def apply(cls, *inputs, **options) -> Tensor:
     depth = 0  # of the deepest producer
     wanted = False  # whether any input wants a gradient
     # whether forward runs as it is: no block around asks for more, all arrays are float32
-    plain = mode.autocast is None and mode.around is None
+    plain = mode.autocast is None and mode.intercept is None
 
     for x in inputs:
         edge = None

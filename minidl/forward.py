@@ -45,8 +45,8 @@ def _run(node, mode, inputs, arrays, options):
         arrays = backend.promote(arrays, cls.promotes == "float")
     if "ml_dtypes" in modules and cls.arithmetic and bf16.involved(arrays, options):
         forward = partial(bf16.forward, node)
-    if mode.around is not None:
-        return mode.around(node, or_numpy(forward), arrays, options)
+    if mode.intercept is not None:
+        return mode.intercept(node, or_numpy(forward), arrays, options)
     try:
         return forward(*arrays, **options)
     except NoRoom as error:

@@ -21,7 +21,7 @@ class Mode:
     replaying  whether this forward is a repetition                         (memory/recompute.py)
     autocast   None, or what chooses the dtype of each op's inputs          (precision/amp.py)
     ledger     None, or what follows every array that is made               (memory/ledger.py)
-    around     None, or around(node, forward, arrays, options) runs it      (memory/recompute.py)
+    intercept  None, or intercept(node, forward, arrays, options) runs it   (memory/recompute.py)
     packers    what else may take a saved array's place, in order           (saved.py)"""
 
     grad: bool = True
@@ -29,7 +29,7 @@ class Mode:
     replaying: bool = False
     autocast: object = None
     ledger: object = None
-    around: object = None
+    intercept: object = None
     packers: tuple = ()
 
 

@@ -122,7 +122,7 @@ class Saved:
         return tuple(map(unpack, node._saved))
 
 
-def held(node):
+def held_by(node):
     """What the node holds for backward: arrays, leaves, and what stands for other arrays."""
     for s in node._saved or ():
         while type(s) is Pack:

@@ -39,7 +39,7 @@ def adapt(cls):
 def _on_arrays(static):
     def method(ctx, *values, **options):
         values = [Tensor(x) if _is_array(x) else x for x in values]
-        with running(grad=False, autocast=None, around=None):
+        with running(grad=False, autocast=None, intercept=None):
             results = static(ctx, *values, **options)
         return tuple(map(array_of, results)) if isinstance(results, tuple) else array_of(results)
 

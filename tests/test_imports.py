@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "snapshot/hugging_face": "nn",  # it makes models
     "snapshot/one_file": "precision/bf16 tensor backend",  # it makes tensors
     "elastic": "snapshot parallel comm text timeline random backend",
-    "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
+    "profile": f"memory cuda comm text timeline {ENGINE}",  # instrument.py wraps by name
     "accelerator": "cuda backend",
     "backends": "cuda",
     "course": ANYTHING,

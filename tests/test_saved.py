@@ -30,7 +30,7 @@ def leaf(n=6):
 def test_a_leaf_is_held_by_name_and_anything_else_as_it_is():
     x, y = leaf(), leaf() * 1.0
     node = Keep.apply(x, y).grad_fn
-    kept = list(saved.held(node))
+    kept = list(saved.held_by(node))
     assert kept[0] is x and kept[1].base is y.array and kept[2] is node.own
     assert kept[3:] == [None, 2.5]
     assert node.saved[0] is x.array and node.saved[1] is kept[1]
@@ -44,7 +44,7 @@ def test_all_of_a_leaf_in_another_shape_is_held_by_name_a_part_of_it_is_not():
 
     x = leaf()
     node = Views.apply(x).grad_fn
-    whole, part = saved.held(node)
+    whole, part = saved.held_by(node)
     assert whole is x and isinstance(part, np.ndarray)
     x.array = x.array + 10  # the array may be another by then
     assert np.array_equal(node.saved[0], x.array.reshape(2, 3))
@@ -52,7 +52,7 @@ def test_all_of_a_leaf_in_another_shape_is_held_by_name_a_part_of_it_is_not():
 
 def test_a_constant_input_is_held_by_its_array():
     x, y = minidl.ones(4), leaf(4)
-    assert list(saved.held(Keep.apply(x, y).grad_fn))[0] is x.array
+    assert list(saved.held_by(Keep.apply(x, y).grad_fn))[0] is x.array
 
 
 def test_the_walk_unpacks_once_and_forgets():
@@ -81,7 +81,7 @@ def test_packs_are_undone_from_the_last_to_the_first():
     x, y = leaf(), leaf() * 1.0
     with running(packers=(times(2), times(4))):
         node = Keep.apply(x, y).grad_fn
-    kept = list(saved.held(node))
+    kept = list(saved.held_by(node))
     assert kept[0] is x and np.array_equal(kept[2], (node.own * 2 + 1) * 4 + 1)
     assert np.array_equal(node.saved[2], node.own)
 
@@ -119,8 +119,8 @@ def test_a_bfloat16_array_is_rounded_and_then_sent_to_the_host():
         y = loss()
     assert minidl.memory.saved_bytes(y) == 0 and host.held_bytes == held
     node = y.grad_fn.edges[0][0]
-    pack, = {type(s) for s in saved.held(node) if s is not None}
-    assert pack is Stored and all(s.host.dtype == minidl.bfloat16 for s in saved.held(node))
+    pack, = {type(s) for s in saved.held_by(node) if s is not None}
+    assert pack is Stored and all(s.host.dtype == minidl.bfloat16 for s in saved.held_by(node))
     y.backward()
     assert np.array_equal(x.grad, wanted)
 
@@ -129,7 +129,7 @@ def test_saved_bytes_sees_through_packs():
     pytest.importorskip("ml_dtypes")
     x = (minidl.randn(32, 32, requires_grad=True) * 1.0).to(minidl.bfloat16)
     y = F.gelu(x)  # saves x, widened in forward and held as it came
-    assert list(saved.held(y.grad_fn))[0] is x.array
+    assert list(saved.held_by(y.grad_fn))[0] is x.array
     assert minidl.memory.saved_bytes(y) == 32 * 32 * 2
 
 

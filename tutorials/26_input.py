@@ -38,7 +38,7 @@ from minidl.comm import ring
 from minidl.course.out import BLUE, GREY, ORANGE
 from minidl.course.tutorial import Table, launch, picture, progress, put, say
 from minidl.data import Pipe, Pipeline, lengths, text
-from minidl.data.ahead import step_time, workers_for
+from minidl.data.prefetch import step_time, workers_for
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
 

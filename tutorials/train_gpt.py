@@ -46,7 +46,7 @@ from minidl.memory.predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
 from minidl.parallel import DataParallel, Offload, Zero1, Zero2, Zero3
-from minidl.parallel.model.on_grid import OnGrid
+from minidl.parallel.model.grid_gpt import GridGPT
 from minidl.parallel.model.tensor import whole
 from minidl.precision import amp
 
@@ -154,12 +154,12 @@ def on_ranks(t, args, exact=False):
     if args.pp * args.tp == 1:
         return Replica(t, model, level, zero)
     axes = Grid(t, dp=t.size // (args.pp * args.tp), pp=args.pp, tp=args.tp)
-    return OnGrid(model, axes, args.micro or args.pp, level, amp.prepare, zero=zero,
+    return GridGPT(model, axes, args.micro or args.pp, level, amp.prepare, zero=zero,
                   recompute=args.recompute == 1)
 
 
 class Replica:
-    """The whole model on each rank, by data parallelism or a stage of ZeRO; OnGrid has the same
+    """The whole model on each rank, by data parallelism or a stage of ZeRO; GridGPT has the same
     methods for a model that is divided."""
 
     def __init__(self, t, model, level, zero):

@@ -8,10 +8,10 @@
     dataset.py    what a dataset is; parts of one, several as one
     order.py      in which order samples come, on one rank
     sampler.py    which samples a rank sees, in which order; resumable
-    deal.py       units dealt to ranks; what is left of them for another number of ranks
+    partition.py  units dealt to ranks; what is left of them for another number of ranks
     pipeline.py   map, filter, shuffle, interleave, cache, shard, batch, prefetch
     stages.py     what each of these does
-    ahead.py      the threads that load ahead, in order; how many of them
+    prefetch.py   the threads that load ahead, in order; how many of them
     collate.py    from samples to a batch
     lengths.py    samples of unequal lengths: sorted pools, token budgets, packing
     cache.py      what a pipeline has made, in a folder

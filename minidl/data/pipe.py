@@ -38,8 +38,8 @@ import numpy as np
 
 from minidl.comm import objects, ring
 from minidl.comm.labels import about
-from minidl.data.ahead import ahead
 from minidl.data.dataset import IterableDataset
+from minidl.data.prefetch import prefetch
 
 CLOSED_EARLY = 128 + signal.SIGPIPE
 END_S = 5.0  # for a program to end after SIGTERM
@@ -64,7 +64,7 @@ class Pipe(IterableDataset):
         t, per_step = self.t, self.batch * (self.t.size if self.deal else 1)
         reads = not self.deal or t.rank == 0
         program = Program(self.source, t) if reads else None
-        chunks = iter(()) if program is None else ahead(
+        chunks = iter(()) if program is None else prefetch(
             program.chunks(per_step), lambda lines: lines if self.deal else self.parse(lines),
             self.prefetch)
         try:

@@ -9,13 +9,13 @@
                .cache("/scratch/decoded")        once for all ranks and epochs
                .shard(t.rank, t.size)
                .batch(32)
-               .prefetch(4, workers="auto"))     threads in order (ahead.py)
+               .prefetch(4, workers="auto"))     threads in order (prefetch.py)
     for batch in batches: ...                    one epoch; then the next (next() of all: passes.py)
 
 Every stage turns a sequence into a sequence (stages.py): a length, and get(i), a pure function of
 i. So workers may load the elements in any order, random augmentations follow (seed, epoch, element)
 alone, and the state is a few integers: the epoch, and how many elements each rank has used.
-`load_state_dict` goes on exactly there, also on another number of ranks (deal.py).
+`load_state_dict` goes on exactly there, also on another number of ranks (partition.py).
 
 filter() leaves gaps, and a batch after it is filled from whatever remains: then ranks use unequal
 numbers of elements and have unequal numbers of batches (parallel.data.join trains on those).
@@ -33,10 +33,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from minidl.data import cache, deal, stages
-from minidl.data.ahead import ahead
+from minidl.data import cache, partition, stages
 from minidl.data.collate import default_collate
 from minidl.data.dataset import IterableDataset
+from minidl.data.prefetch import prefetch
 from minidl.data.upload import Upload
 from minidl.random import default_generator, using
 
@@ -83,10 +83,10 @@ class Pipeline:
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
-        """Every size-th element, from `rank` on. tail: deal.py; of group() "split", else "pad".
+        """Every size-th element, from `rank` on. tail: partition.py; of group() "split", else "pad".
         groups: a seed; rounds of `size` neighbours are dealt in random order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
-        deal.check(rank, size, tail or "pad")
+        partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
         new._shard = rank, size
         return new
@@ -207,7 +207,7 @@ class Pipeline:
             lambda x: x if x is stages.DROPPED else upload.start(x))
         items = self._ahead(tasks, lambda task: begin(work(task)), self._batch[0] if gathers else 1)
         if gathers:
-            items = ahead(self._gathered(items, epoch), lambda task: task[1] if upload is None
+            items = prefetch(self._gathered(items, epoch), lambda task: task[1] if upload is None
                           else upload.start(task[1]), self._prefetch)
             items = ((task[0], batch) for task, batch in items)
         else:
@@ -229,7 +229,7 @@ class Pipeline:
             elif rank == 0:
                 sys.stderr.write(f"rank {rank}: data: {line}\n")
 
-        return ahead(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
+        return prefetch(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
 
     def _gathered(self, items, epoch):
         """((tasks, batch),) of the elements that a filter has left, or a stream gives."""

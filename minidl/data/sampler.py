@@ -16,7 +16,7 @@ Test: tests/data/test_sampler.py
 
 import numpy as np
 
-from minidl.data import deal
+from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
@@ -61,7 +61,7 @@ class DistributedSampler(Sampler):
         if n < 0:
             raise ValueError(f"DistributedSampler: n is a number of samples, got {n}")
         tail = "drop" if drop_last else tail
-        deal.check(rank, size, tail, ("pad", "drop", "uneven"))
+        partition.check(rank, size, tail, ("pad", "drop", "uneven"))
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail
         self.epoch = 0
@@ -88,7 +88,7 @@ class DistributedSampler(Sampler):
     def _positions(self, start):
         """This rank's places in the order from `start` on; past the end they go on at the first."""
         everything = np.arange(self.n)
-        return deal.dealt(everything[start:], self.size, self.tail, everything)[
+        return partition.dealt(everything[start:], self.size, self.tail, everything)[
             self.rank::self.size]
 
     def advance(self, n_samples):

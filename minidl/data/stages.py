@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minidl.data import cache, deal, sampler
+from minidl.data import cache, partition, sampler
 from minidl.random import Generator, using
 
 # Streams of the samples; below 2**63 are those of weights, dropout and orders (sampler.py).
@@ -120,11 +120,11 @@ def sharded(below, where, rank, size, tail, groups):
     def dealt(units, size, k):
         order = None if groups is None else Generator(
             groups, GROUP_STREAMS + (epoch << 16) + k)
-        return deal.dealt(units, size, tail, everything, order)
+        return partition.dealt(units, size, tail, everything, order)
 
     earlier, start = before(position, size), 0
     for k, entry in enumerate(earlier):
-        units = deal.left(units, entry, dealt(units, entry[0], k))
+        units = partition.left(units, entry, dealt(units, entry[0], k))
     if len(earlier) < len(position):
         _, *rounds = position[-1]
         start = rounds[rank % len(rounds)]

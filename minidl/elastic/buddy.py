@@ -98,7 +98,7 @@ class Buddies:
         self.live = None  # (step, numbers): the objects are at that step, and not copied yet
         self.job = None  # the shards under way
         self.divided = divided.is_divided(objects["model"])
-        self.sharded = self.divided or any(not r.whole for *_, r in regions.held(
+        self.sharded = self.divided or any(not r.whole for *_, r in regions.arrays_of(
             objects["model"], objects.get("optimizer")))
         self.exposed_s = self.copied_s = 0.0
 
@@ -181,7 +181,7 @@ def _send(t, buddies, shard, room, theirs):
 def shard_bytes(model, optimizer=None):
     """S of this rank: bytes of what no other rank has."""
     return sum((r.end - r.first) * array.dtype.itemsize
-               for _, array, r in regions.held(model, optimizer) if not r.whole)
+               for _, array, r in regions.arrays_of(model, optimizer) if not r.whole)
 
 
 # -- what a rank has
@@ -199,7 +199,7 @@ def _parts(t, named):
         raise TypeError(f"rank {t.rank}: what compression owes of a divided model is not kept: "
                         "train an uncompressed one, or without --heal")
     shard, common, buffers = [], [], {}
-    for key, array, r in regions.held(model, optimizer):
+    for key, array, r in regions.arrays_of(model, optimizer):
         if key.startswith("buffer/"):  # each rank has its own, and rank 0's count; they are small
             buffers[key] = backend.to_device(r.of(array), "cpu").copy()
         elif r.first < r.end:

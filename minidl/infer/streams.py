@@ -27,7 +27,7 @@ from minidl.cuda.cuda_graph import graphed
 from minidl.cuda.index_check import unnoted
 from minidl.infer import lower, memory
 from minidl.infer.graph import Node, Value
-from minidl.infer.onnx.operator import OnArrays
+from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
 # touches: (value, first byte, byte after the last, whether it writes) of each value
@@ -104,7 +104,7 @@ class Table:
 
     def __init__(self, graph, n_streams):
         for node in graph.verify().nodes:
-            if node.pad or node.op.endswith(("_nhwc", "_nchw")) or node.kind is OnArrays:
+            if node.pad or node.op.endswith(("_nhwc", "_nchw")) or node.kind is ArrayFunction:
                 raise ValueError(f"streamed: line {node.op} is for CPUs alone: the pass `layout` "
                                  "makes such, and an imported operator that minidl has no op for. "
                                  "Pass the graph that infer.trace gave")

@@ -2,7 +2,7 @@
 
     graph = infer.trace(model.eval(), x)
 
-A recorder stands around every op (Mode.around) and sees arrays: one that an op before made is that
+A recorder stands around every op (Mode.intercept) and sees arrays: one that an op before made is that
 op's value, one of a parameter is the parameter, any other is a constant. That holds only if the
 model does the same for every input of this shape. So it runs a second time, with other numbers:
 another op, another attribute or another constant is an error that names it, never a wrong plan.
@@ -75,7 +75,7 @@ def _record(model, arrays, are_tensors):
     given = [Tensor(x) if is_one else x for x, is_one in zip(arrays, are_tensors, strict=True)]
     if current().autocast is not None:
         raise ValueError("trace: autocast is on; a plan is of float32. Leave the block first")
-    with running(grad=False, around=recorder):
+    with running(grad=False, intercept=recorder):
         result = model(*given)
     results = result if isinstance(result, tuple) else (result,)
     if not all(isinstance(y, Tensor) for y in results):

@@ -135,7 +135,7 @@ class Ledger:
                 self._add(array, "inputs", "")
         for array in outputs:
             self._add(array, "temporary", op)
-        for array in saved.held(node):
+        for array in saved.held_by(node):
             if hasattr(array, "base"):
                 self._add(array, "activations", op)
         self._write(op)

@@ -72,7 +72,7 @@ class Host:
 
     def pack(self, node, held, inputs, outputs):
         """A packer: a Stored in the place of a large array that forward made."""
-        if current().around is not None:  # inside a recomputed segment: nothing is kept for long
+        if current().intercept is not None:  # inside a recomputed segment: nothing is kept for long
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
             return None

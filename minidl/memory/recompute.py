@@ -189,7 +189,7 @@ class _Segment:
     def run(self, inputs):
         """The first run: (outputs, the leaves in the order in which backward comes to them)."""
         with (random.watched() as self.generators, watched_training() as self.training,
-              running(around=self._first)):
+              running(intercept=self._first)):
             outputs = self._run(inputs)
         for y in leaves(outputs):
             if not (y is None or hasattr(y, "dtype") or isinstance(y, (Number, str))):
@@ -217,7 +217,7 @@ class _Segment:
             return self._again(node, forward, arrays, options, recipes, kept)
 
         try:
-            with (running(self.mode, replaying=True, around=again, ledger=current().ledger),
+            with (running(self.mode, replaying=True, intercept=again, ledger=current().ledger),
                   training_as(self.training), random.using(self.generator)):
                 return _differentiable(self._run(inputs))
         finally:

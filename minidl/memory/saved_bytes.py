@@ -23,7 +23,7 @@ def saved_by_op(*roots):
     counted = {id(buffer_of(leaf.array)) for leaf in leaf_uses(roots)}
     by_op = {}
     for node in nodes(roots):
-        for buffer in (buffer_of(s) for s in saved.held(node) if hasattr(s, "base")):
+        for buffer in (buffer_of(s) for s in saved.held_by(node) if hasattr(s, "base")):
             if id(buffer) not in counted:
                 counted.add(id(buffer))
                 name = type(node).__name__

@@ -53,12 +53,12 @@ class Parameter(Tensor):
                    last; (): there are none. A group is a parallel/shards.py Shards or a ZeRO stage
     copies         how many ranks of these groups together hold this very shard
     part           which part of a weight this rank holds (parallel/model/tensor.py). None: all
-    own            True if other ranks hold other weights in its place (parallel/model/experts.py)
+    is_local       True if other ranks hold other weights in its place (parallel/model/experts.py)
     compressed_by  the parallel.Compressed that sends its gradient in fewer bytes. None: nobody"""
 
     sharded_by = ()
     compressed_by = part = None
-    copies, own = 1, False
+    copies, is_local = 1, False
 
     def __init__(self, data, requires_grad=True):
         super().__init__(backend.array_of(data), requires_grad)
@@ -66,8 +66,8 @@ class Parameter(Tensor):
     def declare(self, **facts):
         """Says how ranks share this parameter: one or more of the facts above, by name."""
         for name, fact in facts.items():
-            if name not in ("sharded_by", "copies", "part", "own", "compressed_by"):
-                raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, own or "
+            if name not in ("sharded_by", "copies", "part", "is_local", "compressed_by"):
+                raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, is_local or "
                                 f"compressed_by; got {name}")
             setattr(self, name, fact)
 

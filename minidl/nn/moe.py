@@ -93,7 +93,7 @@ class MoE(Module):
     def _aux_loss(self, p, counts, me):
         """E sum_e f_e P_e; None in the first run of recompute, whose graph backward does not see.
         Of ranks f is that of all tokens; P is this rank's, so that the losses' mean is right."""
-        if current().around is not None:
+        if current().intercept is not None:
             return None
         chosen = counts.sum(axis=(0, 1))
         f = Tensor(p._xp.asarray((chosen / max(chosen.sum(), 1)).astype(p.dtype)))

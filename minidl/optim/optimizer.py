@@ -217,7 +217,7 @@ class Optimizer:
                          "no master copy here, the state has one; first call "
                          "optim.use_master_weights(optimizer)")
                 raise ValueError(f"load_state_dict: parameter {i} has {fault}")
-            loaded[p] = {k: placed(v, p) for k, v in state.items() if k != "master"}
+            loaded[p] = {k: copy_on_device_of(v, p) for k, v in state.items() if k != "master"}
             if p in self.low:
                 masters[p] = state["master"]
         self.state = {p: state for p, state in loaded.items() if state}
@@ -248,7 +248,7 @@ def tensor_of(value):
     return Tensor(value) if hasattr(value, "strides") else value
 
 
-def placed(value, p):
+def copy_on_device_of(value, p):
     """A value of a saved state on p's device, a copy; numbers as they are."""
     return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 

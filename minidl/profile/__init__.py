@@ -11,7 +11,7 @@
     minidl profile -n 4 script.py             the same of a script that says nothing of it
     minidl trace trace.json                   prints the report again
 
-    record    the profile: lanes, spans, messages      taps     what is wrapped meanwhile
+    record    the profile: lanes, spans, messages      instrument  what is wrapped meanwhile
     device    what ran on a GPU, by its clock
     clocks    the ranks' clocks as one                 flops    what an operator computes and moves
     peaks     what this machine can do                 summary  the figures of a step

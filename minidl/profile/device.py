@@ -16,7 +16,7 @@ A lane is what one task did on one stream: "cuda:0 stream 0" (the null stream; o
 as they come), "cuda:0 stream 1, communication". A GPU that the profile first meets in a step is
 waited for there, once. While a graph is captured (cuda/cuda_graph.py) there are no events.
 
-Source: CUDA Runtime API, "Event Management".   Used by: record.py, taps.py
+Source: CUDA Runtime API, "Event Management".   Used by: record.py, instrument.py
 Test: tests/profile/test_device.py
 """
 

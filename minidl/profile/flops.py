@@ -17,7 +17,7 @@ from math import prod
 
 
 def operations(name, phase, detail):
-    """Floating-point operations of one run, exact; detail as taps.py writes it."""
+    """Floating-point operations of one run, exact; detail as instrument.py writes it."""
     shapes, out, needs, causal = detail
     inputs = [x[0] for x in shapes if x is not None]
     if name == "self_attention":

@@ -4,7 +4,7 @@
     lane "communication"                            |collective|  |collective|
                                                                                       time -->
 A lane is what one task does, one thing inside another. `timeline.recording` holds the lane of the
-running task, so threads and simulated ranks do not mix; taps.py writes into it. A span is a tuple:
+running task, so threads and simulated ranks do not mix; instrument.py writes into it. A span is a tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot;
              or kernel, launch, module, user: these lie around or inside of the others
@@ -33,7 +33,7 @@ from minidl.comm.labels import current_label
 from minidl.comm.observe.places import spot, user_line
 from minidl.memory.ledger import Ledger
 from minidl.mode import running
-from minidl.profile import clocks, device, page, picture, report, summary, taps, trace
+from minidl.profile import clocks, device, instrument, page, picture, report, summary, trace
 from minidl.timeline import recording
 
 MAIN = "main"  # the lane of the task that opened the block
@@ -150,7 +150,7 @@ class Profile:
 
     def input(self, batches) -> Iterator[Any]:
         """The same batches; waiting for one is input, as it is of minidl.data's loaders."""
-        return taps.timed_input(iter(batches))
+        return instrument.timed_input(iter(batches))
 
     def number(self, key):
         """0, 1, 2, ... of each key: the same of the same message or collective on all its ranks."""
@@ -194,7 +194,7 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
         own = t.subgroup(range(t.size))  # its messages never meet the program's
         first = clocks.measure(own, clock)
     p.devices.here()
-    with taps.applied():
+    with instrument.applied():
         p.record.begin = clock()
         token = recording.set(p.lane)
         try:

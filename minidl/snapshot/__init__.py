@@ -8,7 +8,7 @@
     regions   which elements of which tensor a rank holds
     divided   a model whose tensors are in parts on several ranks
     rows      what each rank has a part of: a stream's places, a table's embeddings
-    kept      what gradient compression still owes
+    residuals what gradient compression still owes
     fit       does a snapshot fit the model?
     hugging_face  GPT-2 and Llama from their files
     header        Reads the header of a safetensors file, and refuses what the format does not allow

@@ -36,7 +36,7 @@ from minidl.snapshot import regions
 
 def is_divided(model):
     """Whether a rank has a part of the model only, of another kind than a shard of ZeRO's."""
-    return isinstance(model, Pipeline) or any(p.part or p.own for p in regions.names(model))
+    return isinstance(model, Pipeline) or any(p.part or p.is_local for p in regions.names(model))
 
 
 # -- a part in its tensor
@@ -72,7 +72,7 @@ def pieces(t, model, optimizer):
     stages = {r.name: _stage(model, r.leaf) for r in regions.buffers(model)}
     stages |= {name: _stage(model, p) for p, name in regions.names(model).items()}
     held, has = {}, []
-    for key, array, r in regions.held(model, optimizer):
+    for key, array, r in regions.arrays_of(model, optimizer):
         twice = key in held
         held[key] = array, r
         stage = stages.get(r.name)

@@ -8,7 +8,7 @@ Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 import math
 
 from minidl.optim.optimizer import SCHEDULED
-from minidl.snapshot import divided, header, kept, regions, rows
+from minidl.snapshot import divided, header, regions, residuals, rows
 
 MOST = 12  # differences that are listed
 
@@ -39,15 +39,15 @@ def misfits(index, model, optimizer, others, folder, everywhere):
         if here.get(key) != there.get(key) and (key in here or key not in everywhere):
             found.append(f"{key}: wanted {there.get(key, 'nothing')} as in the snapshot, the model "
                          f"has {here.get(key, 'none')}")
-    found += kept.misfits(index, model, optimizer)
+    found += residuals.misfits(index, model, optimizer)
     if optimizer is not None and index["groups"] is not None:
         found += _optimizer_misfits(index, by_leaf, optimizer)
     found += [f"{key}: the model's array is read-only, so nothing can be loaded into it"
-              for key, array, _ in regions.held(model, None) if not _is_writeable(array)]
+              for key, array, _ in regions.arrays_of(model, None) if not _is_writeable(array)]
     if not found:
         there = written(index)
         wanted = [(key, *divided.span(r)) for key, r in _wanted(index, model, by_leaf, optimizer)]
-        wanted += [(key, 0, size) for key, size in kept.keys(index, model)]
+        wanted += [(key, 0, size) for key, size in residuals.keys(index, model)]
         for key in others:
             wanted += [(name, 0, math.prod(about["shape"])) for name, about in
                        index["tensors"].items() if name.startswith(rows.key_of(key, ""))]
@@ -106,7 +106,7 @@ def _other_kinds(here, there, may_be_none=True):
 
 def _row_misfits(index, key, it):
     """Sentences about rows that are of another form, or that the files do not hold."""
-    here = dict(rows.held({key: it}))
+    here = dict(rows.arrays_of({key: it}))
     start = rows.key_of(key, "")
     there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}
     if here.keys() != there.keys():

@@ -26,7 +26,7 @@ from minidl.parallel.data.data_parallel import DataParallel
 from minidl.parallel.model.pipeline import Pipeline
 from minidl.parallel.zero.zero import Zero1
 from minidl.random import Generator, default_generator
-from minidl.snapshot import kept
+from minidl.snapshot import residuals
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def covered(first, end, written):
 # -- all that a rank has
 
 
-def held(model, optimizer):
+def arrays_of(model, optimizer):
     """(key, array, Region) of everything that this rank has in arrays."""
     regions = by_leaf(model)
     for leaf, here in regions.items():
@@ -151,8 +151,8 @@ def held(model, optimizer):
                 yield f"{kind}/{region.name}", array, region
     for region in buffers(model):
         yield f"buffer/{region.name}", region.leaf.array, region
-    for kind, name, array, own in kept.arrays(model):
-        key = kept.key_of(kind, model.t.rank, name) if own else f"kept {kind}/{name}"
+    for kind, name, array, own in residuals.arrays(model):
+        key = residuals.key_of(kind, model.t.rank, name) if own else f"kept {kind}/{name}"
         yield key, array, Region(name, None, 0, 0, array.size, array.shape, not own)
 
 
@@ -171,7 +171,7 @@ class Piece(NamedTuple):
 def mine(model, optimizer, rank, size):
     """The Pieces of this rank: its shards, its share of what all ranks have, and on rank 0 the
     buffers."""
-    everything = list(held(model, optimizer))
+    everything = list(arrays_of(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]
     parts = share([everything[i][2].end for i in shared], rank, size)

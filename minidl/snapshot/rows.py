@@ -35,7 +35,7 @@ def pieces(t, others):
                         lambda array=array: array.reshape(-1))
 
 
-def held(others):
+def arrays_of(others):
     """Returns [(key, array)] of this rank's rows."""
     return [(key_of(key, name), array) for key, it in others.items() if hasattr(it, "rows")
             for name, array in it.rows().items()]

@@ -13,7 +13,7 @@ the snapshot valid; only then rank 0 removes older snapshots and what crashes le
 
 The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
 these, on another number of ranks: every region is found in the files by overlap (regions.py), and
-what compression owes keeps its sum (kept.py). It may be divided itself, over a grid of ranks, and
+what compression owes keeps its sum (residuals.py). It may be divided itself, over a grid of ranks, and
 be loaded into another grid or into none (divided.py): then `t` is that of all ranks.
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
@@ -33,7 +33,7 @@ import numpy as np
 from minidl import backend
 from minidl.comm import objects
 from minidl.parallel import DataParallel, Zero1
-from minidl.snapshot import divided, durable, fit, header, kept, regions, rows
+from minidl.snapshot import divided, durable, fit, header, regions, residuals, rows
 from minidl.snapshot.folder import (
     at_step, file_name, index_path, instead, latest, prune, read_index, steps,
 )
@@ -86,8 +86,8 @@ def refusal(folder, step, model, optimizer, others, rank):
         if isinstance(module, DataParallel) and module.n_samples:
             return (f"gradients of {module.n_samples} samples wait since no_sync() for the backward"
                     " that sends them, and gradients are not kept: save after optimizer.step()")
-    arrays = [(key, array) for key, array, _ in regions.held(model, optimizer)]
-    arrays += rows.held(others)
+    arrays = [(key, array) for key, array, _ in regions.arrays_of(model, optimizer)]
+    arrays += rows.arrays_of(others)
     for key, array in arrays:
         if array.dtype.name not in header.CODES or not array.dtype.isnative:
             return (f"{key} has the dtype {array.dtype}; a snapshot holds arrays of "
@@ -139,7 +139,7 @@ def take(t, rank, size, model, optimizer, others, gather=True):
     body = {} if rank else {
         "groups": None if optimizer is None else _options(optimizer),
         "others": durable.plain({key: it.state_dict() for key, it in others.items()}),
-        "kept": kept.about(model)}
+        "kept": residuals.about(model)}
     return Taken(pieces, part, body)
 
 
@@ -260,13 +260,13 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
     owed = [(array, np.zeros_like(array), key)  # of some old ranks: added up below
-            for array, key in kept.wanted(index, model, rank, size)]
+            for array, key in residuals.wanted(index, model, rank, size)]
     targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
     of_all_ranks, of_rows = rows.targets(index, others)
     fill(targets + of_rows)
     for array, piece, _ in owed:
         array += piece
-    kept.resume(index, model)
+    residuals.resume(index, model)
     for leaf in [*by_leaf, *(leaf for leaf, _ in regions.leaves(optimizer))]:
         leaf.version += 1
     for module in regions.modules(model):

@@ -337,7 +337,7 @@ def test_a_divided_model_sends_all_that_a_rank_has_and_no_other_message():
 def test_what_compression_owes_of_a_divided_model_is_refused():
     def body(t):
         model = nn.Linear(2, 2)
-        model.weight.declare(own=True)
+        model.weight.declare(is_local=True)
         with pytest.raises(TypeError, match=f"rank {t.rank}: what compression owes of a divided"):
             buddy._parts(t, {"model": Compressed(model, t, DGC(0.9))})
 

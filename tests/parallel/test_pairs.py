@@ -123,7 +123,7 @@ def test_experts_beside_a_method_with_momentum_want_an_optimizer_of_their_own():
             optim.SGD(net.parameters(), lr=0.1).step()
         own = expert_parameters(net)
         before = [p.array.copy() for p in own]
-        optim.SGD([p for p in net.parameters() if not p.own], lr=0.1).step()
+        optim.SGD([p for p in net.parameters() if not p.is_local], lr=0.1).step()
         optim.Adam(own, lr=0.1).step()
         assert all(abs(p.array - b).max() > 0.01 for p, b in zip(own, before, strict=True))
         model.close()

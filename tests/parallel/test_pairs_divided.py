@@ -153,7 +153,7 @@ def test_what_arrived_and_what_is_owed_are_the_gradients_of_one_rank(inner):
             entropy(model(x), y).backward()
             for p in names:
                 arrived[p] = arrived[p] + p.grad
-        assert_whole(((name, p) for p, name in names.items() if p.own), inner)
+        assert_whole(((name, p) for p, name in names.items() if p.is_local), inner)
         owed = 0.0
         for bucket in model.reducer.buckets:
             for p, rest in zip(bucket.params, bucket.views_of("residual"), strict=True):

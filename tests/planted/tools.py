@@ -217,9 +217,9 @@ BUGS = [
         "tests/cli/test_wrong_commands.py::test_the_answer_says_what_to_do"),
     Bug(
         "Little's law is rounded down",
-        "minidl/data/ahead.py", "workers_for",
+        "minidl/data/prefetch.py", "workers_for",
         "1, math.ceil", "1, int",
-        "tests/data/test_ahead.py::test_workers_by_little_s_law"),
+        "tests/data/test_prefetch.py::test_workers_by_little_s_law"),
     Bug(
         "a run of equal tokens begins again at each of them",
         "minidl/data/byte_pairs.py", "join",
@@ -407,7 +407,7 @@ BUGS = [
         "::test_waiting_for_the_slowest_rank_is_apart_from_moving_bytes"),
     Bug(
         "messages of a sendrecv count twice",
-        "minidl/profile/taps.py", "_message_tap",
+        "minidl/profile/instrument.py", "_message_tap",
         "lane.muted += 1", "lane.muted += 0",
         "tests/profile/test_record.py::test_a_collective_has_its_bytes_peers_and_line"),
     Bug(

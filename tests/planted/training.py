@@ -144,7 +144,7 @@ BUGS = [
         "::test_n_ranks_equal_one_rank_on_the_whole_batch"),
     Bug(
         "the others wait for a straggler that is out",
-        "minidl/parallel/data/without.py", "Turns._meet",
+        "minidl/parallel/data/straggler.py", "Turns._meet",
         "rounds.n_rounds + min", "rounds.n_rounds + 0 * min",
         "tests/parallel/data/test_without.py::test_the_others_do_not_wait"),
     Bug(
@@ -169,9 +169,9 @@ BUGS = [
         "tests/parallel/model/test_functions.py::test_inputs_and_gradients_are_left_as_they_are"),
     Bug(
         "of a pipeline's weights the last stage's are gathered",
-        "minidl/parallel/model/on_grid.py", "OnGrid.whole_state",
+        "minidl/parallel/model/grid_gpt.py", "GridGPT.whole_state",
         "state in states", "state in states[-1:]",
-        "tests/parallel/model/test_on_grid.py"
+        "tests/parallel/model/test_grid_gpt.py"
         "::test_its_loss_and_its_whole_state_are_the_undivided_models"),
     Bug(
         "the input's gradient is not waited for",
@@ -394,9 +394,9 @@ BUGS = [
         "::test_a_model_of_sizes_that_the_files_do_not_hold_is_not_made"),
     Bug(
         "the warm-up starts again after a snapshot",
-        "minidl/snapshot/kept.py", "resume",
+        "minidl/snapshot/residuals.py", "resume",
         'there["steps"]', "0",
-        "tests/snapshot/test_kept.py::test_a_resumed_run_is_the_run_that_never_stopped"),
+        "tests/snapshot/test_residuals.py::test_a_resumed_run_is_the_run_that_never_stopped"),
     Bug(
         "a snapshot folder's lock is not asked for",
         "minidl/snapshot/lock.py", "_open_locked",

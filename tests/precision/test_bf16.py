@@ -265,7 +265,7 @@ def test_half_the_bytes_are_held_and_the_leaf_itself_where_it_is_saved():
     while nodes[-1].edges and isinstance(nodes[-1].edges[0], tuple):
         nodes.append(nodes[-1].edges[0][0])
     assert [type(node).__name__ for node in nodes] == ["Mul", "Softmax", "Tanh", "Gelu", "Linear"]
-    assert all(isinstance(s, minidl.Tensor) for s in packs.held(nodes[-1]))  # by name: zero3.py
+    assert all(isinstance(s, minidl.Tensor) for s in packs.held_by(nodes[-1]))  # by name: zero3.py
     low.sum().backward(retain_graph=True)
     assert minidl.memory.saved_bytes(low) == n_low
 
@@ -289,7 +289,7 @@ def test_a_saved_view_is_held_as_a_view_of_what_there_is():
     left, right = Parts.apply(x)
     node, array = left.grad_fn, x.array
     wanted = array[1:], array.T, array[:, ::-1], right.array, left.array
-    kept = list(packs.held(node))
+    kept = list(packs.held_by(node))
     assert all(np.shares_memory(held, w) for held, w in zip(kept, wanted, strict=True))
     node.backward(left.array, right.array)
     for found, held, w in zip(node.found, kept, wanted, strict=True):
@@ -302,7 +302,7 @@ def test_statistics_of_rows_stay_in_float32():
     x = minidl.Tensor((np.random.default_rng(0).standard_normal((4, 64)) + 100).astype(BF16), True)
     for fused in (True, False):
         with minidl.use_fused(fused):
-            saved = list(packs.held(F.cross_entropy(x, minidl.zeros(4, dtype=INT)).grad_fn))
+            saved = list(packs.held_by(F.cross_entropy(x, minidl.zeros(4, dtype=INT)).grad_fn))
         kinds = {getattr(s, "size", 256): s.dtype for s in saved
                  if backend.is_floating(getattr(s, "dtype", None))}
         assert kinds[4] == SINGLE and kinds.get(256, BF16) == BF16

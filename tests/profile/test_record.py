@@ -16,7 +16,7 @@ from minidl.function import Function
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel
-from minidl.profile import taps
+from minidl.profile import instrument
 from minidl.timeline import recording
 
 
@@ -47,7 +47,7 @@ def spans(p, kind, rank=0, lane="main"):
 
 def wrapped():
     """Everything that a profile wraps, as it is now."""
-    found = {(cls, phase): vars(cls).get(phase) for cls in taps._all(Function)
+    found = {(cls, phase): vars(cls).get(phase) for cls in instrument._all(Function)
              for phase in ("forward", "backward")}
     found[nn.Module, "__call__"] = nn.Module.__call__
     found[optim.SGD, "step"] = optim.SGD.step
@@ -66,7 +66,7 @@ def test_weights_are_the_same_bits_and_nothing_stays_wrapped():
             losses = [step(*batch()) for _ in range(4)]
         ends.append((losses, [w.array.tobytes() for w in model.parameters()]))
     assert ends[0] == ends[1]
-    assert wrapped() == before and recording.get() is None and not taps._users
+    assert wrapped() == before and recording.get() is None and not instrument._users
     assert len(p.record.steps) == 4
 
 
@@ -208,9 +208,9 @@ def test_off_no_wrapper_is_called():
 
 def test_what_is_wrapped_is_there_by_that_name():
     """Red before: a function had another name by then, and its time was called Python's."""
-    for where, cls, method, _ in taps.TAPS:
+    for where, cls, method, _ in instrument.TAPS:
         module = importlib.import_module(f"minidl.{where}")
-        owners = taps._all(getattr(module, cls), itself=True) if cls else [module]
+        owners = instrument._all(getattr(module, cls), itself=True) if cls else [module]
         assert any(method in vars(owner) for owner in owners), (where, cls, method)
 
 

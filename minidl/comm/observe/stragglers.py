@@ -12,7 +12,7 @@ SGD and with a parameter server, whose ranks do not wait at every step, the othe
 or go on without it.
 Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines become the pace.
 Test: tests/comm/observe/test_stragglers.py
-Used by: lookout.py; parallel/data/without.py and parallel/server, which go on without one
+Used by: lookout.py; parallel/data/straggler.py and parallel/server, which go on without one
 """
 
 from statistics import median_low

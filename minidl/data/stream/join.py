@@ -33,7 +33,7 @@ from collections import Counter
 
 import numpy as np
 
-from minidl.data.ahead import ahead
+from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import Records, none_of
 from minidl.data.stream.source import Steps, fresh
 
@@ -131,7 +131,7 @@ class _Side:
     def __init__(self, join, i, partition, first, seen, stop):
         until = join.until[i] and join.until[i][partition]
         chunks = fresh(join.logs[i], partition, first, CHUNK, until, join.idle_s, stop)
-        self.chunks = ahead(chunks, lambda chunk: chunk.typed(join.dtypes[i]), 2)
+        self.chunks = prefetch(chunks, lambda chunk: chunk.typed(join.dtypes[i]), 2)
         self.key, self.chunk, self.at, self.first, self.seen = join.key, none_of(0), 0, first, seen
         self.idle = self.ended = False
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from minidl.comm import objects
 from minidl.comm.labels import about
-from minidl.data.ahead import ahead
+from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import none_of
 from minidl.random import Generator
 
@@ -165,7 +165,7 @@ class _Blocks:
         blocks = closed_blocks(
             source.log, partition, first, n, source.block, source.block_ms,
             source.until and source.until[partition], source.idle_s, stop)
-        self.blocks = ahead(blocks, self._permuted, source.ahead)
+        self.blocks = prefetch(blocks, self._permuted, source.ahead)
         self.first, self.records, self.next = first, none_of(partition), first
 
     def _permuted(self, block):

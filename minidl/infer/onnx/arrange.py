@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from minidl.infer.onnx.operator import Known, Raw, Refused, ints, m, on_arrays, operators
+from minidl.infer.onnx.operator import Known, Raw, Refused, from_arrays, ints, m, operators
 from minidl.nn import functional as F
 from minidl.ops.index import Getitem
 from minidl.tensor import Tensor
@@ -70,7 +70,7 @@ def Pad(x, pads: Known, constant_value=None, axes: Known = None, *, mode="consta
     return _pad(x, constant_value, widths=widths, mode=mode)
 
 
-@on_arrays
+@from_arrays
 def _pad(x, value, *, widths, mode):
     x = x[tuple(slice(max(-b, 0), n - max(-a, 0)) for n, (b, a) in zip(x.shape, widths))]
     widths = [(max(b, 0), max(a, 0)) for b, a in widths]
@@ -111,19 +111,19 @@ def Gather(x, index: Raw, *, axis=0):
     return gather(x, index, axis=axis)
 
 
-@on_arrays
+@from_arrays
 def gather(x, index, *, axis):
     return x.take(index, axis)
 
 
-@on_arrays
+@from_arrays
 def GatherElements(x, index, *, axis=0):
     at = list(np.indices(index.shape, sparse=True))
     at[axis] = index
     return x[tuple(at)]
 
 
-@on_arrays
+@from_arrays
 def GatherND(x, index, *, batch_dims=0):
     return x[_places(x.shape, index, batch_dims)]
 
@@ -147,19 +147,19 @@ def _written(x, at, updates, reduction):
     return y
 
 
-@on_arrays
+@from_arrays
 def ScatterElements(x, index, updates, *, axis=0, reduction="none"):
     at = list(np.indices(index.shape, sparse=True))
     at[axis] = index
     return _written(x, tuple(at), updates, reduction)
 
 
-@on_arrays
+@from_arrays
 def ScatterND(x, index, updates, *, reduction="none"):
     return _written(x, _places(x.shape, index), updates, reduction)
 
 
-@on_arrays
+@from_arrays
 def OneHot(index, depth, values, *, axis=-1):
     depth = int(depth.item())
     index = index.astype(np.int64)
@@ -216,7 +216,7 @@ def NonZero(x: Known):
     return np.array(np.nonzero(np.atleast_1d(x)), np.int64)
 
 
-@on_arrays
+@from_arrays
 def _concat(*xs, axis):
     return np.concatenate(xs, axis)
 

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from minidl.infer.onnx.operator import (
-    Known, Raw, Refused, dtype_of, m, number_of, on_arrays, operators,
+    Known, Raw, Refused, dtype_of, from_arrays, m, number_of, operators,
 )
 from minidl.nn import functional as F
 
@@ -47,7 +47,7 @@ FORMULAS = {
     "ThresholdedRelu": lambda x, *, alpha=1.0: m.where(x > alpha, x, 0.0),
     "Softmax": lambda x, *, axis=None, _opset=13: _rows(F.softmax, x, axis, _opset),
     "LogSoftmax": lambda x, *, axis=None, _opset=13: _rows(F.log_softmax, x, axis, _opset)}
-ON_ARRAYS = {name: on_arrays(f, name) for name, f in {  # minidl has no op for it
+ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # minidl has no op for it
     "Asinh": lambda x: np.arcsinh(x),
     "Atanh": lambda x: np.arctanh(x),
     "BitShift": lambda x, y, *, direction: (
@@ -73,17 +73,17 @@ def Pow(x, y: Raw):
     return _pow(x, y) if x.dtype != y.dtype else m.pow(x, y)
 
 
-@on_arrays
+@from_arrays
 def _pow(x, y):
     return (x ** y).astype(x.dtype)
 
 
-@on_arrays
+@from_arrays
 def _fmod(a, b):
     return np.fmod(a, b)
 
 
-@on_arrays
+@from_arrays
 def BitCast(x, *, to):
     if dtype_of(to).itemsize != x.dtype.itemsize:
         raise Refused(f"from {x.dtype} to {dtype_of(to)}, of another size")

@@ -14,7 +14,7 @@ import numpy as np
 
 from minidl.backend import optional
 from minidl.infer.graph import Value
-from minidl.infer.onnx.operator import OnArrays, Refused, number_of
+from minidl.infer.onnx.operator import ArrayFunction, Refused, number_of
 from minidl.infer.onnx.writers import WRITERS
 
 VERSION = 20
@@ -94,7 +94,7 @@ class Writer:
         xs = [self.name(x) if isinstance(x, Value) else x if x is None else np.asarray(x, dtype)
               for x in node.inputs]
         o = node.attributes
-        if node.kind is OnArrays:
+        if node.kind is ArrayFunction:
             if not node.op[0].isupper():
                 raise Refused(f"export_onnx: {node.op}, a part of an imported operator")
             kept = {k: v for k, v in o.items() if k not in ("name", "function") and v is not None}

@@ -9,7 +9,7 @@ import numpy as np
 
 from minidl.infer.onnx.arrange import gather
 from minidl.infer.onnx.elements import cast
-from minidl.infer.onnx.operator import Known, Raw, Refused, dtype_of, m, on_arrays, operators
+from minidl.infer.onnx.operator import Known, Raw, Refused, dtype_of, from_arrays, m, operators
 from minidl.nn import functional as F
 from minidl.ops.conv import Conv2d
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
@@ -23,7 +23,7 @@ def MatMul(a, b):
     return m.matmul(a, b) if a.dtype.kind not in "iu" else _whole(a, b)
 
 
-@on_arrays
+@from_arrays
 def _whole(a, b):
     return a @ b
 
@@ -107,7 +107,7 @@ def MaxPool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
     return _like(y[0], x), _like(_offset(y[1], shape=shape, by_column=bool(storage_order)), x)
 
 
-@on_arrays
+@from_arrays
 def _offset(at, *, shape, by_column):
     """Places in an image as places in all images."""
     n, c, h, w = shape

@@ -185,7 +185,7 @@ class Model:
             if "_run" in options:
                 result = operator(*inputs, **options)
             elif all(map(_is_known, values)):
-                with running(grad=False, around=None):
+                with running(grad=False, intercept=None):
                     result = each(array_of, operator(*inputs, **options))
             else:
                 result = operator(*inputs, **options)

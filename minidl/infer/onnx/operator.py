@@ -9,7 +9,7 @@
     *, _run           runs a graph inside of this one (If, Loop)
 
 What is made of minidl's own ops is optimised and compiled like any traced model. What has none is a
-function of arrays behind @on_arrays: one line of the graph, run as it is.
+function of arrays behind @from_arrays: one line of the graph, run as it is.
 Test: tests/infer/onnx/
 """
 
@@ -39,23 +39,23 @@ class Refused(NotImplementedError, ValueError):
     """What a file asks for and is not here, by name; or what is wrong with the file."""
 
 
-class OnArrays(Function):
+class ArrayFunction(Function):
     """`function` of arrays and attributes; `name` is the operator's."""
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
         # one line of the graph, whatever it calls; x / 0 is infinite, without a warning
-        with np.errstate(all="ignore"), running(grad=False, around=None):
+        with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 
 
-def on_arrays(function, name=None):
+def from_arrays(function, name=None):
     """A decorator: the operator is this function of arrays, one line of the graph."""
     name = name or function.__name__
 
     @functools.wraps(function)
     def operator(*inputs, **attributes):
-        return OnArrays.apply(*inputs, name=name, function=function, **attributes)
+        return ArrayFunction.apply(*inputs, name=name, function=function, **attributes)
     return operator
 
 

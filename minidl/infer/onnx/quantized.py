@@ -7,7 +7,7 @@ Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 
 import numpy as np
 
-from minidl.infer.onnx.operator import Refused, dtype_of, on_arrays, operators
+from minidl.infer.onnx.operator import Refused, dtype_of, from_arrays, operators
 
 
 def _along(v, x, axis):
@@ -24,7 +24,7 @@ def _saturated(x, dtype):
     return np.clip(x, limits.min, limits.max).astype(dtype)
 
 
-@on_arrays
+@from_arrays
 def QuantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0, precision=0,
                    saturate=1):
     dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else (
@@ -34,7 +34,7 @@ def QuantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0,
     return _saturated(np.rint(x / _along(scale, x, axis)).astype(np.float64) + shift, dtype)
 
 
-@on_arrays
+@from_arrays
 def DequantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=0):
     shift = _along(zero, x, axis)
     shift = shift.astype(np.int64) if zero is not None else 0
@@ -42,7 +42,7 @@ def DequantizeLinear(x, scale, zero=None, *, axis=1, block_size=0, output_dtype=
     return y.astype(dtype_of(output_dtype)) if output_dtype else y
 
 
-@on_arrays
+@from_arrays
 def DynamicQuantizeLinear(x):
     least, most = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
     scale = np.float32((most - least) / np.float32(255))
@@ -62,12 +62,12 @@ def _wide(x, zero, by_row):
     return x.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
 
 
-@on_arrays
+@from_arrays
 def MatMulInteger(a, b, a_zero=None, b_zero=None):
     return _wide(a, a_zero, True) @ _wide(b, b_zero, False)
 
 
-@on_arrays
+@from_arrays
 def QLinearMatMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
     """Scales and zero points of a: one, or one a row; of b: one, or one a column; of y: one, or
     one a row."""
@@ -81,13 +81,13 @@ def _requantized(total, factor, zero):
                       zero.dtype)
 
 
-@on_arrays
+@from_arrays
 def ConvInteger(x, w, x_zero=None, w_zero=None, *, auto_pad="NOTSET", dilations=None, group=1,
                 kernel_shape=None, pads=None, strides=None):
     return _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides)
 
 
-@on_arrays
+@from_arrays
 def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None, *,
                 auto_pad="NOTSET", dilations=None, group=1, kernel_shape=None, pads=None,
                 strides=None):

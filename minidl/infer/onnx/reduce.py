@@ -6,7 +6,7 @@ Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 import numpy as np
 
 from minidl.infer.onnx.elements import cast
-from minidl.infer.onnx.operator import Known, ints, m, on_arrays, operators
+from minidl.infer.onnx.operator import Known, from_arrays, ints, m, operators
 from minidl.nn import functional as F
 
 
@@ -21,7 +21,7 @@ def _reduction(of):
     return operator
 
 
-@on_arrays
+@from_arrays
 def _extreme(x, *, axis, keepdims, least):
     """Of nothing: the identity of the operation."""
     if x.dtype == bool:
@@ -33,7 +33,7 @@ def _extreme(x, *, axis, keepdims, least):
     return np.asarray(function(x, axis, keepdims=keepdims, initial=initial))
 
 
-@on_arrays
+@from_arrays
 def _whole_mean(x, *, axis, keepdims):
     return x.mean(axis, keepdims=keepdims).astype(x.dtype)
 
@@ -77,7 +77,7 @@ def LpNormalization(x, *, axis=-1, p=2):
     return m.where(size == 0, size * 0, x / size)
 
 
-@on_arrays
+@from_arrays
 def NegativeLogLikelihoodLoss(x, target, weight=None, *, ignore_index=None, reduction="mean"):
     counted = np.ones(target.shape, x.dtype) if ignore_index is None else (
         target != ignore_index).astype(x.dtype)
@@ -95,7 +95,7 @@ def SoftmaxCrossEntropyLoss(x, target, weight=None, *, ignore_index=None, reduct
         {} if ignore_index is None else {"ignore_index": ignore_index})), p
 
 
-ORDERS = {name: on_arrays(f, name) for name, f in {
+ORDERS = {name: from_arrays(f, name) for name, f in {
     "ArgMax": _argument(np.argmax), "ArgMin": _argument(np.argmin),
     "CumSum": _running(np.cumsum, 0), "CumProd": _running(np.cumprod, 1)}.items()}
 TABLE = {**REDUCTIONS, **ORDERS, "Einsum": lambda *xs, equation: m.einsum(equation, *xs),

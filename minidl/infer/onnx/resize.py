@@ -12,13 +12,13 @@ import math
 
 import numpy as np
 
-from minidl.infer.onnx.operator import Known, Refused, on_arrays, operators
+from minidl.infer.onnx.operator import Known, Refused, from_arrays, operators
 
 NEAREST = {"round_prefer_floor": lambda x: np.ceil(x - 0.5), "floor": np.floor, "ceil": np.ceil,
            "round_prefer_ceil": lambda x: np.floor(x + 0.5)}
 
 
-@on_arrays
+@from_arrays
 def Resize(x, roi: Known = None, scales: Known = None, sizes: Known = None, *, antialias=0,
            axes=None, coordinate_transformation_mode="half_pixel", cubic_coeff_a=-0.75,
            exclude_outside=0, extrapolation_value=0.0, keep_aspect_ratio_policy="stretch",

@@ -9,7 +9,7 @@
     onebit_adam    ... Adam's momentum, one bit an element
     sync_batchnorm batch norm over the batch of all ranks
     local_sgd      weights averaged every H steps
-    without        ... without those that are slower
+    straggler      ... without those that are slower
     diloco         ... and stepped on; fragment by fragment
     noise_scale    how large a batch pays
     flat           many arrays as one buffer, and its partition over ranks

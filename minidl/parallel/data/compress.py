@@ -11,7 +11,7 @@ In every step, and so in the sum of all steps, to the rounding of the additions,
     what the parameters get + sum over ranks of residual after = mean + sum of residual before
 
 so nothing is lost, it comes later. As residuals are shares, their sum is what is still owed: a
-snapshot loaded on other ranks gives each new rank the sum of some old ones' (snapshot/kept.py).
+snapshot loaded on other ranks gives each new rank the sum of some old ones' (snapshot/residuals.py).
 
         model = Compressed(net, t, ErrorFeedback(codec.INT8))     # any optimizer
         model = Compressed(net, t, PowerSGD(rank=4))              # any optimizer
@@ -183,7 +183,7 @@ class Compressed(DataParallel):
     def check_optimizer(self, optimizer, group):
         """The optimizer asks, before a step: are these gradients for it? Those of experts that are
         divided over ranks are no method's: any optimizer of their own takes them."""
-        if not all(optimizer.leaf_of(p).own for p in group["params"]):
+        if not all(optimizer.leaf_of(p).is_local for p in group["params"]):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
@@ -208,7 +208,7 @@ def wants_plain_sgd(what, rank, optimizer, group):
             f"rank {rank}: {what} returns a step that has momentum inside; wanted optim.SGD("
             f"momentum=0), got {type(optimizer).__name__}{options}, which would apply it twice. "
             f"Give the momentum to {what}")
-    if any(optimizer.leaf_of(p).own for p in group["params"]):
+    if any(optimizer.leaf_of(p).is_local for p in group["params"]):
         raise ValueError(
             f"rank {rank}: {what} returns a step that has momentum inside, and the gradients of "
             "divided experts have none; got one group of both. Give the experts an optimizer of "

@@ -103,7 +103,7 @@ class DataParallel(Module):
         self.t, self.way = t, "host memory"
         self.broadcast_buffers = broadcast_buffers
         self.syncing = True
-        common = [p for p in model.parameters() if not p.own and p not in without]
+        common = [p for p in model.parameters() if not p.is_local and p not in without]
         params = [p for p in common if p.requires_grad]
         self.frozen = [p for p in common if not p.requires_grad]
         if not params:

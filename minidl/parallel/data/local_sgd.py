@@ -17,7 +17,7 @@ rank goes downhill on its own samples; `divergence()` says how far they are apar
     start    post-local: data parallelism for so many steps first. (Early the gradient turns fast.)
              A period of 1 is data parallelism throughout, to the bit: as many bytes.
     without  k: a rank that computes k times the median is out of rounds, and nobody waits for it
-             (without.py has the rule, and the loop that it wants)
+             (straggler.py has the rule, and the loop that it wants)
     inside   (transport of this rank's node, H1): averages inside it every H1 steps, of all ranks
              every `period`, a multiple of H1
     state    "local": momentum or Adam's moments stay each rank's own. "mean": they are averaged
@@ -52,7 +52,7 @@ from minidl.optim.optimizer import Optimizer, wants_optimizer
 from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
-from minidl.parallel.data.without import Turns
+from minidl.parallel.data.straggler import Turns
 
 LEAST, MOST = 1, 16  # what an adaptive rule may say: PaddlePaddle's bounds
 

@@ -14,5 +14,5 @@
     experts     mixture of experts, each rank with a few of them
     planner     how to divide a GPT over so many ranks: in plan_text's words; the formulas
                 are in plan_costs, plan_step and plan_network
-    on_grid     a GPT in stages, their matrices in parts, all of it in replicas
+    grid_gpt    a GPT in stages, their matrices in parts, all of it in replicas
 """

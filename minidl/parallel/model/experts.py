@@ -57,10 +57,10 @@ def expert_parallel(model, t, over=None, average=True):
             if not bounds[t.rank] <= e < bounds[t.rank + 1]:
                 del layer.experts[str(e)]
         for p in layer.experts.parameters():
-            p.declare(own=True)
+            p.declare(is_local=True)
         layer.ranks, layer.joins_ranks = Ranks(t, over or t, average, bounds), True
     for p in model.parameters():
-        if not p.own:
+        if not p.is_local:
             p.declare(copies=p.copies * t.size)
     Shards(t, model.parameters())  # clipping and GradScaler ask all ranks of t
     return model
@@ -68,7 +68,7 @@ def expert_parallel(model, t, over=None, average=True):
 
 def expert_parameters(model):
     """The parameters that other ranks have other ones of."""
-    return [p for p in model.parameters() if p.own]
+    return [p for p in model.parameters() if p.is_local]
 
 
 class Ranks:

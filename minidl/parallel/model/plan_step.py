@@ -8,7 +8,7 @@ columns of q, k the experts of a token:
          same, and as much of gradients in float32
          Ulysses: 4 n c (cp-1)/cp forward, and as much backward       ulysses.py
     ep   4 k n C (ep-1)/ep, and k E (ep-1) counts in int64            experts.py
-    pp   n C over each boundary, both ways                            pipeline.py
+    pp   n C over each boundary, both links                            pipeline.py
 
 Test: tests/parallel/model/test_plan_costs.py, test_plan_axes.py   Used by: planner.py
 """
@@ -23,19 +23,19 @@ from minidl.parallel.model.pipeline import HEADER_BYTES
 WORK = ("compute", "tp", "cp", "ep")  # of Plan.parts: what each micro-batch takes in a stage
 
 
-def ways(network, sizes):
+def links_of_axes(network, sizes):
     """{axis: its Way}; "dp": of all that have the same dense weights, neighbours in grid.ORDER;
     "experts": of those that have the same experts."""
-    ways, strides, stride = {}, {}, 1
+    links, strides, stride = {}, {}, 1
     for axis, size in grid.shape(**sizes).items():
-        ways[axis], strides[axis] = network.way(stride, size), stride
+        links[axis], strides[axis] = network.way(stride, size), stride
         stride *= size
-    ways["experts"] = network.both((strides["cp"], sizes["cp"]), (strides["dp"], sizes["dp"]))
-    ways["dp"] = network.way(strides["cp"], sizes["cp"] * sizes["ep"] * sizes["dp"])
-    return ways
+    links["experts"] = network.both((strides["cp"], sizes["cp"]), (strides["dp"], sizes["dp"]))
+    links["dp"] = network.way(strides["cp"], sizes["cp"] * sizes["ep"] * sizes["dp"])
+    return links
 
 
-def fixed(task, replicas, tp, ep, v, cut, ways):
+def fixed(task, replicas, tp, ep, v, cut, links):
     """What no micro-batch changes: v, cut, {Stage: predict's states}; then bytes, and the seconds
     of their all-reduce, of the gradients, of the header before them, of the tied weight, of the
     experts' gradients and their header."""
@@ -56,14 +56,14 @@ def fixed(task, replicas, tp, ep, v, cut, ways):
     sent = width if task.zero else 4  # data parallelism sums, and sends, in float32
     shared = pp > 1 and not task.zero
     tied = width * costs.ends(task.shape, tp, width)[1].matrices if shared else 0
-    first_last = ways["pp"]._replace(slow=min(2, ways["pp"].slow))
+    first_last = links["pp"]._replace(slow=min(2, links["pp"].slow))
     own = max(stage.blocks for stage in states) * of_block
     sums = (
-        (elements * sent, ways["dp"], replicas[0]),
-        (header.n_bytes(tensors), ways["dp"], replicas[0]),
+        (elements * sent, links["dp"], replicas[0]),
+        (header.n_bytes(tensors), links["dp"], replicas[0]),
         (tied, first_last, 2),
-        (4 * own, ways["experts"], replicas[1]),
-        (8 * bool(own), ways["experts"], replicas[1]))
+        (4 * own, links["experts"], replicas[1]),
+        (8 * bool(own), links["experts"], replicas[1]))
     return v, cut, states, *[(n_bytes, net.all_reduce_s(way, n, n_bytes) if n_bytes else 0.0)
                              for n_bytes, way, n in sums]
 
@@ -88,7 +88,7 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
     n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
     halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
-    # both ways over each boundary; of two ranks each lacks a direction
+    # both links over each boundary; of two ranks each lacks a direction
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
             "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * n_sends * header[0])
@@ -112,7 +112,7 @@ def _mean(n):
     return (n - 1) / n
 
 
-def seconds(task, tokens, sizes, method, ways, network):
+def seconds(task, tokens, sizes, method, links, network):
     """{part: of a block, of the last end, of the first one, each (F, part of B to the inputs, W)}
     of one micro-batch with so many tokens on a rank. sizes: tp, cp, ep."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
@@ -124,22 +124,22 @@ def seconds(task, tokens, sizes, method, ways, network):
     parts = {"compute": ((x + a, x + 2 * a + again * (x + a), x), (y, y, y), none)}
     kept = tokens * shape.width * width
     if tp > 1:
-        s = net.all_reduce_s(ways["tp"], tp, kept)
-        loss = sum(net.all_reduce_s(ways["tp"], tp, k * 4 * tokens) for k in (1, 2))
+        s = net.all_reduce_s(links["tp"], tp, kept)
+        loss = sum(net.all_reduce_s(links["tp"], tp, k * 4 * tokens) for k in (1, 2))
         parts["tp"] = (2 * s, (2 + 2 * again) * s, 0.0), (loss, s, 0.0), (s, 0.0, 0.0)
     if cp > 1:
         c = one.attention // (4 * shape.context)  # columns of q
         if method == "ring":
-            there, back = net.ring_attention_s(ways["cp"], cp, 2 * tokens * c * width,
+            there, back = net.ring_attention_s(links["cp"], cp, 2 * tokens * c * width,
                                                2 * tokens * c * 4, a, 2 * a)
         else:
-            there = back = sum(net.all_to_all_s(ways["cp"], cp, k * tokens * c * width)
+            there = back = sum(net.all_to_all_s(links["cp"], cp, k * tokens * c * width)
                                for k in (3, 1))
         parts["cp"] = (there, back + again * there, 0.0), none, none
     if ep > 1:
         k = shape.top_k
-        rows = 2 * net.all_to_all_s(ways["ep"], ep, k * kept)
-        there = rows + net.all_reduce_s(ways["ep"], ep, 8 * k * shape.experts * ep) / 2  # counts
+        rows = 2 * net.all_to_all_s(links["ep"], ep, k * kept)
+        there = rows + net.all_reduce_s(links["ep"], ep, 8 * k * shape.experts * ep) / 2  # counts
         parts["ep"] = (there, rows + again * there, 0.0), none, none
     return parts
 

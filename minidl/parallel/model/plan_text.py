@@ -82,7 +82,7 @@ def why_not(task, plan, winner):
 def _where(task, plan, axis):
     """Where groups of this axis send, if there are nodes."""
     sizes = {name: getattr(plan, name) for name in ("dp", *AXES)}
-    way = plan_step.ways(Network(task.links, task.ranks), sizes)[axis]
+    way = plan_step.links_of_axes(Network(task.links, task.ranks), sizes)[axis]
     return "" if task.links.node is None else " between nodes" if way.leave else " inside nodes"
 
 

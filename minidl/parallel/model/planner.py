@@ -10,7 +10,7 @@ step takes.
     pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
     dp   data        an all-reduce of the gradients, once a step    ZeRO: 1/dp of what it cuts
 
-`plans` tries each, with all micro-batches, schedules and both ways of cp that it can have, and
+`plans` tries each, with all micro-batches, schedules and both links of cp that it can have, and
 keeps the fastest that fits into memory; of one that does not fit at all, what needs least. By
 closed forms alone (plan_costs.py, plan_network.py): 100,000 ranks take a second. The rule of thumb
 that mostly comes out: tensor parallelism inside a node, as many stages as memory asks for, the rest
@@ -201,21 +201,21 @@ def _best(task, dp, pp, tp, network, cp, ep):
 
 def candidates(task, dp, pp, tp, network, cp=1, ep=1):
     """Lists of the Plans of this factorisation, a list for each micro-batch, the smallest first."""
-    shape, ways = task.shape, step.ways(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
+    shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
     replicas = dp * ep * cp, dp * cp  # of dense weights, of experts
-    fixed = [step.fixed(task, replicas, tp, ep, v, cut, ways) for v, cut in _cuts(shape, pp)]
+    fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
     rows = task.batch // (dp * ep)
     for micro in _divisors(rows, rows):
         yield [plan for method in _methods(shape, tp, cp) for plan in _of_micro(
-            task, network, ways, fixed, replicas, (dp, pp, tp, cp, ep), method, micro, rows)]
+            task, network, links, fixed, replicas, (dp, pp, tp, cp, ep), method, micro, rows)]
 
 
-def _of_micro(task, network, ways, fixed, replicas, sizes, method, micro, rows):
+def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows):
     """The Plans with micro-batches of so many rows: of every cut and schedule."""
     shape, width, (dp, pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     m, tokens = rows // micro, micro * shape.context // cp
-    hop, port = net.send_s(ways["pp"], pp, tokens * shape.width * width)
-    seconds = step.seconds(task, tokens, (tp, cp, ep), method, ways, network)
+    hop, port = net.send_s(links["pp"], pp, tokens * shape.width * width)
+    seconds = step.seconds(task, tokens, (tp, cp, ep), method, links, network)
     for v, cut, states, *gradients in fixed:
         timed = [(stage, step.of_stage(stage, seconds)) for stage in states]
         lanes = [(stage.n, *(sum(axis[i] for axis in parts.values()) for i in range(3)))
@@ -223,10 +223,10 @@ def _of_micro(task, network, ways, fixed, replicas, sizes, method, micro, rows):
         _, slowest = max(timed, key=lambda x: sum(map(sum, x[1].values())))
         sent, dp_s, tied_s = step.sent(task, replicas, sizes[1:], tokens, method, m, v, states,
                                        *gradients)
-        between = sum(ways[axis].leave * sent[axis] for axis in ("tp", "pp", "dp"))
-        between += ways["pp"].leave * sent["tied"] + net.leaving(ways["ep"], ep) * sent["ep"]
-        between += sent["cp"] * (net.leaving(ways["cp"], cp) if method == "ulysses"
-                                 else ways["cp"].leave)
+        between = sum(links[axis].leave * sent[axis] for axis in ("tp", "pp", "dp"))
+        between += links["pp"].leave * sent["tied"] + net.leaving(links["ep"], ep) * sent["ep"]
+        between += sent["cp"] * (net.leaving(links["cp"], cp) if method == "ulysses"
+                                 else links["cp"].leave)
         for schedule in _schedules(task, pp, m, v):
             bubble, sends = costs.waits(schedule, v, m, lanes, hop, port)
             parts = {part: m * sum(slowest[part]) if part in slowest else 0.0 for part in WORK}

@@ -65,7 +65,7 @@ class ShardedBucket:
         self.xp = params[0]._xp
         self.dtype = params[0].dtype
         self.shapes = [p.shape for p in params]
-        self.mean_block, self.all_gather = ways(params[0].array)
+        self.mean_block, self.all_gather = collectives_for(params[0].array)
 
         self.weights = flat.flatten([p.array for p in params])
         self.bounds = chunks.bounds(len(self.weights), t.size)
@@ -164,7 +164,7 @@ class Clears:
             clear_gradient(p)
 
 
-def ways(x):
+def collectives_for(x):
     """(mean_block, all_gather) for arrays like x."""
     if device.on_device(x):
         return device.mean_block, device.all_gather
@@ -286,17 +286,17 @@ class Zero1(DataParallel):
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        return clip.grad_norm([*self.shards(), *self.own()])  # on a GPU: here the host waits
+        return clip.grad_norm([*self.shards(), *self.local_parameters()])  # on a GPU: here the host waits
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
-        norm, parameters = self.grad_norm(), [*self.shards(), *self.own()]
+        norm, parameters = self.grad_norm(), [*self.shards(), *self.local_parameters()]
         clip.scale_to(parameters, norm, max_norm)
         return clip.norm_tensor(norm, parameters)
 
-    def own(self):
+    def local_parameters(self):
         """The parameters that stay as they are, because other ranks have other ones (experts)."""
-        return [p for p in self.module.parameters() if p.own]
+        return [p for p in self.module.parameters() if p.is_local]
 
     def parts(self):
         """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements

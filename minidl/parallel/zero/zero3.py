@@ -257,5 +257,5 @@ def plan_units(t, model, units, requires_grad=True):
         raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
                          "`units` so that a shared weight is in one of them or in none")
     root = [p for p in model.parameters() if p not in times]
-    return [[p for p in params if p.requires_grad == requires_grad and not p.own]
+    return [[p for p in params if p.requires_grad == requires_grad and not p.is_local]
             for params in (root, *(module.parameters() for module in units))]

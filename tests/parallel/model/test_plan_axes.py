@@ -88,7 +88,7 @@ def test_activations_and_weights_with_experts_are_exact(precision, experts, k, e
         x, y = batch(shape, t.rank)
         loss = F.cross_entropy(model(x).reshape(-1, shape.vocab), y.reshape(-1))
         own = expert_parameters(model)
-        dense = [p for p in model.parameters() if not p.own]
+        dense = [p for p in model.parameters() if not p.is_local]
         return (saved_bytes(loss), sum(p.numel() for p in own), sum(p.numel() for p in dense),
                 len(dense))
 

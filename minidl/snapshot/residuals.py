@@ -9,7 +9,7 @@ What a rank keeps is a share of the mean gradient, so the sum over ranks is what
 still owed, and that sum is kept, whatever the number of ranks; on as many ranks as before each gets
 its own to the bit. What all ranks have alike (PowerSGD's Q, 1-bit Adam's moments) is written once.
 
-Test: tests/snapshot/test_kept.py   Used by: regions.py, fit.py, snapshot.py
+Test: tests/snapshot/test_residuals.py   Used by: regions.py, fit.py, snapshot.py
 """
 
 from minidl.parallel.data.compress import Compressed

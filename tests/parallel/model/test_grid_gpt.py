@@ -1,4 +1,4 @@
-"""minidl/parallel/model/on_grid.py: the parts are the whole GPT, and send what the formula says."""
+"""minidl/parallel/model/grid_gpt.py: its parts are the whole GPT; it sends what the formula says."""
 
 from collections import Counter
 
@@ -8,7 +8,7 @@ import pytest
 from minidl.comm import simulate
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
-from minidl.parallel.model.on_grid import OnGrid
+from minidl.parallel.model.grid_gpt import GridGPT
 from minidl.precision import amp
 from tests.parallel.model import tiny
 
@@ -24,7 +24,7 @@ def test_its_loss_and_its_whole_state_are_the_undivided_models(sizes):
 
     def body(t):
         axes = Grid(Ledger(t), **sizes)
-        ours = OnGrid(tiny.gpt(), axes, 2)
+        ours = GridGPT(tiny.gpt(), axes, 2)
         loss = ours.everywhere(ours.step(*batch(axes.dp)))
         state = ours.whole_state()
         ours.parallel.close()
@@ -47,7 +47,7 @@ def test_it_sends_what_the_formula_says(sizes, recompute, level):
 
     def body(t):
         axes = Grid(Ledger(t), **sizes)
-        ours = OnGrid(tiny.gpt().float(), axes, 2, level, amp.prepare, recompute=recompute)
+        ours = GridGPT(tiny.gpt().float(), axes, 2, level, amp.prepare, recompute=recompute)
         ours.step(*batch(axes.dp))  # after which data parallelism builds its buckets anew
         before = ours.sent()
         ours.step(*batch(axes.dp))

@@ -2,7 +2,7 @@
 replicas (dp); what a rank sends along each axis, counted and by formula.
 
     axes = Grid(Ledger(t), dp=2, pp=2, tp=2)               8 ranks
-    ours = OnGrid(nn.GPT(...), axes, n_micro=4)            the same whole GPT on every rank
+    ours = GridGPT(nn.GPT(...), axes, n_micro=4)            the same whole GPT on every rank
     optimizer = optim.AdamW(ours.trained(), lr=1e-3)
     loss = ours.step(x, y)                                 x, y: this replica's part of the batch
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
@@ -13,7 +13,7 @@ Of a micro-batch of n tokens, activations are n x width numbers:
           and the three numbers a token of the divided cross entropy (vocabulary.py)
     pp    them to the next stage, their gradient back; a tied weight's gradient, at the end
     dp    the gradients, as data parallelism or ZeRO sends them
-Test: tests/parallel/model/test_on_grid.py   Tutorial: tutorials/train_gpt.py
+Test: tests/parallel/model/test_grid_gpt.py   Tutorial: tutorials/train_gpt.py
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import one_f_one_b
 
 
-class OnGrid:
+class GridGPT:
     """This rank's part of `gpt`, trained by 1F1B on the mean cross entropy of n_micro
     micro-batches.
 

@@ -1,15 +1,15 @@
-"""minidl/data/ahead.py: results in order, by one thread or several, and Little's number of them."""
+"""minidl/data/prefetch.py: results in order, by one thread or several; how many threads (Little)."""
 
 import threading
 import time
 
 import pytest
 
-from minidl.data.ahead import ahead, step_time, workers_for
+from minidl.data.prefetch import prefetch, step_time, workers_for
 
 
 def results(*args, **options):
-    return [result for _, result in ahead(*args, **options)]
+    return [result for _, result in prefetch(*args, **options)]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -39,7 +39,7 @@ def test_a_fault_comes_in_its_place_and_ends_all_threads(workers):
 
     seen = []
     with pytest.raises(LookupError, match="item 5"):
-        for _, result in ahead(range(100), work, 4, workers):
+        for _, result in prefetch(range(100), work, 4, workers):
             seen.append(result)
     assert seen == [0, 1, 2, 3, 4]
 
@@ -49,7 +49,7 @@ def test_a_fault_comes_in_its_place_and_ends_all_threads(workers):
 
     seen.clear()
     with pytest.raises(OSError, match="no more"):
-        for _, result in ahead(tasks(), work, 4, workers):
+        for _, result in prefetch(tasks(), work, 4, workers):
             seen.append(result)
     assert seen == [0, 1, 2]
     ours = [t for t in threading.enumerate() if t.name == "minidl-loader"]
@@ -86,7 +86,7 @@ def test_auto_finds_the_workers_and_says_so():
         now.discard(i)
         return i
 
-    for _, result in ahead(range(40), work, 1, "auto", said.append):
+    for _, result in prefetch(range(40), work, 1, "auto", said.append):
         seen.append(result)
         time.sleep(0.005)
     assert seen == list(range(40))

@@ -13,7 +13,7 @@ no more. Threads are enough where loading waits for the disk, or computes in Num
 which release Python's global lock; loading that holds the lock is not divided by k.
 
 workers="auto" begins with one, measures L, L_cpu and S, and says what it has found.
-Source: Little 1961.   Test: tests/data/test_ahead.py   Tutorial: tutorials/26_input.py
+Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py
 """
 
 import math
@@ -28,7 +28,7 @@ MEASURED = 8  # items, before "auto" decides; the first, which opens files, does
 MOST = 32  # workers that "auto" may ask for
 
 
-def ahead(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
+def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
     """Yield (task, work(task)) of each task, in order; `workers` threads compute up to n_ahead of
     them in advance, more workers one result more than they are. The tasks are drawn one at a time.
 
