@@ -58,9 +58,11 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 def norm_tensor(total, parameters):
-    """The norm as a Tensor: of float64 if a parameter is, else of float32."""
-    wide = any(p.dtype == np.float64 for p in parameters)
-    return Tensor(np.array(total, np.float64 if wide else np.float32))
+    """The norm as a Tensor: of float32, or of float64 if a gradient is. A rank without gradients
+    keeps all digits of what the others have."""
+    dtypes = {p.grad.dtype for p in parameters if p.grad is not None}
+    narrow = np.dtype(np.float64) not in dtypes and (dtypes or total == 0)
+    return Tensor(np.array(total, np.float32 if narrow else np.float64))
 
 
 def _clip_on_device(grads, max_norm):
