@@ -172,7 +172,7 @@ def test_clipping_the_shards_clips_by_the_norm_of_all_of_them(t, stage):
 def test_ranks_skip_together_and_clip_by_one_norm_without_being_told(t, stage):
     model = parallel(stage, net(), t)
     optimizer = optim.SGD(model.shards(), lr=0.1)
-    scaler = minidl.precision.amp.GradScaler(init_scale=8.0)
+    scaler = minidl.amp.GradScaler(init_scale=8.0)
     for bad in (True, False):
         backward(model, *map(place, data(t.rank)))
         shard = model.shards()[0]
