@@ -13,7 +13,7 @@ from minidl.comm.observe import ledger
 from minidl.function import Function
 from minidl.memory.recompute import recompute, recompute_sequential
 from minidl.mode import current
-from minidl.saved import held as held_by
+from minidl.saved import held_by
 from minidl.tensor import Tensor
 from tests.devices import host, put
 
