@@ -232,7 +232,7 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
         assert ran == [1] * 8
     finally:
         minidl.ops.linear.Linear.forward = original
-    assert current().around is None
+    assert current().intercept is None
 
 
 def test_what_a_segment_kept_is_free_after_backward():

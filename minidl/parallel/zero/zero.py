@@ -286,7 +286,8 @@ class Zero1(DataParallel):
         if all(s.grad is None for s in self.shards()):
             raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
                                "an offloaded optimizer they are on the host: see offload.py")
-        return clip.grad_norm([*self.shards(), *self.local_parameters()])  # on a GPU: here the host waits
+        # on a GPU the host waits here
+        return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
