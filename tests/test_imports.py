@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "creation": f"ops fused {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",
+    "nn/utils": f"optim {ENGINE}",  # PyTorch's second name for minidl/optim/clip.py
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp

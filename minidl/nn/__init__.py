@@ -8,6 +8,7 @@
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
+    utils        gradient clipping, where PyTorch has it
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
@@ -17,7 +18,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from minidl.nn import functional, init
+from minidl.nn import functional, init, utils
 from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
 from minidl.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from minidl.nn.conv import (
