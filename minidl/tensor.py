@@ -156,6 +156,8 @@ class Tensor:
     def numel(self):
         return int(self.array.size)
 
+    nelement = numel
+
     def backward(self, gradient=None, retain_graph=False):
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
 
