@@ -16,8 +16,8 @@ import numpy as _np
 from minidl import ops
 from minidl.backward import leaf_uses
 from minidl.creation import (
-    arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace,
-    ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
+    arange, as_tensor, device, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like,
+    linspace, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
     zeros_like,
 )
 from minidl.function import Function

@@ -18,6 +18,11 @@ from minidl.random import default_generator
 from minidl.tensor import Tensor
 
 
+def device(type, index=None):
+    """Returns the name of a device, such as 'cuda:1' for ("cuda", 1). Here a device is text."""
+    return str(type) if index is None else f"{type}:{index}"
+
+
 def _tensor(array, dtype, device, requires_grad):
     if dtype is not None:
         array = array.astype(backend.as_dtype(dtype), copy=False)
