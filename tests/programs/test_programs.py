@@ -35,7 +35,7 @@ LOSSES = 1e-5
 WEIGHTS = 1e-4
 
 PROGRAMS = [
-    "char_gpt", "name_mlp", "name_rnn", "name_gru",
+    "char_gpt", "name_mlp", "name_rnn", "name_gru", "llama", "digits_cnn", "vae", "dcgan",
 ]
 
 # What an import line of a program becomes. Only what has another home in minidl needs a row.
