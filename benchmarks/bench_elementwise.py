@@ -15,7 +15,8 @@ from common import finish, heading, import_torch, left_out_on, put
 from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
 from minidl.backend import overwrite
-from minidl.fused import adamw, dropout, embedding_grad, gelu, grad_norm, sgd, unscale_check
+from minidl.cuda import grad_norm, unscale_check
+from minidl.fused import adamw, dropout, embedding_grad, gelu, sgd
 from minidl.ops.normal import cdf_and_pdf
 
 torch = import_torch()

@@ -12,7 +12,7 @@
 // without work.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
-// Wrapper: minidl/fused/grad_norm.py   Test: tests/fused/test_grad_norm.py
+// Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "common.cuh"
 
 #ifndef ACC  // what T is computed in: float, or double for double

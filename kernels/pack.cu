@@ -6,7 +6,7 @@
 //
 //   arrays of T, flat of U; sizes any. sizeof(T) + sizeof(U) bytes an element: 8 in float, 6 from
 //   half to float.
-//   first: where each array begins in flat. Chunks and tables: see minidl/fused/launch.py
+//   first: where each array begins in flat. Chunks and tables: see minidl/cuda/launch.py
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // it is a copy, eight elements a thread in accesses of 16 bytes: 90%. An array that begins in the

@@ -7,7 +7,7 @@
 // the cipher takes 40 wide products for 32 bytes, so 20 to 30%: arithmetic bounds it, not memory.
 //
 // A thread per eight draws, which one run of the cipher makes: n8 = ceil(n / 8).
-// Wrapper: minidl/fused/philox.py   Test: tests/fused/test_philox.py
+// Wrapper: minidl/cuda/philox.py   Test: tests/cuda/test_philox.py
 #include "common.cuh"
 
 extern "C" __global__ void philox_bits(unsigned int* out, long long n, int n8,

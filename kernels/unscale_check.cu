@@ -4,7 +4,7 @@
 //   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are inf or nan afterwards
 //
 //   factor   one number that counts beside inverse, for one that the GPU has found; or null
-//   gs   many arrays of T, through tables: see minidl/fused/launch.py
+//   gs   many arrays of T, through tables: see minidl/cuda/launch.py
 //   unscale_check   reads 1, writes 1: 8 bytes an element in float
 //                   (as array operations: 12, and a mask)
 //   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
@@ -13,7 +13,7 @@
 // 16 bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
-// Wrapper: minidl/fused/unscale_check.py   Test: tests/fused/test_unscale_check.py
+// Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "common.cuh"
 
 #ifndef ACC  // what T is computed in: float, or double for double

@@ -20,8 +20,8 @@ from minidl.creation import (
     linspace, ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
     zeros_like,
 )
+from minidl.cuda.fuse import fuse
 from minidl.function import Function
-from minidl.fused.fuse import fuse
 from minidl.gradcheck import grad
 from minidl.mode import (
     enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, use_fused,
@@ -34,7 +34,7 @@ if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below im
         comm, cuda, data, elastic, infer, memory, nn, optim, parallel, precision, profile, snapshot,
     )
     from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.fused.cuda_graph import graphed
+    from minidl.cuda.cuda_graph import graphed
     from minidl.precision import amp
 
 __version__ = "0.1.0"
@@ -52,7 +52,7 @@ globals().update(ops.namespace("t"))
 _PARTS = ("comm", "cuda", "data", "elastic", "infer", "memory", "nn", "optim", "parallel",
           "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}
-    "graphed": "minidl.fused.cuda_graph",
+    "graphed": "minidl.cuda.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",
     "set_float32_matmul_precision": "minidl.cuda",

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused.philox import bits as bits_on_gpu
+from minidl.cuda.philox import bits as bits_on_gpu
 from minidl.ops.dims import sizes
 from minidl.random import default_generator
 from minidl.tensor import Tensor

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 @dataclass(frozen=True)
 class Mode:
     """grad       whether a graph is recorded
-    kernels    whether fused kernels may run                                (fused/dispatch.py)
+    kernels    whether fused kernels may run                                (cuda/dispatch.py)
     replaying  whether this forward is a repetition                         (memory/recompute.py)
     autocast   None, or what chooses the dtype of each op's inputs          (precision/amp.py)
     ledger     None, or what follows every array that is made               (memory/ledger.py)

@@ -3,7 +3,7 @@
     write_whole(path, text)      a name of its own   --rename-->   path: the old text, or the new
     is_ours(path)                this user's, root's, or of the owner of the folder MINIDL_CACHE
 
-Used by: cuda/host/compiler.py (libraries), comm/select.py (measured figures), fused/dispatch.py
+Used by: cuda/host/compiler.py (libraries), comm/select.py (measured figures), cuda/dispatch.py
 Test: tests/cuda/host/test_compiler.py, tests/comm/test_select.py
 """
 

@@ -59,7 +59,7 @@ class Generator:
         """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8).
 
         draw: what makes them of the generator's state and n, here and below: host_bits unless
-        given; minidl.fused.philox.bits makes them on a GPU, the same ones, and then the result is a
+        given; minidl.cuda.philox.bits makes them on a GPU, the same ones, and then the result is a
         CuPy array."""
         return (draw or host_bits)(self.take(n), n)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import minidl
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.nn import functional as F
 
 ROOT = Path(__file__).resolve().parents[1]

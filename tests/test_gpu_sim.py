@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = ["tests/cuda", *(f"tests/{name}.py" for name in (
-    "ops/test_every_op", "fused/test_launch", "fused/test_philox", "memory/test_recompute",
+    "ops/test_every_op", "cuda/test_launch", "cuda/test_philox", "memory/test_recompute",
     "optim/test_master", "precision/test_amp", "precision/test_loss_scale"))]
 QUICK.append("tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step")
 

@@ -9,9 +9,10 @@ import pytest
 import minidl
 from minidl import mode
 from minidl.comm import codec
+from minidl.cuda import dispatch, grad_norm
 from minidl.cuda.host.compiler import NoSpace
 from minidl.cuda.run import Kernel
-from minidl.fused import dispatch, grad_norm, topk_mask
+from minidl.fused import topk_mask
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.parallel.data import compress, flat

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from tests import ways
 from tests.mpi.launch import mpiexec
 

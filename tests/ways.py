@@ -6,7 +6,7 @@ A page has sections; each shows one way in a code block, where `file.py function
 says below it which other files are asked, and which files of the way are entered again:
 
     ## Forward: the activation                  with Recorder() as recorded: F.gelu(y)
-        fused/dispatch.py op                    recorded.main == [("fused/dispatch.py", "op"), ...]
+        cuda/dispatch.py op                    recorded.main == [("cuda/dispatch.py", "op"), ...]
     Asked on the way: `backend.py`.
     Entered again: `function.py`.
 

@@ -9,6 +9,15 @@
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
     index_check.py    indices on a GPU, checked without waiting for it
+    cuda_graph.py     A training step as one launch: CUDA graphs
+    dispatch.py       Fused kernel or NumPy, GPU or CPU: the only place that chooses
+    fuse.py           A chain of elementwise ops as one kernel, without writing CUDA
+    grad_norm.py      The norm of many arrays as one vector: one launch, whatever their number
+    philox.py         Random bits of a Generator made on a GPU: the same as NumPy makes, to the bit
+    rows.py           What the row kernels share: which rung of a ladder runs on which device, on
+                      how many threads
+    unscale_check.py  Unscale gradients and find out whether all are finite, in one pass and one
+                      launch
 
 The CPU side of CUDA itself is in kernels/host/.
 """

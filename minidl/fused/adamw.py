@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, on_device, over_chunks, pointers, same_sizes
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 
 # ---- 1 reference ----
 
@@ -48,7 +48,7 @@ def adamw(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 
               how many before, on the GPU, which counts on unless it skips.
     unscale:  the gradients' factor, 1 / loss scale.
     low:      fp16 arrays that get the new weights, or None.
-    skip:     (1,) int32; where it is not 0 nothing changes. minidl.fused.unscale_check makes it.
+    skip:     (1,) int32; where it is not 0 nothing changes. minidl.cuda.unscale_check makes it.
     factor:   (1,) of the weights' dtype, a second factor of the gradients: one that the GPU has
               found (minidl/precision/loss_scale.py)."""
     if not weights:

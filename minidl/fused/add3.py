@@ -5,8 +5,8 @@ Kernel: kernels/add3.cu   Test: tests/fused/test_add3.py   Tutorial: tutorials/0
 
 import numpy as np
 
+from minidl.cuda.launch import contiguous, elementwise, in_packs
 from minidl.function import Function
-from minidl.fused.launch import contiguous, elementwise, in_packs
 
 FILE = "add3.cu"
 

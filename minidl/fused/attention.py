@@ -19,9 +19,9 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import scratch
 from minidl.fused import dropout as drop
-from minidl.fused.launch import scratch
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
 MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches

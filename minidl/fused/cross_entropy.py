@@ -10,7 +10,7 @@ Test: tests/fused/test_cross_entropy.py   Tutorial: tutorials/03_kernel_tour.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import rows as r
+from minidl.cuda import rows as r
 
 FILE = "cross_entropy.cu"
 

@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from minidl import backend, random
-from minidl.fused import launch
-from minidl.fused.launch import contiguous, elementwise
+from minidl.cuda import launch
+from minidl.cuda.launch import contiguous, elementwise
 
 FILE = "dropout.cu"
 

@@ -13,8 +13,8 @@ Test: tests/fused/test_embedding_grad.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, contiguous
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, contiguous
 
 FILE = "embedding_grad.cu"
 PARTS = 4  # of the table for each CPU thread, because some rows are wanted more often than others

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import elementwise, in_packs
+from minidl.cuda import dispatch
+from minidl.cuda.launch import elementwise, in_packs
 
 FILE = "gelu.cu"
 FORMS = {"none": 0, "tanh": 1}

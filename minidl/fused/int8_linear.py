@@ -9,8 +9,8 @@ Kernel: kernels/int8_linear.cu   Test: tests/fused/test_int8_linear.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import contiguous
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous
 
 FILE = "int8_linear.cu"
 MAX_K = (2**31 - 1) // 127**2  # above it an int32 sum of products could overflow

@@ -10,7 +10,7 @@ Tutorial: tutorials/03_kernel_tour.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import rows as r
+from minidl.cuda import rows as r
 
 FILE = "layer_norm.cu"
 CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the macros: CENTERED[centered]

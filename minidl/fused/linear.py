@@ -14,8 +14,8 @@ Kernel: kernels/linear.cu   Op: minidl/ops/matmul.py   Test: tests/fused/test_li
 
 import numpy as np
 
-from minidl.fused import dispatch
-from minidl.fused.launch import scratch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import scratch
 
 FILE = "linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel

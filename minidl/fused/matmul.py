@@ -9,7 +9,7 @@ Kernels: kernels/matmul.cu   Test: tests/fused/test_matmul.py
 
 import numpy as np
 
-from minidl.fused import rows as r
+from minidl.cuda import rows as r
 
 FILE = "matmul.cu"
 SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # of the square of c that a block of 256 threads makes

@@ -14,8 +14,8 @@ import itertools
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, on_device, over_chunks, pointers
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers
 
 
 def reference(arrays, dtype):

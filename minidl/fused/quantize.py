@@ -16,9 +16,9 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, contiguous
-from minidl.fused.rows import check_size
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, contiguous
+from minidl.cuda.rows import check_size
 
 FILE = "quantize.cu"
 

@@ -11,8 +11,8 @@ Kernel: kernels/sgd.cu   Test: tests/fused/test_sgd.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, on_device, over_chunks, pointers, same_sizes
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 
 # ---- 1 reference ----
 

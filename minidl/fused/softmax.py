@@ -9,7 +9,7 @@ Tutorial: tutorials/03_kernel_tour.py
 
 import numpy as np
 
-from minidl.fused import rows as r
+from minidl.cuda import rows as r
 
 FILE = "softmax.cu"
 LOG = (("LOG", 0),), (("LOG", 1),)  # the macros: LOG[log]

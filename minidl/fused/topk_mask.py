@@ -20,8 +20,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, CHUNK, contiguous, elementwise
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, CHUNK, contiguous, elementwise
 from minidl.mode import or_numpy
 
 FILE = "topk_mask.cu"

@@ -3,7 +3,7 @@
     then relu(.)  then add(., %3)        float v0 = x < 0.0f ? 0.0f : x;
                                          float v1 = v0 + in_3;
 
-The expressions are those of @minidl.fuse (minidl/fused/fuse.py), and some that it has no gradient
+The expressions are those of @minidl.fuse (minidl/cuda/fuse.py), and some that it has no gradient
 for.   Test: tests/infer/test_lower.py
 """
 
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from minidl.fused.fuse import OPS
+from minidl.cuda.fuse import OPS
 
 # {0} {1}: operands; attributes by their names. NaN goes through relu, maximum and minimum, as it
 # does through NumPy's.

@@ -15,7 +15,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from minidl.fused import attention, dispatch, launch, linear, rows
+from minidl.cuda import dispatch, launch, rows
+from minidl.fused import attention, linear
 from minidl.infer import code
 from minidl.infer.graph import Value
 from minidl.ops import index, shape

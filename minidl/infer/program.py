@@ -21,9 +21,9 @@ import threading
 import numpy as np
 
 from minidl.backend import address
-from minidl.cuda import KernelError, run
+from minidl.cuda import KernelError, dispatch, run
 from minidl.cuda.host import cpu
-from minidl.fused import dispatch, linear
+from minidl.fused import linear
 from minidl.infer import cache, images, lower, memory, whole
 from minidl.infer.trace import refuse_gpu
 from minidl.tensor import Tensor

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.cuda_graph import graphed
 from minidl.cuda.index_check import unnoted
-from minidl.fused.cuda_graph import graphed
 from minidl.infer import lower, memory
 from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import OnArrays

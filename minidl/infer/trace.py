@@ -15,7 +15,7 @@ Test: tests/infer/test_trace.py
 import numpy as np
 
 from minidl import backend
-from minidl.fused.launch import contiguous
+from minidl.cuda.launch import contiguous
 from minidl.infer.graph import Graph, Node, Value, name_of
 from minidl.mode import current, running
 from minidl.tensor import Tensor

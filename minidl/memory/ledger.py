@@ -16,7 +16,7 @@
 
 A recording sees the arrays that Functions return, save and pass back, and follows each buffer (an
 array that owns its memory, however many views it has) until Python frees it. Of what an op makes
-for itself it sees the large arrays that have a formula (fused/launch.py's `scratch`), not the
+for itself it sees the large arrays that have a formula (cuda/launch.py's `scratch`), not the
 temporaries inside an expression: `a * b + c` has one. How many bytes these are, compared with the
 process's own count: tests/memory/test_ledger.py and benchmarks/bench_memory.py.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?

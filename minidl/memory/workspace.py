@@ -30,9 +30,9 @@ import numpy as np
 
 from minidl.backend import accumulate_dtype, is_bfloat16
 from minidl.backward import nodes
+from minidl.cuda.dispatch import usable
 from minidl.fused import linear as kernel
 from minidl.fused.attention import PARTS, block_of
-from minidl.fused.dispatch import usable
 from minidl.ops.attention import Attention, SelfAttention
 from minidl.ops.conv import Conv2d, samples_at_once
 from minidl.ops.cross_entropy import CrossEntropy

@@ -16,9 +16,9 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
 from minidl.function import Function
 from minidl.fused import gelu as fused
-from minidl.fused.dispatch import pick
 from minidl.ops.masks import select
 from minidl.ops.normal import cdf_and_pdf
 

@@ -28,10 +28,10 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import usable
+from minidl.cuda.launch import scratch
 from minidl.function import Function
 from minidl.fused import attention as fused
-from minidl.fused.dispatch import usable
-from minidl.fused.launch import scratch
 from minidl.mode import or_numpy
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype

@@ -19,8 +19,8 @@ import math
 import numpy as np
 
 from minidl.backend import accumulate_dtype
+from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.fused.launch import scratch
 from minidl.ops.matmul import product, same_dtype
 from minidl.ops.shape import unsqueeze
 

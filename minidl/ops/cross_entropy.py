@@ -16,11 +16,11 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
 from minidl.cuda.index_check import checked
+from minidl.cuda.launch import scratch
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
-from minidl.fused.dispatch import pick
-from minidl.fused.launch import scratch
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_

@@ -17,10 +17,10 @@ import math
 import numpy as np
 
 from minidl import backend, random
+from minidl.cuda.dispatch import pick
+from minidl.cuda.philox import draw_on
 from minidl.function import Function
 from minidl.fused import dropout as fused
-from minidl.fused.dispatch import pick
-from minidl.fused.philox import draw_on
 from minidl.mode import or_numpy
 from minidl.tensor import wrapped
 

@@ -17,9 +17,9 @@ Test: tests/ops/test_embedding.py
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
 from minidl.cuda.index_check import checked
 from minidl.function import Function
-from minidl.fused.dispatch import pick
 from minidl.fused.embedding_grad import embedding_grad
 
 

@@ -17,10 +17,10 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
+from minidl.cuda.launch import scratch
 from minidl.function import Function
 from minidl.fused import linear as fused
-from minidl.fused.dispatch import pick
-from minidl.fused.launch import scratch
 
 
 def product(xp, a, b):

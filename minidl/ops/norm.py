@@ -22,9 +22,9 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
 from minidl.function import Function
 from minidl.fused import layer_norm as fused
-from minidl.fused.dispatch import pick
 from minidl.mode import current
 from minidl.ops.matmul import column_sums
 

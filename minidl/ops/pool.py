@@ -15,8 +15,8 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.fused.launch import scratch
 from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
 from minidl.ops.masks import select

@@ -9,10 +9,10 @@ Kernel: minidl/fused/softmax.py   Test: tests/ops/test_softmax.py
 """
 
 from minidl import backend
+from minidl.cuda.dispatch import pick
 from minidl.forward import op_name
 from minidl.function import Function
 from minidl.fused import softmax as fused
-from minidl.fused.dispatch import pick
 from minidl.ops.dims import normalize_dims
 
 

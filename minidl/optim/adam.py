@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 
+from minidl.cuda.launch import on_device
 from minidl.fused.adamw import adamw
-from minidl.fused.launch import on_device
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 KERNEL = "adamw.cu", "adamw_chunks", None, {"W": "float"}

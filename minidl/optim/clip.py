@@ -14,8 +14,8 @@ import numpy as np
 
 from minidl import backend
 from minidl.backend import accumulate_dtype
-from minidl.fused import dispatch, unscale_check
-from minidl.fused.grad_norm import square_sum_of, two_norm
+from minidl.cuda import dispatch, unscale_check
+from minidl.cuda.grad_norm import square_sum_of, two_norm
 from minidl.optim import over_ranks
 from minidl.tensor import Tensor
 

@@ -21,7 +21,7 @@ Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 import numpy as np
 
 from minidl.backend import xp_of
-from minidl.fused import grad_norm
+from minidl.cuda import grad_norm
 from minidl.fused.sgd import sgd
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late

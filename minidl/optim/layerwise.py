@@ -27,7 +27,7 @@ from collections import namedtuple
 import numpy as np
 
 from minidl.backend import to_device, xp_of
-from minidl.fused.launch import on_device
+from minidl.cuda.launch import on_device
 from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 from minidl.precision import bf16
 

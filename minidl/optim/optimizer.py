@@ -11,7 +11,7 @@ import numpy as np
 from minidl import backend
 from minidl.backend import is_bfloat16, overwrite, to_device
 from minidl.backward import clear_gradient
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.mode import enable_grad, no_grad
 from minidl.optim import over_ranks
 from minidl.precision import bf16

@@ -20,7 +20,7 @@ Used by: clip.py, precision/grad_scaler.py, optimizer.py
 import math
 
 from minidl import backend
-from minidl.fused.grad_norm import two_norm
+from minidl.cuda.grad_norm import two_norm
 
 
 def groups_of(leaves):

@@ -26,7 +26,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch, grad_norm, unscale_check
+from minidl.cuda import dispatch, grad_norm, unscale_check
 from minidl.mode import or_numpy
 from minidl.optim import over_ranks
 from minidl.optim.optimizer import Optimizer

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 
 FILE = "loss_scale.cu"
 

@@ -14,7 +14,7 @@ clock. The shortest of ROUNDS counts. The error: half of that, and RESOLUTION_S 
 
 A lane is what one task did on one stream: "cuda:0 stream 0" (the null stream; others are numbered
 as they come), "cuda:0 stream 1, communication". A GPU that the profile first meets in a step is
-waited for there, once. While a graph is captured (fused/cuda_graph.py) there are no events.
+waited for there, once. While a graph is captured (cuda/cuda_graph.py) there are no events.
 
 Source: CUDA Runtime API, "Event Management".   Used by: record.py, taps.py
 Test: tests/profile/test_device.py

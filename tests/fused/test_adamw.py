@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from minidl.cuda.launch import CHUNK, elementwise
 from minidl.fused import adamw as fused
-from minidl.fused.launch import CHUNK, elementwise
 from minidl.optim import Adam, AdamW
 from minidl.tensor import Tensor
 from tests.fused.common import SIZES, normal
@@ -118,8 +118,8 @@ def test_the_other_rungs_give_the_same():
             (naive[0][i], g[i], naive[1][i], naive[2][i], n, *map(float, rates), *common),
             W="float",
         )
-    from minidl.fused import dispatch
-    from minidl.fused.launch import chunk_list, pointers
+    from minidl.cuda import dispatch
+    from minidl.cuda.launch import chunk_list, pointers
 
     tables = [pointers(np, a, np.float32, "") for a in (block[0], g, block[1], block[2])]
     chunks = chunk_list(lengths)
@@ -171,8 +171,8 @@ def test_wrong_lists_are_named():
 def test_a_gpu_takes_packs_of_16_bytes(at):
     """With masters and halves, from an address that is a multiple of 16 and from one that is not:
     what a thread per chunk makes of them."""
-    from minidl.fused import dispatch
-    from minidl.fused.launch import chunk_list, pointers
+    from minidl.cuda import dispatch
+    from minidl.cuda.launch import chunk_list, pointers
 
     n = CHUNK + 13
     w, m, v = (normal(n + at, "f4", k)[at:] for k in range(3))

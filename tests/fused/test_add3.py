@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import minidl
+from minidl.cuda.launch import elementwise
 from minidl.fused import add3
-from minidl.fused.launch import elementwise
 from tests.fused.common import SIZES, normal, tensors
 
 

@@ -7,7 +7,8 @@ import pytest
 
 import minidl
 from minidl import cuda, memory
-from minidl.fused import attention, dispatch
+from minidl.cuda import dispatch
+from minidl.fused import attention
 from minidl.nn import functional as F
 from tests.fused.common import with_and_without
 

@@ -6,7 +6,8 @@ import pytest
 
 import minidl
 from minidl import cuda
-from minidl.fused import attention, dispatch
+from minidl.cuda import dispatch
+from minidl.fused import attention
 from minidl.nn import functional as F
 from tests.fused.common import with_and_without
 from tests.fused.test_attention import FORWARD, TOLERANCE, WRITTEN, qkvg

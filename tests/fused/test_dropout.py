@@ -5,8 +5,8 @@ import pytest
 
 import minidl
 from minidl import random
+from minidl.cuda.launch import elementwise
 from minidl.fused import dropout as fused
-from minidl.fused.launch import elementwise
 from minidl.nn import functional as F
 from tests.fused.common import SIZES, backward, normal, tensors
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl import cuda
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.fused import embedding_grad as fused
 from minidl.nn import functional as F
 from tests.fused.common import normal, with_and_without

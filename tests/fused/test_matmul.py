@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from minidl.cuda import rows
 from minidl.fused import matmul as fused
-from minidl.fused import rows
 from tests.fused.common import normal
 
 SHAPES = [(1, 1, 1), (16, 16, 16), (17, 15, 33), (64, 64, 16), (65, 3, 129), (5, 0, 4), (0, 2, 3)]

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from minidl import optim, random, use_fused
-from minidl.fused import (  # fmt: skip
-    adamw, add3, embedding_grad, grad_norm, pack, quantize, sgd, topk_mask, unscale_check,
-)
+from minidl.cuda import grad_norm, unscale_check
 from minidl.nn import functional as F
 from minidl.tensor import Tensor
 from tests.fused.common import normal
@@ -151,7 +149,7 @@ def test_compaction_and_quantisation():
 def test_a_table_that_one_stream_uploads_another_one_waits_for():
     import cupy
 
-    from minidl.fused.launch import on_device
+    from minidl.cuda.launch import on_device
 
     first, second = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
     table = np.arange(20261122, 20261122 + 7)  # nobody else's

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import CHUNK, chunk_list, pointers
 from minidl.fused import pack as fused
-from minidl.fused.launch import CHUNK, chunk_list, pointers
 from tests.fused.common import SIZES, normal
 
 SHAPES = [*SIZES, (3, 5), (), (2 * CHUNK + 1,)]

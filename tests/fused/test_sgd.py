@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import CHUNK, chunk_list, elementwise, pointers
 from minidl.fused import sgd as fused
-from minidl.fused.launch import CHUNK, chunk_list, elementwise, pointers
 from minidl.optim import SGD
 from minidl.tensor import Tensor
 from tests.fused.common import SIZES, normal

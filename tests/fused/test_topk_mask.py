@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from minidl.comm import compressed, simulate
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import CHUNK
 from minidl.fused import topk_mask as fused
-from minidl.fused.launch import CHUNK
 from tests.fused.common import SIZES, normal
 
 LENGTHS = [*SIZES, CHUNK, CHUNK + 1, 9 * CHUNK + 7]

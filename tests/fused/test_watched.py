@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.fused.launch import pointers
+from minidl.cuda.launch import pointers
 from tests.fused.common import normal
 
 N, ROWS, COLS = 37, 5, 21

@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import infer, nn
-from minidl.fused.cuda_graph import graphed
+from minidl.cuda.cuda_graph import graphed
 from tests.devices import put
 from tests.fused.test_cuda_graph import capturing  # noqa: F401  a fixture
 

@@ -13,7 +13,7 @@ import pytest
 
 import minidl
 from minidl import infer, nn
-from minidl.fused.cuda_graph import graphed
+from minidl.cuda.cuda_graph import graphed
 from minidl.infer import memory, streams
 from minidl.nn import functional as F
 from tests.conftest import EVERY

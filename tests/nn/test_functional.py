@@ -5,8 +5,8 @@ import pytest
 
 import minidl
 from minidl import ops
+from minidl.cuda import dispatch
 from minidl.cuda.run import Kernel
-from minidl.fused import dispatch
 from minidl.nn import functional as F
 
 

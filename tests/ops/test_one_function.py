@@ -9,10 +9,11 @@ import pytest
 
 import minidl
 from minidl import ops, random
+from minidl.cuda import dispatch
 from minidl.cuda.run import Kernel
 from minidl.forward import op_name
 from minidl.function import Function
-from minidl.fused import dispatch, linear
+from minidl.fused import linear
 from minidl.nn import functional as F
 from minidl.ops import attention
 from minidl.precision import amp

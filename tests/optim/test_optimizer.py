@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim, use_fused
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.tensor import Tensor
 from tests.devices import host, put
 

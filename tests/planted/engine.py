@@ -135,7 +135,7 @@ BUGS = [
         "switching kernels off switches them off for good",
         "minidl/mode.py", "running",
         "_mode.reset(token)", "pass",
-        "tests/fused/test_dispatch.py::test_pick_goes_by_the_switch_and_the_dtypes"),
+        "tests/cuda/test_dispatch.py::test_pick_goes_by_the_switch_and_the_dtypes"),
     Bug(
         "a list of modules is an empty Sequential",
         "minidl/nn/containers.py", "Sequential.__init__",

@@ -184,7 +184,7 @@ BUGS = [
         "a chunk's sum stops an element early",
         "kernels/grad_norm.cu", "sum_squares_chunks",
         "i < end;", "i + 1 < end;",
-        "tests/fused/test_grad_norm.py::test_norm_of_all_elements"),
+        "tests/cuda/test_grad_norm.py::test_norm_of_all_elements"),
     Bug(
         "every array unpacks the beginning of the buffer",
         "kernels/pack.cu", "unpack_chunks",
@@ -216,7 +216,7 @@ BUGS = [
         "nan is a finite number",
         "kernels/unscale_check.cu", "bad_number",
         "!(fabsf(x) < INFINITY)", "fabsf(x) == INFINITY",
-        "tests/fused/test_unscale_check.py::test_one_bad_element_anywhere_is_found"),
+        "tests/cuda/test_unscale_check.py::test_one_bad_element_anywhere_is_found"),
     Bug(
         "a flag of the compiler counts as the kernel's access",
         "minidl/cuda/checks/hooks.py", "_announce_shared",
@@ -324,38 +324,38 @@ BUGS = [
         "::test_payloads_and_what_they_decode_to_are_the_codecs_to_the_bit"),
     Bug(
         "a fused division's slope forgets a sign",
-        "minidl/fused/fuse.py", "OPS",
+        "minidl/cuda/fuse.py", "OPS",
         "-{g} * {y}", "{g} * {y}",
-        "tests/fused/test_fuse.py::test_a_fused_chain_equals_its_ops"),
+        "tests/cuda/test_fuse.py::test_a_fused_chain_equals_its_ops"),
     Bug(
         "a step with dropout is captured, and drops the same in every replay",
-        "minidl/fused/cuda_graph.py", "graphed",
+        "minidl/cuda/cuda_graph.py", "graphed",
         "if used:", "if not used:",
-        "tests/fused/test_cuda_graph.py::test_a_step_that_draws_random_numbers_is_refused", on_stand_in=True),
+        "tests/cuda/test_cuda_graph.py::test_a_step_that_draws_random_numbers_is_refused", on_stand_in=True),
     Bug(
         "a table is read before another stream has uploaded it",
-        "minidl/fused/launch.py", "on_device",
+        "minidl/cuda/launch.py", "on_device",
         "stream.wait_event(copied)", "pass",
         "tests/fused/test_on_gpu.py::test_a_table_that_one_stream_uploads_another_one_waits_for", on_stand_in=True),
     Bug(
         "a read-only array is written to",
-        "minidl/fused/launch.py", "pointers",
+        "minidl/cuda/launch.py", "pointers",
         "np and not a", "not np and not a",
-        "tests/fused/test_launch.py::test_arrays_of_a_table_that_is_written_must_be_writeable"),
+        "tests/cuda/test_launch.py::test_arrays_of_a_table_that_is_written_must_be_writeable"),
     Bug(
         "fp16 gradients are squared in fp16",
-        "minidl/fused/grad_norm.py", "plain_square_sum",
+        "minidl/cuda/grad_norm.py", "plain_square_sum",
         "astype(backend.accumulate_dtype(a.dtype), copy=False).reshape", "reshape",
         "tests/optim/test_clip.py::test_half_precision_gradients_are_squared_in_single"),
     Bug(
         "random numbers for a GPU are drawn on the host",
-        "minidl/fused/philox.py", "draw_on",
+        "minidl/cuda/philox.py", "draw_on",
         "random.host_bits if xp is np else bits",
         "lambda *call: xp.asarray(random.host_bits(*call))",
-        "tests/fused/test_philox.py::test_nothing_is_uploaded", on_stand_in=True),
+        "tests/cuda/test_philox.py::test_nothing_is_uploaded", on_stand_in=True),
     Bug(
         "a GPU gets more rows than it can count threads for",
-        "minidl/fused/rows.py", "check_size",
+        "minidl/cuda/rows.py", "check_size",
         "rows > MAX_ROWS or cols", "cols",
-        "tests/fused/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused"),
+        "tests/cuda/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused"),
 ]

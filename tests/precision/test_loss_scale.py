@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from minidl import optim
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.nn import Parameter
 from minidl.precision import loss_scale
 from minidl.precision.grad_scaler import GradScaler

@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch, grad_norm
-from minidl.fused.launch import chunk_list, contiguous, over_chunks, pointers, same_sizes
+from minidl.cuda import dispatch, grad_norm
+from minidl.cuda.launch import chunk_list, contiguous, over_chunks, pointers, same_sizes
 
 FILE = "lamb.cu"
 

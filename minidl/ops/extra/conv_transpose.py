@@ -12,7 +12,7 @@ Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 import math
 
 from minidl.backend import accumulate_dtype
-from minidl.fused.launch import scratch
+from minidl.cuda.launch import scratch
 from minidl.ops.conv import Conv2d, multiply, pair, patches
 from minidl.ops.matmul import same_dtype
 from minidl.ops.shape import unsqueeze

@@ -30,7 +30,7 @@ from minidl import backend
 from minidl.comm import codec, compressed, ring
 from minidl.comm.checks import all_finite
 from minidl.comm.transport import device
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.fused.extra import codecs
 from minidl.mode import or_numpy
 from minidl.optim.sgd import SGD

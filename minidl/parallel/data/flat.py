@@ -18,7 +18,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch, pack
+from minidl.cuda import dispatch
+from minidl.fused import pack
 from minidl.mode import or_numpy
 
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from minidl.comm import ring
 from minidl.comm.labels import about
-from minidl.fused.grad_norm import square_sum_of
+from minidl.cuda.grad_norm import square_sum_of
 from minidl.parallel.data import header
 
 

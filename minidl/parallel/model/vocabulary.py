@@ -23,9 +23,9 @@ from minidl import backend
 from minidl.comm import chunks, ring
 from minidl.comm.labels import named
 from minidl.comm.transport import device
+from minidl.cuda.dispatch import pick
 from minidl.function import Function
 from minidl.fused import cross_entropy as fused
-from minidl.fused.dispatch import pick
 from minidl.nn import functional as F
 from minidl.nn.layers import Embedding
 from minidl.ops import cross_entropy as rows_of

@@ -33,7 +33,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cuda.host_memory import computed, pinned, to_device, to_host
-from minidl.fused.launch import contiguous
+from minidl.cuda.launch import contiguous
 from minidl.optim import over_ranks, use_master_weights
 from minidl.optim.optimizer import called, wants_optimizer
 from minidl.parallel.data import flat

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from minidl.cuda import dispatch
 from minidl.cuda.host import cpu
 from minidl.cuda.host.arguments import Signature
 from minidl.cuda.host.source import Source
-from minidl.fused import dispatch
 
 TEXT = """
 template <typename T> __global__ void k(T* out, const float* __restrict__ x, int n, float a,

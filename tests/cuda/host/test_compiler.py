@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.cuda import run
+from minidl.cuda import dispatch, run
 from minidl.cuda.host import compiler, cpu
-from minidl.fused import dispatch
 
 ROOT = Path(__file__).resolve().parents[3]
 DOUBLE = """extern "C" __global__ void twice(float* x, int n) {

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from minidl.cuda import dispatch
 from minidl.cuda.host import cpu, flat
 from minidl.cuda.host.source import Source
-from minidl.fused import dispatch
 
 PARAMS = "float* y, const float* x, int n"
 

@@ -5,7 +5,7 @@ import pytest
 
 from minidl import comm
 from minidl.comm import codec
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 from minidl.fused.extra import codecs
 from minidl.parallel.data import compress
 

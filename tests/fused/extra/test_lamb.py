@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
+from minidl.cuda.launch import CHUNK, chunk_list, pointers
 from minidl.fused.extra import lamb as fused
-from minidl.fused.launch import CHUNK, chunk_list, pointers
 from tests.fused.common import SIZES, normal
 
 LENGTHS = [*SIZES[1:], CHUNK, CHUNK + 1, 3 * CHUNK - 1]

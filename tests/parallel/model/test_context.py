@@ -13,8 +13,8 @@ from minidl import nn, optim
 from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.cuda import dispatch
 from minidl.fused import attention as fused
-from minidl.fused import dispatch
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
 from minidl.ops.attention import Attention

@@ -9,7 +9,7 @@ kernel instead gets the table of addresses and the list of chunks: a chunk is a 
 CPU, a block's on a GPU, whatever array it is from. A GPU keeps tables that it has: weights do not
 move, and gradients mostly come back to where they were.
 
-Test: tests/fused/test_launch.py   Rows that are summed or normalised: rows.py
+Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
 import functools
@@ -17,8 +17,8 @@ import functools
 import numpy as np
 
 from minidl.backend import address, buffer_of
+from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
-from minidl.fused import dispatch
 from minidl.mode import current
 
 BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits

@@ -11,8 +11,8 @@ line of the kernel; the reverse of these lines, each with its local derivative, 
 kernel, which computes the chain again from the inputs: nothing else is saved. This is the tape of
 backward.py at the time of writing the program instead of running it.
 
-Where the kernels cannot run (minidl/fused/dispatch.py) the function itself runs, op by op: the same
-code on Tensors.   Test: tests/fused/test_fuse.py
+Where the kernels cannot run (minidl/cuda/dispatch.py) the function itself runs, op by op: the same
+code on Tensors.   Test: tests/cuda/test_fuse.py
 """
 
 import functools
@@ -21,9 +21,9 @@ import inspect
 import numpy as np
 
 from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, elementwise
 from minidl.function import Function
-from minidl.fused import dispatch
-from minidl.fused.launch import contiguous, elementwise
 from minidl.tensor import Tensor
 
 # name: (C expression of the operands, the gradient sent to each operand)

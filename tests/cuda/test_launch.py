@@ -1,13 +1,13 @@
-"""minidl/fused/launch.py: chunks cover every element once; tables of addresses are checked."""
+"""minidl/cuda/launch.py: chunks cover every element once; tables of addresses are checked."""
 
 import numpy as np
 import pytest
 
-from minidl.fused import launch
+from minidl.cuda import launch
+from minidl.cuda.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
 from minidl.fused.add3 import add3, packs
 from minidl.fused.dropout import dropout
 from minidl.fused.gelu import gelu, gelu_backward
-from minidl.fused.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
 
 
 @pytest.mark.parametrize(

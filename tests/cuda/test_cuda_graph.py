@@ -1,11 +1,11 @@
-"""minidl/fused/cuda_graph.py: what a CUDA graph asks of a step, on the stand-in for CuPy. That
+"""minidl/cuda/cuda_graph.py: what a CUDA graph asks of a step, on the stand-in for CuPy. That
 captures nothing itself. It shows: no wait, no upload, the same numbers passed each time."""
 
 import contextlib
 
 import pytest
 
-from minidl.fused.cuda_graph import graphed
+from minidl.cuda.cuda_graph import graphed
 from tests.precision.test_step_on_gpu import training
 
 pytestmark = pytest.mark.gpu

@@ -5,14 +5,14 @@
 Each thread runs the cipher for its own eight draws, since a draw is a function of (seed, stream,
 counter): nothing is uploaded, where the 12 layers of GPT-2 would draw 14 s a step on the host.
 
-Kernel: kernels/philox.cu   Test: tests/fused/test_philox.py
+Kernel: kernels/philox.cu   Test: tests/cuda/test_philox.py
 """
 
 import numpy as np
 
 from minidl import backend, random
-from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK
 
 # ---- 1 reference ----
 

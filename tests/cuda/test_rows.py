@@ -1,4 +1,4 @@
-"""minidl/fused/rows.py, and what all row kernels promise: the check form finds nothing at ugly
+"""minidl/cuda/rows.py, and what all row kernels promise: the check form finds nothing at ugly
 sizes, and the traffic counted is the traffic in the header of the .cu."""
 
 import types
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.fused import cross_entropy, layer_norm, quantize, rows, softmax
+from minidl.cuda import rows
+from minidl.fused import cross_entropy, layer_norm, quantize, softmax
 from tests.fused.common import normal
 
 SHAPES = [(1, 1), (3, 33), (9, 257)]  # one element, a warp and one, a block and one

@@ -1,4 +1,4 @@
-"""minidl/fused/grad_norm.py: the norm by which minidl/optim/clip.py clips."""
+"""minidl/cuda/grad_norm.py: the norm by which minidl/optim/clip.py clips."""
 
 import math
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl.fused import dispatch
-from minidl.fused import grad_norm as fused
-from minidl.fused.launch import CHUNK, chunk_list, pointers
+from minidl.cuda import dispatch
+from minidl.cuda import grad_norm as fused
+from minidl.cuda.launch import CHUNK, chunk_list, pointers
 from minidl.optim import clip_grad_norm_
 from minidl.tensor import Tensor
 from tests.fused.common import SIZES, normal

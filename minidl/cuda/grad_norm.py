@@ -3,7 +3,7 @@
     |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
     sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
 
-Kernel: kernels/grad_norm.cu   Test: tests/fused/test_grad_norm.py
+Kernel: kernels/grad_norm.cu   Test: tests/cuda/test_grad_norm.py
 """
 
 import functools
@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import (
+from minidl.cuda import dispatch
+from minidl.cuda.launch import (
     BLOCK, CHUNK, chunk_list, contiguous, on_device, over_chunks, pointers,
 )
 from minidl.mode import or_numpy

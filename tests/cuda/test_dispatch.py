@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl.fused import dispatch
+from minidl.cuda import dispatch
 
 
 @pytest.mark.parametrize("dtypes, usable", [

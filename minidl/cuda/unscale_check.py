@@ -7,14 +7,14 @@ Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an el
 `skip`).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
-Kernel: kernels/unscale_check.cu   Test: tests/fused/test_unscale_check.py
+Kernel: kernels/unscale_check.cu   Test: tests/cuda/test_unscale_check.py
 """
 
 import numpy as np
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import chunk_list, over_chunks, pointers
+from minidl.cuda import dispatch
+from minidl.cuda.launch import chunk_list, over_chunks, pointers
 
 FILE = "unscale_check.cu"
 

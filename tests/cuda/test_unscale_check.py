@@ -1,11 +1,12 @@
-"""minidl/fused/unscale_check.py."""
+"""minidl/cuda/unscale_check.py."""
 
 import numpy as np
 import pytest
 
-from minidl.fused import adamw, dispatch
-from minidl.fused import unscale_check as fused
-from minidl.fused.launch import CHUNK, chunk_list, pointers
+from minidl.cuda import dispatch
+from minidl.cuda import unscale_check as fused
+from minidl.cuda.launch import CHUNK, chunk_list, pointers
+from minidl.fused import adamw
 from tests.fused.common import SIZES, normal
 
 LENGTHS = [*SIZES, CHUNK - 1, 2 * CHUNK + 3]

@@ -1,11 +1,11 @@
-"""minidl/fused/philox.py: a GPU draws the bits that the host draws."""
+"""minidl/cuda/philox.py: a GPU draws the bits that the host draws."""
 
 import numpy as np
 import pytest
 
 import minidl
 from minidl import random
-from minidl.fused import dispatch, philox
+from minidl.cuda import dispatch, philox
 from tests.devices import host
 
 SIZES = [0, 1, 7, 8, 9, 1001]

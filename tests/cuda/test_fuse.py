@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import backend, cuda
-from minidl.fused import fuse as fuse_module
+from minidl.cuda import fuse as fuse_module
 
 CHAINS = {
     "gate": lambda x, y, b: (x + b).sigmoid() * y,

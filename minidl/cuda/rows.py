@@ -7,7 +7,7 @@
     v5   a block per row, in registers,   and are longer, up to eight times MAX_KEPT elements
          16 bytes an access
 
-Test: tests/fused/test_rows.py, test_layer_norm.py, test_softmax.py, test_cross_entropy.py
+Test: tests/cuda/test_rows.py, test_layer_norm.py, test_softmax.py, test_cross_entropy.py
 """
 
 import functools
@@ -17,8 +17,8 @@ import numpy as np
 from numpy import ndarray
 
 from minidl import backend
-from minidl.fused import dispatch
-from minidl.fused.launch import BLOCK, LARGEST
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, LARGEST
 
 MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
 MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int, a row may have 32

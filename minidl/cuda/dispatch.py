@@ -10,7 +10,7 @@ An op asks when its dtypes are final, after autocast, and both answers save the 
     y = pick(fused.softmax.forward, softmax, x)(x)
 
 `with minidl.use_fused(False):` turns all kernels off, for comparing.
-Test: tests/fused/test_dispatch.py
+Test: tests/cuda/test_dispatch.py
 """
 
 import functools

@@ -13,7 +13,7 @@ AdamW's step count and the loss scale are on the device and do move on.
 The graph's memory is a pool of its own, which nobody else is lent from: its tensors stay where they
 are. What `step` returned when it was captured is what each replay writes anew.
 Source: CUDA C++ Programming Guide, "CUDA Graphs"; torch.cuda.make_graphed_callables.
-Test: tests/fused/test_cuda_graph.py
+Test: tests/cuda/test_cuda_graph.py
 """
 
 from minidl import backend, random
