@@ -42,8 +42,7 @@ __version__ = "0.1.0"
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
 int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
 uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
-# PyTorch's short names. They hide Python's float, int and bool in this file, which uses none.
-half, float, double = float16, float32, float64
+half, float, double = float16, float32, float64  # PyTorch's short names
 short, int, long, bool = int16, int32, int64, bool_
 
 globals().update(ops.namespace("t"))

@@ -60,10 +60,13 @@ def for_minidl(line):
 
 
 @functools.cache
-def run(name, library):
-    """Returns the names that a program has made, run with "torch" or "minidl"."""
+def run(name, library, line="", wrong=""):
+    """Returns the names that a program has made, run with "torch" or "minidl". `line` of its text
+    becomes `wrong`."""
     path = FOLDER / f"{name}.py"
     source = path.read_text()
+    assert not line or source.count(line) == 1
+    source = source.replace(line, wrong) if line else source
     names = {"__name__": name}
     exec(compile(with_minidl(source) if library == "minidl" else source, path, "exec"), names)
     print(f"{name} with {library}: seed {names['seed']}, losses {names['losses']}")
@@ -88,6 +91,19 @@ def distance(ours, theirs):
     return float(np.linalg.norm(ours - theirs) / max(np.linalg.norm(theirs), 1e-30))
 
 
+def compare(name, ours, theirs):
+    """AssertionError if two runs of a program differ."""
+    our_weights, their_weights = weights(ours), weights(theirs)
+    assert our_weights and list(our_weights) == list(their_weights)
+    losses = distance(ours["losses"], theirs["losses"])
+    apart = {key: distance(our_weights[key], their_weights[key]) for key in our_weights}
+    print(f"{name}: losses {losses:.0e} apart, weights {max(apart.values()):.0e}")
+    assert losses <= LOSSES, f"{name}, seed {ours['seed']}: losses {losses:.0e} apart"
+    too_far = {key: d for key, d in apart.items() if not d <= WEIGHTS}
+    assert not too_far, f"{name}, seed {ours['seed']}: weights apart: {too_far}"
+    assert ours["result"] == theirs["result"], f"{name}, seed {ours['seed']}: another result"
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_trains_on_minidl(name):
     names = run(name, "minidl")
@@ -104,12 +120,26 @@ def test_a_program_computes_what_it_computes_on_pytorch(name):
     torch = pytest.importorskip("torch", reason="compares with PyTorch")
     torch.set_num_threads(1)
     theirs = run(name, "torch")
-    our_weights, their_weights = weights(ours), weights(theirs)
-    assert our_weights and list(our_weights) == list(their_weights)
-    apart = {"losses": distance(ours["losses"], theirs["losses"])}
-    apart |= {key: distance(our_weights[key], their_weights[key]) for key in our_weights}
-    print(f"{name}: losses {apart['losses']:.0e} apart, weights {max(apart.values()):.0e}")
-    too_far = {key: d for key, d in apart.items() if not d <= WEIGHTS}
-    assert not too_far, f"seed {ours['seed']}: further apart than {WEIGHTS}: {too_far}"
-    assert apart["losses"] <= LOSSES, f"seed {ours['seed']}"
-    assert ours["result"] == theirs["result"]
+    compare(name, ours, theirs)
+
+
+@pytest.mark.parametrize("name, line, wrong, words", [
+    ("name_gru", "(1 - z) * hprev + z * hbar", "z * hprev + (1 - z) * hbar", "losses"),
+    ("llama", "theta=10000.0", "theta=9000.0", "losses"),
+    ("tiny_nerf", "rgb, depth, acc = render(model, *get", "model.out.bias += 1e-3\n"
+     "    rgb, depth, acc = render(model, *get", "weights apart: {'model.out.bias'"),
+    ("word_lm", ".div(0.7)", ".div(0.5)", "another result"),
+], ids=["gate", "constant", "last step", "use"])
+def test_one_wrong_line_is_seen(name, line, wrong, words):
+    with pytest.raises(AssertionError, match=words):
+        compare(name, run(name, "minidl", line, wrong), run(name, "minidl"))
+
+
+def test_the_imports_alone_are_changed():
+    for name in PROGRAMS:
+        source = (FOLDER / f"{name}.py").read_text()
+        before, after = source.splitlines(), with_minidl(source).splitlines()
+        changed = [(b, a) for b, a in zip(before, after, strict=True) if a != b]
+        assert changed and all(b.startswith(("import torch", "from torch")) for b, _ in changed)
+        assert "import minidl as torch" in after
+        assert max(i for i, (b, a) in enumerate(zip(before, after)) if a != b) < 20
