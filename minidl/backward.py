@@ -78,7 +78,11 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 arriving[edge] = g if before is None else _add(before, g)
             waiting[edge] -= 1
             if waiting[edge] == 0 and edge in arriving:
-                deposit(edge, arriving.pop(edge))
+                g = arriving.pop(edge)
+                for hook in edge._hooks or ():  # of Tensor.register_hook
+                    if hasattr(hook, "change"):
+                        g = hook.change(g)
+                deposit(edge, g)
 
     for root, gradient in zip(roots, gradients):
         send(edge_to(root), _start(root, gradient))
@@ -87,6 +91,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         node = heapq.heappop(heap)[2]
         gys = arriving.pop(node)
         saved.check(node)
+        for slot, hook in node.gradient_hooks:  # of Tensor.register_hook
+            if gys[slot] is not None:
+                gys[slot] = hook.change(gys[slot])
         for slot, tensor in node.retained.items():  # of Tensor.retain_grad
             if (g := gys[slot]) is not None:
                 before = tensor.grad
@@ -102,7 +109,8 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             gx = gxs[i]
             if gx is not None:
                 is_leaf = type(edge) is not tuple
-                shape, dtype = (edge.shape, edge.dtype) if is_leaf else edge[0].output_meta[edge[1]]
+                meta = (edge.array.shape, edge.dtype) if is_leaf else edge[0].output_meta[edge[1]]
+                shape, dtype = meta
                 if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
                     gx = _fit(gx, shape, dtype, node)
                 if is_leaf and (gx.base is not None or any(
@@ -110,6 +118,15 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     gx = gx.copy()  # a leaf owns its gradient: no view, nothing that another sees
             send(edge, gx)
         kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
+
+
+def refuse_create_graph(create_graph):
+    """NotImplementedError, a RuntimeError, if it is True."""
+    if create_graph:
+        raise NotImplementedError(
+            "create_graph=True: a backward works on arrays and records no graph, so there are no "
+            "gradients of gradients in this engine. Write the first derivative as ops, and "
+            "differentiate that")
 
 
 def _backward(node, gys, ledger):
@@ -147,12 +164,13 @@ def _start(root, gradient):
                            "has requires_grad=True, or it was made under no_grad")
     if gradient is None:
         if root.numel() != 1:
-            raise RuntimeError(f"backward of a tensor of shape {root.shape} wants a gradient of "
-                               "that shape; only a single element starts from 1")
+            raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "
+                               "gradient of that shape; only a single element starts from 1")
         return root._xp.ones(root.shape, root.dtype)
     gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
-        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor {root.shape}")
+        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
+                         f"{tuple(root.shape)}")
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
 
 

@@ -18,11 +18,6 @@ from minidl.random import default_generator
 from minidl.tensor import Tensor
 
 
-def device(type, index=None):
-    """Returns the name of a device, such as 'cuda:1' for ("cuda", 1). Here a device is text."""
-    return str(type) if index is None else f"{type}:{index}"
-
-
 def _tensor(array, dtype, device, requires_grad):
     if dtype is not None:
         array = array.astype(backend.as_dtype(dtype), copy=False)
@@ -55,6 +50,16 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False):
     given = backend.array_of(data)
     result = _tensor(_array(data), dtype, device, requires_grad)
     return Tensor(result.array.copy(), requires_grad) if result.array is given else result
+
+
+def FloatTensor(data):
+    """A float32 copy of a list or an array: PyTorch's name of former years."""
+    return tensor(data, dtype=backend.DEFAULT_FLOAT)
+
+
+def LongTensor(data):
+    """An int64 copy of a list or an array."""
+    return tensor(data, dtype=np.int64)
 
 
 def as_tensor(data, dtype=None, device=None):

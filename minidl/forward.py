@@ -80,6 +80,15 @@ def op_name(cls):
 EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 
+class WrongValue(ValueError, RuntimeError):
+    """A ValueError, as of NumPy. Also a RuntimeError: PyTorch's ops raise that one, so programs
+    catch it."""
+
+
+class WrongType(TypeError, RuntimeError):
+    """A TypeError that is also a RuntimeError, for the same reason."""
+
+
 def raise_explained(error, node, arrays):
     """In an `except` block: raise the error of a forward in words that name the op."""
     explained = _explained(error, node, arrays)
@@ -104,7 +113,7 @@ def _explained(error, node, arrays):
         text = f"{op}: shapes {shapes} do not broadcast"
     elif not text.startswith(f"{op}:"):
         text = f"{op}: {text} (input shapes: {shapes})"
-    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
-    explained = kind(text)
+    kinds = {IndexError: IndexError, ValueError: WrongValue, TypeError: WrongType}
+    explained = next(kinds[k] for k in kinds if isinstance(error, k))(text)
     explained.explained = True
     return explained

@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "timeline": "",
     "text": "",  # of messages: languages, columns
     "mode": "",
+    "printing": "backend",
     "nest": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
@@ -39,11 +40,10 @@ MAY_IMPORT = {
     "cuda": "own_files text mode backend",
     "cuda/host_memory": "backend",
     "fused": f"cuda own_files {ENGINE}",
-    "ops": f"fused cuda {ENGINE}",
+    "ops": f"fused cuda printing {ENGINE}",
     "creation": f"ops fused {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",
-    "nn/utils": f"optim {ENGINE}",  # PyTorch's second name for minidl/optim/clip.py
     "optim": f"precision/bf16 fused {ENGINE}",
     "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
@@ -57,8 +57,11 @@ MAY_IMPORT = {
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
+    "snapshot/one_file": "precision/bf16 tensor backend",  # it makes tensors
     "elastic": "snapshot parallel comm text timeline random backend",
     "profile": f"memory cuda comm text timeline {ENGINE}",  # what taps.py wraps it finds by name
+    "accelerator": "cuda backend",
+    "backends": "cuda",
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

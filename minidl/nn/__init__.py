@@ -5,10 +5,10 @@
     containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
+    utils        parameters as one vector, padded sequences
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
-    utils        gradient clipping, where PyTorch has it
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
@@ -27,8 +27,8 @@ from minidl.nn.conv import (
 )
 from minidl.nn.layers import (
     CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
-    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, Mish, PixelShuffle, PReLU, ReLU, ReLU6,
-    Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
+    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, LogSoftmax, Mish, PixelShuffle, PReLU, ReLU,
+    ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold, Unflatten,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear

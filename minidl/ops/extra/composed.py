@@ -50,8 +50,9 @@ def tensordot(a, b, dims=2):
     left_b = [i for i in range(b.ndim) if i not in over_b]
     n = math.prod(a.shape[i] for i in over_a)
     if [a.shape[i] for i in over_a] != [b.shape[i] for i in over_b]:
-        raise ValueError(f"tensordot: dimensions {over_a} of shape {a.shape} and {over_b} of shape "
-                         f"{b.shape} differ")
+        raise ValueError(f"tensordot: dimensions {over_a} of shape {tuple(a.shape)} and {over_b} "
+                         "of shape "
+                         f"{tuple(b.shape)} differ")
     shape_a, shape_b = [a.shape[i] for i in left_a], [b.shape[i] for i in left_b]
     a = reshape(permute(a, (*left_a, *over_a)), (math.prod(shape_a), n))
     b = reshape(permute(b, (*over_b, *left_b)), (n, math.prod(shape_b)))
@@ -154,7 +155,7 @@ def unflatten(input, dim, sizes):
         sizes[sizes.index(-1)] = n // known if known else -1
     if math.prod(sizes) != n:
         raise ValueError(f"unflatten: sizes {sizes} do not multiply to {n}, dimension {dim} of "
-                         f"shape {input.shape}")
+                         f"shape {tuple(input.shape)}")
     return reshape(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1:]))
 
 
@@ -165,7 +166,7 @@ def narrow(input, dim, start, length):
     begin = start + n if start < 0 else start
     if not 0 <= begin <= begin + length <= n:
         raise IndexError(f"narrow: {length} slices from {start} on, but dimension {dim} of shape "
-                         f"{input.shape} has {n}")
+                         f"{tuple(input.shape)} has {n}")
     return input[(slice(None),) * dim + (slice(begin, begin + length),)]
 
 
@@ -185,7 +186,7 @@ def unfold(input, dimension, size, step):
     (dim,) = normalize_dims(dimension, input.ndim, "unfold")
     if size > input.shape[dim] or step < 1:
         raise ValueError(f"unfold: windows of {size} every {step}, but dimension {dim} of shape "
-                         f"{input.shape} has {input.shape[dim]}")
+                         f"{tuple(input.shape)} has {input.shape[dim]}")
     starts = range(0, input.shape[dim] - size + 1, step)
     windows = stack([narrow(input, dim, start, size) for start in starts], dim)
     return movedim(windows, dim + 1, -1)
@@ -207,6 +208,11 @@ def type_as(input, other):
 def argwhere(input):
     """The index of each element that is not zero: (how many, ndim) int64."""
     return nonzero(input)
+
+
+def equal(input, other):
+    """Whether both have the same shape and the same elements, as a bool."""
+    return input.shape == other.shape and bool((input == other).all())
 
 
 def is_floating_point(input):

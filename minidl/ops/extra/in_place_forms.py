@@ -37,8 +37,9 @@ def form(op):
         with no_grad():
             y = op(input, *args, **options)
         if y.shape != input.shape or not _fits(y.dtype, input.dtype):
-            raise ValueError(f"{op.__name__}_: the result is {y.dtype} of shape {y.shape}, it "
-                             f"cannot be written into {input.dtype} of shape {input.shape}")
+            raise ValueError(f"{op.__name__}_: the result is {y.dtype} of shape {tuple(y.shape)}, "
+                             "it "
+                             f"cannot be written into {input.dtype} of shape {tuple(input.shape)}")
         return inplace.copy_(input, y.to(input.dtype))
 
     in_place.__name__ = in_place.__qualname__ = f"{op.__name__}_"

@@ -114,12 +114,13 @@ def _places(op, xp, x, index, dim, src):
         return None
     if index.dtype.kind not in "iu" or index.ndim != x.ndim:
         raise ValueError(f"{op}: wants an integer index of {x.ndim} dimensions, got {index.dtype} "
-                         f"of shape {index.shape}")
+                         f"of shape {tuple(index.shape)}")
     given = getattr(src, "shape", index.shape)
     fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
     fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
     if not fits:
-        raise ValueError(f"{op}: index {index.shape}, src {given}, input {x.shape}: want an index "
+        raise ValueError(f"{op}: index {tuple(index.shape)}, src {given}, input {tuple(x.shape)}: "
+                         "want an index "
                          f"not larger than src, nor than the input outside of dimension {dim}")
     n = x.shape[dim] if x.ndim else 1
     return along(xp, _in_range(op, index, n), dim)
@@ -129,7 +130,7 @@ def _slices(op, x, index, dim):
     (dim,) = normalize_dims(dim, x.ndim, op)
     if index.dtype.kind not in "iu" or index.ndim > 1:
         raise ValueError(f"{op}: wants a vector of integers as index, got {index.dtype} of shape "
-                         f"{index.shape}")
+                         f"{tuple(index.shape)}")
     index = _in_range(op, index, x.shape[dim])
     return (slice(None),) * dim + (index.reshape(-1),)
 
