@@ -24,7 +24,7 @@ def picture():
 
 
 dataset = TensorDataset(torch.tensor(np.stack([picture() for _ in range(80)])))
-dataloader = DataLoader(dataset, batch_size=16, shuffle=False)
+dataloader = DataLoader(dataset, batch_size=16, shuffle=False, num_workers=0)
 device = torch.device("cpu")
 
 
@@ -43,10 +43,10 @@ class Generator(nn.Module):
         self.main = nn.Sequential(
             nn.ConvTranspose2d(nz, ngf * 2, 4, 1, 0, bias=False),
             nn.BatchNorm2d(ngf * 2),
-            nn.ReLU(),
+            nn.ReLU(True),
             nn.ConvTranspose2d(ngf * 2, ngf, 4, 2, 1, bias=False),
             nn.BatchNorm2d(ngf),
-            nn.ReLU(),
+            nn.ReLU(True),
             nn.ConvTranspose2d(ngf, nc, 4, 2, 1, bias=False),
             nn.Tanh(),
         )
@@ -60,10 +60,10 @@ class Discriminator(nn.Module):
         super(Discriminator, self).__init__()
         self.main = nn.Sequential(
             nn.Conv2d(nc, ndf, 4, 2, 1, bias=False),
-            nn.LeakyReLU(0.2),
+            nn.LeakyReLU(0.2, inplace=True),
             nn.Conv2d(ndf, ndf * 2, 4, 2, 1, bias=False),
             nn.BatchNorm2d(ndf * 2),
-            nn.LeakyReLU(0.2),
+            nn.LeakyReLU(0.2, inplace=True),
             nn.Conv2d(ndf * 2, 1, 4, 1, 0, bias=False),
             nn.Sigmoid(),
         )

@@ -1,5 +1,7 @@
 """A convolutional network reads digits as a pocket calculator shows them, shifted and noisy."""
 
+import tempfile
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -110,5 +112,7 @@ for epoch in range(1, 3):
     scheduler.step()
 
 again = Net()
-again.load_state_dict(model.state_dict())
+with tempfile.TemporaryDirectory() as folder:
+    torch.save(model.state_dict(), f"{folder}/digits.pt")
+    again.load_state_dict(torch.load(f"{folder}/digits.pt"))
 result = test(again, device, test_loader)
