@@ -18,6 +18,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.backward import clear_gradient
+from minidl.forward import WrongValue
 from minidl.mode import note_training
 from minidl.ops.shape import view
 from minidl.tensor import Handle, Tensor
@@ -32,6 +33,10 @@ class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
         if self.missing_keys or self.unexpected_keys:
             return super().__repr__()
         return "<All keys matched successfully>"
+
+
+class WrongKeys(KeyError, RuntimeError):
+    """A KeyError that is also a RuntimeError, which PyTorch's load_state_dict raises."""
 
 
 Loaded.__name__ = "_IncompatibleKeys"  # the name that a program prints
@@ -341,7 +346,7 @@ class Module:
         missing = [n for n in slots if n not in state_dict]
         unexpected = [n for n in state_dict if n not in slots]
         if strict and (missing or unexpected):
-            raise KeyError(
+            raise WrongKeys(
                 f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}, "
                 f"unexpected {unexpected or 'none'}; strict=False to load the rest")
         pairs = []
@@ -352,7 +357,7 @@ class Module:
                 source = backend.array_of(source)
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
-                    raise ValueError(f"load_state_dict: {name} has shape {tuple(target.shape)}, "
+                    raise WrongValue(f"load_state_dict: {name} has shape {tuple(target.shape)}, "
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:

@@ -58,8 +58,8 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
 
 
 def norm_tensor(total, parameters):
-    """The norm as a Tensor: of float64 if a gradient is, else of float32."""
-    wide = any(p.grad is not None and p.grad.dtype == np.float64 for p in parameters)
+    """The norm as a Tensor: of float64 if a parameter is, else of float32."""
+    wide = any(p.dtype == np.float64 for p in parameters)
     return Tensor(np.array(total, np.float64 if wide else np.float32))
 
 
