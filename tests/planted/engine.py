@@ -605,4 +605,10 @@ BUGS = [
         "minidl/ops/extreme.py", "with_indices",
         "[indices]", "[]",
         "tests/ops/test_every_op.py::test_what_backward_needs_cannot_change_unseen"),
+    Bug(
+        "an op in place spoils what its own backward needs",
+        "minidl/ops/inplace.py", "become",
+        "x.array.copy()", "x.array",
+        "tests/ops/extra/test_in_place_forms.py"
+        "::test_where_a_graph_is_recorded_it_is_pytorchs_value_and_gradient"),
 ]

@@ -40,7 +40,7 @@ def info_nce(z1, z2, temperature=0.2):
     z = F.normalize(torch.cat([z1, z2], dim=0), dim=1)
     similarity = torch.matmul(z, z.T) / temperature
     self_mask = torch.eye(2 * n, dtype=torch.bool)
-    similarity = similarity.masked_fill(self_mask, -9e15)
+    similarity.masked_fill_(self_mask, -9e15)
     positive_mask = self_mask.roll(shifts=n, dims=0)
     return (-similarity[positive_mask] + torch.logsumexp(similarity, dim=-1)).mean()
 

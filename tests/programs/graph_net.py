@@ -62,7 +62,7 @@ class SAGEConv(nn.Module):
     def forward(self, x, edge_index):
         src, dst = edge_index
         messages = x[src]
-        out = torch.zeros_like(x).index_add(0, dst, messages)
+        out = torch.zeros_like(x).index_add_(0, dst, messages)
         ones = torch.ones(dst.size(0), dtype=x.dtype)
         degree = x.new_zeros(x.size(0)).scatter_add(0, dst, ones)
         out = out / degree.clamp(min=1).unsqueeze(-1)
