@@ -106,7 +106,7 @@ cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
 # the tests of what computes: processors differ in their last digits
-NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/fused tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
+NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
 NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
 # wheels with files of ONNX in them

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_compression.py [--repeats 5] [--net 100Mbit,1ms] [--steps 256] [--out F]
 
-1. The largest 0.1 % of 25 million elements: fused/topk_mask.py beside NumPy's argpartition of the
-   magnitudes and torch.topk, in turns.
+1. The largest 0.1 % of 25 million elements: parallel/data/topk_mask.py beside NumPy's argpartition
+   of the magnitudes and torch.topk, in turns.
 2. Seconds of a step of bench_train_step.py's GPT, 8 windows of 256 bytes a rank, on 4 MPI ranks
    whose messages are slowed down to a link of 100 Mbit/s. C is a step without communication, D what
    the dense ring adds to it. A method that sends a share s
@@ -34,8 +34,8 @@ import minidl
 from minidl import comm, nn, optim
 from minidl.comm import Throttled, codec, simulate
 from minidl.comm.transport import links_text
-from minidl.fused import topk_mask
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerSGD
+from minidl.parallel.data import topk_mask
 from minidl.parallel.data.dgc import WARM_UP
 
 LARGE, ROWS = (VOCAB, 256, 4, 8, 256), 8  # and batch of bench_train_step.py

@@ -16,8 +16,9 @@ from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
 from minidl.backend import overwrite
 from minidl.cuda import grad_norm, unscale_check
-from minidl.fused import adamw, dropout, embedding_grad, gelu, sgd
+from minidl.ops import dropout, embedding, gelu
 from minidl.ops.normal import cdf_and_pdf
+from minidl.optim import adam, sgd
 
 torch = import_torch()
 SIZES = [1 << 20, 1 << 24]
@@ -95,27 +96,34 @@ def gelu_peers(n, device):
     forward, backward = torch.nn.functional.gelu, torch.ops.aten.gelu_backward
 
     yield "gelu (tanh)", {
-        "kernel": lambda: gelu.gelu(on_x, "tanh"),
+        "kernel": lambda: gelu.by_kernel(on_x, "tanh"),
         "chain": lambda: gelu_tanh(x),
         "out=": lambda: gelu_tanh_in_place(x),
         "torch": lambda: forward(tx, approximate="tanh"),
     }
     yield "gelu (tanh) backward", {
-        "kernel": lambda: gelu.gelu_backward(on_x, "tanh", on_gy),
+        "kernel": lambda: gelu.by_kernel_backward(on_x, "tanh", on_gy),
         "chain": lambda: gelu_tanh_backward(gy, x),
         "out=": lambda: gelu_tanh_backward_in_place(gy, x),
         "torch": lambda: backward(tg, tx, approximate="tanh"),
     }
     yield "gelu (normal)", {
-        "kernel": lambda: gelu.gelu(on_x, "none"),
+        "kernel": lambda: gelu.by_kernel(on_x, "none"),
         "chain": lambda: x * cdf_and_pdf(np, x)[0],
         "torch": lambda: forward(tx),
     }
     yield "gelu (normal) backward", {
-        "kernel": lambda: gelu.gelu_backward(on_x, "none", on_gy),
+        "kernel": lambda: gelu.by_kernel_backward(on_x, "none", on_gy),
         "chain": lambda: gelu_normal_backward(gy, x),
         "torch": lambda: backward(tg, tx, approximate="none"),
     }
+
+
+def adamw_chain(w, g, m, v, t, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, decay=0.01):
+    """AdamW's formula, a new array for each operation."""
+    m, v = b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    step = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)
+    return (1 - lr * decay) * w - lr * step, m, v
 
 
 def adamw_in_place(w, g, m, v, t, work, lr=1e-3, b1=0.9, b2=0.999, eps=1e-8, decay=0.01):
@@ -162,13 +170,13 @@ def optimizer_peers(n, device):
         np.subtract(w, work, out=w)
 
     yield "adamw", {
-        "kernel": lambda: adamw.adamw([on_w], [on_g], [on_m], [on_v], [9]),
-        "chain": lambda: adamw.reference(w, g, m, v, step=9),
+        "kernel": lambda: adam.by_kernel([on_w], [on_g], [on_m], [on_v], [9]),
+        "chain": lambda: adamw_chain(w, g, m, v, 9),
         "out=": lambda: adamw_in_place(w, g, m, v, 9, work),
         "torch": torch_adamw.step,
     }
     yield "sgd with momentum", {
-        "kernel": lambda: sgd.sgd([on_w], [on_g], [on_v], [False], lr=1e-3, momentum=0.9,
+        "kernel": lambda: sgd.by_kernel([on_w], [on_g], [on_v], [False], lr=1e-3, momentum=0.9,
                                   weight_decay=0.01),
         "chain": sgd_chain,
         "out=": sgd_in_place,
@@ -188,14 +196,14 @@ def other_peers(n, device):
         return out
 
     yield "embedding gradient", {
-        "kernel": lambda: embedding_grad.embedding_grad(on_index, on_x, VOCABULARY),
+        "kernel": lambda: embedding.by_kernel(on_index, on_x, VOCABULARY),
         "chain": add_at,
         "torch": lambda: torch.ops.aten.embedding_dense_backward(tx, torch_index, VOCABULARY, -1,
                                                                  False),
     }
     yield "dropout", {
-        "kernel": lambda: dropout.dropout(on_x, 0.1, state),
-        "chain": lambda: dropout.reference(x, 0.1, state),
+        "kernel": lambda: dropout.by_kernel(on_x, 0.1, state),
+        "chain": lambda: dropout.by_numpy(x, 0.1, state),
         "torch": lambda: torch.nn.functional.dropout(tx, 0.1),
     }
     yield "finite check", {

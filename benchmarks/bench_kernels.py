@@ -29,7 +29,7 @@ import minidl.cuda as cuda
 from minidl.cuda.host import cpu
 from minidl.cuda.host.includes import inline_includes
 from minidl.cuda.host.source import Source
-from minidl.fused import layer_norm
+from minidl.ops import layer_norm
 
 torch = import_torch()
 WIDTH = {"E": "64"}  # of a head: attention is compiled for one
@@ -78,7 +78,7 @@ def runner(repeats):
     times = take_turns({
         "cached load": lambda: float(subprocess.check_output([sys.executable, "-c", code])),
         "launch": timed(lambda: add3(1, 32, (x, x, x, x, 1)), calls=500),
-        "fibre row": timed(lambda: layer_norm.forward(rows, w, w, 1e-5, rung=2)),
+        "fibre row": timed(lambda: layer_norm.by_kernel(rows, w, w, 1e-5, rung=2)),
     }, repeats)
     cuda.set_threads(before)
     times["fibre row"] = [t / len(rows) for t in times["fibre row"]]

@@ -12,7 +12,7 @@ import numpy as np
 from common import finish, heading, import_torch, left_out_on, put
 from op_table import bars_of, compare, options, print_head, rows_of, theirs
 
-from minidl.fused import cross_entropy, layer_norm, softmax
+from minidl.ops import cross_entropy, layer_norm, softmax
 
 torch = import_torch()
 SHAPES = [(4096, 256), (1024, 1024), (16384, 1024), (2048, 8192)]  # twice 1 M, twice 16 M
@@ -23,7 +23,7 @@ BYTES = {"layer norm": 8, "layer norm backward": 12, "softmax": 8, "softmax back
 
 def layer_norm_peers(x, gy, device):
     w, b = (np.random.default_rng(i).standard_normal(x.shape[1], np.float32) for i in (2, 3))
-    _, mean, rstd = layer_norm.forward(x, w, b, 1e-5)
+    _, mean, rstd = layer_norm.by_kernel(x, w, b, 1e-5)
     tx, tg, tw, tb, tm, tr = theirs(device, x, gy, w, b, mean[:, None], rstd[:, None])
     on = [put(a, device) for a in (x, w, b, gy, mean, rstd)]
 
@@ -55,13 +55,13 @@ def layer_norm_peers(x, gy, device):
 
     native = torch.ops.aten.native_layer_norm_backward
     yield "layer norm", {
-        "kernel": lambda: layer_norm.forward(*on[:3], 1e-5),
+        "kernel": lambda: layer_norm.by_kernel(*on[:3], 1e-5),
         "chain": chain,
         "out=": in_place,
         "torch": lambda: torch.native_layer_norm(tx, x.shape[1:], tw, tb, 1e-5),
     }
     yield "layer norm backward", {
-        "kernel": lambda: layer_norm.backward(on[3], on[0], on[1], *on[4:]),
+        "kernel": lambda: layer_norm.by_kernel_backward(on[3], on[0], on[1], *on[4:]),
         "chain": chain_backward,
         "out=": in_place_backward,
         "torch": lambda: native(tg, tx, x.shape[1:], tm, tr, tw, tb, [True] * 3),
@@ -69,9 +69,13 @@ def layer_norm_peers(x, gy, device):
 
 
 def softmax_peers(x, gy, device):
-    y = softmax.forward(x)
+    y = softmax.by_kernel(x)
     tx, tg, ty = theirs(device, x, gy, y)
     on_x, on_gy, on_y = (put(a, device) for a in (x, gy, y))
+
+    def chain(x):
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
 
     def in_place():
         e = x - x.max(axis=1, keepdims=True)
@@ -85,14 +89,14 @@ def softmax_peers(x, gy, device):
         return g
 
     yield "softmax", {
-        "kernel": lambda: softmax.forward(on_x),
-        "chain": lambda: softmax.reference(x),
+        "kernel": lambda: softmax.by_kernel(on_x),
+        "chain": lambda: chain(x),
         "out=": in_place,
         "torch": lambda: torch.softmax(tx, 1),
     }
     yield "softmax backward", {
-        "kernel": lambda: softmax.backward(on_gy, on_y),
-        "chain": lambda: softmax.reference_backward(gy, y),
+        "kernel": lambda: softmax.by_kernel_backward(on_gy, on_y),
+        "chain": lambda: y * (gy - (gy * y).sum(axis=1, keepdims=True)),
         "out=": in_place_backward,
         "torch": lambda: torch._softmax_backward_data(tg, ty, 1, torch.float32),
     }
@@ -106,12 +110,12 @@ def cross_entropy_peers(x, gy, device):
     on_x, on_target, on_g = (put(a, device) for a in (x, target, g))
 
     def kernel_both():
-        loss, lse = cross_entropy.forward(on_x, on_target)
-        return loss.mean(), cross_entropy.backward(on_g, on_x, lse, on_target)
+        loss, lse = cross_entropy.by_kernel(on_x, on_target)
+        return loss.mean(), cross_entropy.by_kernel_backward(on_g, on_x, lse, on_target)
 
     def chain_both():
-        loss, lse = cross_entropy.reference(x, target)
-        return loss.mean(), cross_entropy.reference_backward(g, x, lse, target)
+        loss, lse = cross_entropy.by_numpy(x, target)
+        return loss.mean(), cross_entropy.by_numpy_backward(g, x, lse, target)
 
     def in_place(backward=False):
         e = x - x.max(axis=1, keepdims=True)
@@ -129,8 +133,8 @@ def cross_entropy_peers(x, gy, device):
         torch.nn.functional.cross_entropy(tx, tt).backward()
 
     yield "cross entropy", {
-        "kernel": lambda: cross_entropy.forward(on_x, on_target)[0].mean(),
-        "chain": lambda: cross_entropy.reference(x, target)[0].mean(),
+        "kernel": lambda: cross_entropy.by_kernel(on_x, on_target)[0].mean(),
+        "chain": lambda: cross_entropy.by_numpy(x, target)[0].mean(),
         "out=": in_place,
         "torch": lambda: torch.nn.functional.cross_entropy(tx, tt),
     }

@@ -20,7 +20,7 @@
 // Rungs: adamw_naive, one array a launch, a thread per weight; adamw_chunks, many arrays in one
 // launch, a thread per chunk (a CPU's vector loop); adamw_many, the same with a block per chunk (a
 // GPU's).
-// Wrapper: minidl/fused/adamw.py   Test: tests/fused/test_adamw.py
+// Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
 #include "common.cuh"
 
 #ifndef W

@@ -9,7 +9,7 @@
 // a thread has three reads on the way, so 90% in float; in half 12 KB of an H100's 15 an SM: 75%.
 // _packs has three of 16 bytes: 90 to 95% in both.
 //
-// Wrapper: minidl/fused/add3.py   Test: tests/fused/test_add3.py, tests/cuda/
+// Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
 #include "common.cuh"
 

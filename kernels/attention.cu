@@ -20,7 +20,7 @@
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
-// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
 // v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads

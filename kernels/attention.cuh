@@ -13,7 +13,7 @@
 //             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored,
 //             where a mask would be L S bytes a head.
 //
-// Test: tests/fused/test_attention.py, test_attention_mask.py
+// Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #pragma once
 #include "common.cuh"
 

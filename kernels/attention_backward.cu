@@ -20,7 +20,7 @@
 // over.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
-// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
 // D, as any dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row, 2 E reads.

@@ -23,7 +23,7 @@
 // no wait for a softmax: 40%.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
-// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py, test_attention_mask.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #include "attention.cuh"
 #include "tensor_core.cuh"
 

@@ -1,7 +1,7 @@
 // What the rungs of attention.cu and attention_backward.cu share: rows of a head in shared memory,
 // products of them, a tile's dropout.
 //
-// Test: tests/fused/test_attention.py
+// Test: tests/ops/test_attention_kernel.py
 #pragma once
 #include "attention.cuh"
 

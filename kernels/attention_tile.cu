@@ -20,7 +20,7 @@
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
-// Wrapper: minidl/fused/attention.py   Test: tests/fused/test_attention.py, test_attention_mask.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #include "attention.cuh"
 #include "vector.cuh"
 #ifdef MINIDL_HOST

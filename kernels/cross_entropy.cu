@@ -21,7 +21,7 @@
 // the way, 32 KB: 85%, and e^x at 16 a cycle and SM just keeps up with float's 4 elements a cycle; in
 // half, 7.5 elements a cycle, it does: 80%. v2: 80% in float, in half one element a request: 50%.
 // Backward v5 85%, v2 70%. 1,000 classes: v4 as v5.
-// Wrapper: minidl/fused/cross_entropy.py   Test: tests/fused/test_cross_entropy.py
+// Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 

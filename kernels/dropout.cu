@@ -16,7 +16,7 @@
 //
 // Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
 // thread per eight elements.
-// Wrapper: minidl/fused/dropout.py   Test: tests/fused/test_dropout.py
+// Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "common.cuh"
 
 // What x is multiplied by: a product, because a branch on a random number is guessed wrong half the

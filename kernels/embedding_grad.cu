@@ -24,7 +24,7 @@
 // read for each distinct row, side by side: for 8192 positions and 2000 distinct rows of 768 about as
 // long as _owners' sums, in _packs a quarter or an eighth of it; with more positions it is the longer
 // part.
-// Wrapper: minidl/fused/embedding_grad.py   Test: tests/fused/test_embedding_grad.py
+// Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "common.cuh"
 
 #ifndef ACC  // half is summed in float

@@ -19,7 +19,7 @@
 //
 // Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415); the form of the normal P, Hastings 1955, as
 // in minidl/ops/normal.py.
-// Wrapper: minidl/fused/gelu.py   Test: tests/fused/test_gelu.py
+// Wrapper: minidl/ops/gelu.py   Test: tests/ops/test_gelu_kernel.py
 #include "gelu.cuh"
 
 #ifndef TANH

@@ -1,5 +1,5 @@
 // GELU's P and its slope, for gelu.cu and for the kernels of a plan (infer.cuh): see gelu.cu.
-// Test: tests/fused/test_gelu.py
+// Test: tests/ops/test_gelu_kernel.py
 #pragma once
 #include "common.cuh"
 

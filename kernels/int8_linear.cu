@@ -14,8 +14,8 @@
 // Share of __dp4a's peak to be expected on a GPU, by arithmetic (not measured): v2 waits for two
 // words a product from the cache, 5%; v3 for two from shared memory, 25%. Tensor cores would do 8
 // times as much as the peak itself.
-// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/int8_linear.py
-// Test: tests/fused/test_int8_linear.py
+// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/int8_linear.py
+// Test: tests/ops/extra/test_int8_linear.py
 #include "common.cuh"
 
 // The integer sum back to a real number.

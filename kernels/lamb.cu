@@ -15,7 +15,7 @@
 // as adamw.cu, 85 to 90% in both passes.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
-// Wrapper: minidl/fused/extra/lamb.py   Test: tests/fused/extra/test_lamb.py
+// Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py
 #include "common.cuh"
 
 #ifndef W

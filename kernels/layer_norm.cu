@@ -24,7 +24,7 @@
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
-// Wrapper: minidl/fused/layer_norm.py   Test: tests/fused/test_layer_norm.py
+// Wrapper: minidl/ops/layer_norm.py   Test: tests/ops/test_layer_norm_kernel.py
 // Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 

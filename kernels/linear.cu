@@ -24,7 +24,7 @@
 // This is no GPU code: there cuBLAS does it, and kernels/matmul.cu is the lesson.
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
-// Wrapper: minidl/fused/linear.py   Test: tests/fused/test_linear.py
+// Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 #ifdef MINIDL_HOST
 

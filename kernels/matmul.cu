@@ -24,7 +24,7 @@
 //
 // Source: the tiling is in Lam, Rothberg, Wolf 1991 for caches; Volkov & Demmel 2008 for registers
 // on GPUs.
-// Launch: minidl/fused/matmul.py   Test: tests/fused/test_matmul.py
+// Launch: minidl/ops/matmul.py   Test: tests/ops/test_matmul_kernel.py
 #include "tensor_core.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double

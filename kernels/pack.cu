@@ -14,7 +14,7 @@
 // half.
 //
 // Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
-// Wrapper: minidl/fused/pack.py   Test: tests/fused/test_pack.py
+// Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "common.cuh"
 
 #ifndef U  // element type of the flat buffer

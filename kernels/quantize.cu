@@ -16,8 +16,8 @@
 // quantize's stores of a byte are 32 a request, dequantize's reads too: 40%. _packs reads 64 bytes a
 // lane, in half 32: 85% at rows that are a multiple of 512 long; at 768 a lane in four is idle in
 // turn: 75%. Rows of another length than 16 a multiple go element by element: _warps is better there.
-// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/fused/quantize.py
-// Test: tests/fused/test_quantize.py
+// Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
+// Test: tests/ops/extra/test_quantize.py
 #include "common.cuh"
 
 // The bits of a float that is not negative order as the number does, with NaN above infinity: so

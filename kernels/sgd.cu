@@ -16,7 +16,7 @@
 //
 // Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays
 // in one launch, a thread per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
-// Wrapper: minidl/fused/sgd.py   Test: tests/fused/test_sgd.py
+// Wrapper: minidl/optim/sgd.py   Test: tests/optim/test_sgd_kernel.py
 #include "common.cuh"
 
 #ifndef W

@@ -20,7 +20,7 @@
 // of v3 one element, and lanes of v4 none: half of that. v2: 60%.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
-// Wrapper: minidl/fused/softmax.py   Test: tests/fused/test_softmax.py
+// Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
 //                                    Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 

@@ -23,7 +23,7 @@
 // (host/tensor_core.h): the same numbers but for the order of sums, which NVIDIA leaves open.
 //
 // Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix".
-// Test: tests/fused/test_matmul.py, tests/cuda/host/test_tensor_core.py
+// Test: tests/ops/test_matmul_kernel.py, tests/cuda/host/test_tensor_core.py
 #pragma once
 #include "common.cuh"
 

@@ -22,7 +22,7 @@
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // _warps waits for a ballot every 32 elements: 8 KB on the way an SM where an H100 wants 15, 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
-// Wrapper: minidl/fused/topk_mask.py   Test: tests/fused/test_topk_mask.py
+// Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "common.cuh"
 
 // Not a number is large, too: what a sum would spread to all ranks must travel.

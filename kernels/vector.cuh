@@ -1,6 +1,6 @@
 // One vector register of floats, for the kernels that are for CPUs alone: linear.cu and
 // attention_tile.cu. Vec is of GCC's and clang's vector extension: + - * / < work lane by lane.
-// Test: tests/fused/test_linear.py, test_attention.py
+// Test: tests/ops/test_linear_kernel.py, test_attention.py
 #pragma once
 #include "common.cuh"
 #ifdef MINIDL_HOST

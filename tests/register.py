@@ -31,7 +31,7 @@ FOLDERS = "minidl", "kernels", "tests", "tutorials", "benchmarks", "docs"
 AT_THE_TOP = "README.md", "README.zh.md", "Makefile", "setup.cfg", "pyproject.toml", ".ci/run"
 TEXTS = {".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".txt", ".po", ".json"}
 # Folders whose __init__.py says in another form what its files are for.
-LISTED_OTHERWISE = {"minidl", "minidl/cli", "minidl/fused", "minidl/ops", "minidl/infer"}
+LISTED_OTHERWISE = {"minidl", "minidl/cli", "minidl/ops", "minidl/infer"}
 MAP, COLUMNS = "docs/map.md", 100
 
 

@@ -37,21 +37,21 @@ MAY_IMPORT = {
     "function": "static_forms fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
     "own_files": "",  # files of an earlier run
-    "cuda": "own_files text mode backend",
+    "cuda": "own_files text mode random backend",
+    "cuda/fuse": f"cuda {ENGINE}",  # a kernel made from a function of tensors, and its Function
     "cuda/host_memory": "backend",
-    "fused": f"cuda own_files {ENGINE}",
-    "ops": f"fused cuda printing {ENGINE}",
-    "creation": f"ops fused {ENGINE}",
+    "ops": f"cuda printing {ENGINE}",
+    "creation": f"ops cuda {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",
-    "optim": f"precision/bf16 fused {ENGINE}",
-    "precision": f"optim nn fused ops {ENGINE}",  # amp knows batch norm and master weights
+    "optim": f"precision/bf16 cuda {ENGINE}",
+    "precision": f"optim nn cuda ops {ENGINE}",  # amp knows batch norm and master weights
     "memory/predict": f"memory/workspace precision nn {ENGINE}",  # it predicts models under amp
-    "memory/workspace": f"ops fused {ENGINE}",  # it has the formulas of ops
+    "memory/workspace": f"ops cuda {ENGINE}",  # it has the formulas of ops
     # staged messages wait in pinned memory
     "comm": "cuda/host_memory own_files text timeline backend nest",
-    "parallel": f"optim nn fused ops memory comm cuda text timeline {ENGINE}",
-    "infer": f"nn creation ops precision/bf16 fused cuda {ENGINE}",
+    "parallel": f"optim nn ops memory comm cuda text timeline {ENGINE}",
+    "infer": f"nn creation ops precision/bf16 cuda {ENGINE}",
     "data": "tensor cuda/host_memory random backend",
     "data/pipe": "comm random backend",  # ranks agree on the end
     "data/stream": "comm random backend",  # the same

@@ -12,10 +12,9 @@ from minidl.comm import codec
 from minidl.cuda import dispatch, grad_norm
 from minidl.cuda.host.compiler import NoSpace
 from minidl.cuda.run import Kernel
-from minidl.fused import topk_mask
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
-from minidl.parallel.data import compress, flat
+from minidl.parallel.data import compress, flat, topk_mask
 from minidl.precision.grad_scaler import GradScaler
 from minidl.tensor import Tensor
 from tests.ops.test_one_function import _every_product_is_ours  # noqa: F401

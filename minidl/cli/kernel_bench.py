@@ -54,8 +54,8 @@ def bench(name, size=None, device="cpu", repeats=5):
 
     print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
     print(COLUMNS.head(tr))
-    fused = import_module(f"minidl.fused.{name}")
-    for case in getattr(kernel_rungs, name)(fused, draw, *(size or usual)):
+    op = import_module("minidl.ops." + kernel_rungs.FILES.get(name, name))
+    for case in getattr(kernel_rungs, name)(op, draw, *(size or usual)):
         for call in case.calls:
             n_wrong += not rung(call, case, xp, repeats)
     print(tr(f"Wrong: {n_wrong}."))

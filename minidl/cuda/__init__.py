@@ -9,15 +9,14 @@
     device.py         which GPUs there are, which one is used: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
     index_check.py    indices on a GPU, checked without waiting for it
-    cuda_graph.py     A training step as one launch: CUDA graphs
-    dispatch.py       Fused kernel or NumPy, GPU or CPU: the only place that chooses
-    fuse.py           A chain of elementwise ops as one kernel, without writing CUDA
-    grad_norm.py      The norm of many arrays as one vector: one launch, whatever their number
-    philox.py         Random bits of a Generator made on a GPU: the same as NumPy makes, to the bit
-    rows.py           What the row kernels share: which rung of a ladder runs on which device, on
-                      how many threads
-    unscale_check.py  Unscale gradients and find out whether all are finite, in one pass and one
-                      launch
+    dispatch.py       kernel or NumPy: the only place that chooses
+    launch.py         a launch over elements, and over many arrays at once
+    rows.py           kernels that work on rows: which rung runs on which device
+    grad_norm.py      the norm of many arrays in one launch
+    unscale_check.py  gradients unscaled, and whether all are finite, in one launch
+    philox.py         random bits on a GPU, the same as NumPy's
+    fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
+    cuda_graph.py     a training step as one launch
 
 The CPU side of CUDA itself is in kernels/host/.
 """

@@ -7,7 +7,7 @@
 
 An op asks when its dtypes are final, after autocast, and both answers save the same arrays:
 
-    y = pick(fused.softmax.forward, softmax, x)(x)
+    y = pick(by_kernel, by_numpy, x)(x)
 
 `with minidl.use_fused(False):` turns all kernels off, for comparing.
 Test: tests/cuda/test_dispatch.py
@@ -21,6 +21,7 @@ import numpy as np
 from numpy import ndarray
 
 from minidl import mode
+from minidl.cuda import run
 from minidl.mode import NoRoom, current, give_up_kernels
 from minidl.own_files import write_whole
 
@@ -56,9 +57,7 @@ def usable(*arrays):
 @functools.lru_cache(maxsize=None)
 def kernel(file, name, dtype=np.float32, **defines):
     """The kernel `name` of kernels/<file>, its element type T chosen by `dtype`."""
-    from minidl import cuda  # here: most programs that import minidl launch no kernel
-
-    return cuda.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
+    return run.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
 
 
 @functools.lru_cache(maxsize=None)

@@ -21,17 +21,6 @@ from minidl.mode import or_numpy
 FILE = "grad_norm.cu"
 
 
-# ---- 1 reference ----
-
-
-def reference(arrays):
-    """The norm, in float64."""
-    return math.sqrt(sum(float((a.astype(np.float64) ** 2).sum()) for a in arrays))
-
-
-# ---- 2 launch ----
-
-
 def square_sum(arrays):
     """The sum of all squares, an array of one float64 on the arrays' device: nobody waits. fp16 is
     squared in fp32."""

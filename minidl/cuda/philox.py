@@ -14,16 +14,6 @@ from minidl import backend, random
 from minidl.cuda import dispatch
 from minidl.cuda.launch import BLOCK
 
-# ---- 1 reference ----
-
-
-def reference(state, n):
-    """What a Generator in `state` draws on the host."""
-    return random.host_bits(state, n)
-
-
-# ---- 2 launch ----
-
 
 def bits(state, n, xp=None):
     """n draws of a generator in `state`, (seed, stream, counter): uint32, on CuPy's current device

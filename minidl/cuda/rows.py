@@ -7,7 +7,7 @@
     v5   a block per row, in registers,   and are longer, up to eight times MAX_KEPT elements
          16 bytes an access
 
-Test: tests/cuda/test_rows.py, test_layer_norm.py, test_softmax.py, test_cross_entropy.py
+Test: tests/cuda/test_rows.py, tests/ops/test_layer_norm_kernel.py
 """
 
 import functools
@@ -80,24 +80,24 @@ def kept(xp, rung, cols, dtype):
 
 
 @functools.lru_cache(maxsize=None)
-def _rung(file, name, dtype, cols, rung, ways):
+def _rung(file, name, dtype, cols, rung, form):
     """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
-    run = kernel(file, f"{name}_v{rung}", dtype, **dict(ways), **kept(xp, rung, cols, dtype))
+    run = kernel(file, f"{name}_v{rung}", dtype, **dict(form), **kept(xp, rung, cols, dtype))
     return run, {1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
 
 
-def launch(file, name, x, args, rung=None, macros=(), ways=None):
+def launch(file, name, x, args, rung=None, macros=(), form=None):
     """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
-    1 to 5, the best for the device unless given; macros: (name, value) pairs; ways: {"form":,
+    1 to 5, the best for the device unless given; macros: (name, value) pairs; form: {"form":,
     "order":}, as in `cuda.kernel`."""
     rows, cols = x.shape
     width = 0
     if type(x) is not ndarray:
         check_size(name, rows, cols)
         width = cols
-    if ways:
-        macros = *macros, *ways.items()
+    if form:
+        macros = *macros, *form.items()
     run, a_block = _rung(file, name, x.dtype, width, rung, macros)
     run(-(-rows // a_block), BLOCK, args)

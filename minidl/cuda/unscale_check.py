@@ -3,7 +3,7 @@
     g *= 1 / loss_scale        bad = how many elements are inf or nan
 
 Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an element; or
-`count_bad` only reads, 4 bytes, and the optimizer unscales on its way (fused.adamw's `unscale` and
+`count_bad` only reads, 4 bytes, and the optimizer unscales on its way (adam.py's `unscale` and
 `skip`).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
@@ -17,18 +17,6 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import chunk_list, over_chunks, pointers
 
 FILE = "unscale_check.cu"
-
-
-# ---- 1 reference ----
-
-
-def reference(g, inverse):
-    """(g * inverse, how many elements of it are not finite)."""
-    scaled = g * g.dtype.type(inverse)
-    return scaled, int((~np.isfinite(scaled)).sum())
-
-
-# ---- 2 launch ----
 
 
 def run(name, arrays, *factors):
@@ -51,5 +39,5 @@ def unscale_check(grads, inverse, factor=None):
 
 
 def count_bad(grads):
-    """(1,) int32: how many elements are inf or nan. 0 means go on: it is fused.adamw's `skip`."""
+    """(1,) int32: how many elements are inf or nan. 0 means go on: it is the optimizers' `skip`."""
     return run("count_bad", list(grads))

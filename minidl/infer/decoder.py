@@ -19,7 +19,6 @@ import math
 import numpy as np
 
 from minidl import backend, random
-from minidl.fused.linear import aligned
 from minidl.infer.cache import CachedAttention
 from minidl.infer.passes import optimise
 from minidl.infer.program import Plan
@@ -29,6 +28,7 @@ from minidl.nn.llama import Llama
 from minidl.nn.models import GPT, _sample
 from minidl.nn.module import Module
 from minidl.ops.index import index_select
+from minidl.ops.linear import aligned
 
 BITS = {None: None, "int8": 8, "int4": 4}
 

@@ -16,10 +16,9 @@ from collections import namedtuple
 import numpy as np
 
 from minidl.cuda import dispatch, launch, rows
-from minidl.fused import attention, linear
 from minidl.infer import code
 from minidl.infer.graph import Value
-from minidl.ops import index, shape
+from minidl.ops import attention_kernel, index, linear, shape
 
 PANEL = 32  # columns, as in kernels/infer.cuh
 ROWS = 32  # of a matrix that a block takes at most: two threads get equal parts of few panels, too
@@ -287,19 +286,19 @@ def self_attention(low, node):
     n_batch, length, width = qkv.shape
     width, e = width // 3, width // 3 // n_heads
     if node.attributes["dropout_p"] or qkv.dtype != np.float32 or not qkv.n_bytes or (
-            e > attention.MAX_WIDTH):
+            e > attention_kernel.MAX_WIDTH):
         return False
     qkv = low.contiguous(qkv)
     parts = [(qkv, lambda a, i=i: a.reshape(-1)[i * width:]) for i in range(3)]
     lse = low.own(Value((n_batch, n_heads, length), np.float32))
-    rows_of_block, threads = attention.block_of("tile", e)
+    rows_of_block, threads = attention_kernel.block_of("tile", e)
 
     def kernel():
         return dispatch.kernel("attention_tile.cu", "attention_tile", np.float32, E=e)
 
     args = (low.own(node.output), lse, *parts, length, length,
             *[3 * width * length, e, 3 * width] * 3, 1 / math.sqrt(e),
-            int(node.attributes["is_causal"]), *attention.NEITHER[0])
+            int(node.attributes["is_causal"]), *attention_kernel.NEITHER[0])
     return low.call(node.op, [node.output, lse], kernel,
                     (-(-length // rows_of_block), n_heads, n_batch), threads, args)
 

@@ -23,9 +23,9 @@ import numpy as np
 from minidl.backend import address
 from minidl.cuda import KernelError, dispatch, run
 from minidl.cuda.host import cpu
-from minidl.fused import linear
 from minidl.infer import cache, images, lower, memory, whole
 from minidl.infer.trace import refuse_gpu
+from minidl.ops import linear
 from minidl.tensor import Tensor
 
 HUGE = 2 << 20  # bytes of a large page
@@ -147,7 +147,7 @@ class Plan:
         array = self.array(value)
         if change is not None:
             return change(array)
-        return array if array.flags.c_contiguous else lower.attention.memory(array)
+        return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
         """[(the word of the table with an address in the value's bytes, how far from their first)];

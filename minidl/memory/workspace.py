@@ -31,13 +31,12 @@ import numpy as np
 from minidl.backend import accumulate_dtype, is_bfloat16
 from minidl.backward import nodes
 from minidl.cuda.dispatch import usable
-from minidl.fused import linear as kernel
-from minidl.fused.attention import PARTS, block_of
+from minidl.ops import linear as kernel
 from minidl.ops.attention import Attention, SelfAttention
+from minidl.ops.attention_kernel import PARTS, block_of
 from minidl.ops.conv import Conv2d, samples_at_once
 from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
-from minidl.ops.matmul import Linear
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
 # Elements of the arrays for one block of samples: padded images (0 if nothing is padded), columns,
@@ -87,7 +86,7 @@ def linear(node, rows):
 
 
 def _packed(m, k, p, in_order):
-    """What fused/linear.py lays out anew for A (m, k) and B (k, p), bytes."""
+    """What ops/linear.py lays out anew for A (m, k) and B (k, p), bytes."""
     a = 0 if in_order else (
         k * -(-m // kernel.ROWS) * kernel.ROWS + kernel.PAD + -(-k // kernel.CHUNK) * m)
     return 4 * (a + k * -(-p // kernel.COLS) * kernel.COLS + kernel.PAD)
@@ -137,7 +136,7 @@ def _block(heads, n_queries, n_keys, e, ev, half, dropout):
 
 
 FORMULAS = {Conv2d: conv, ConvTranspose2d: conv_transpose, MaxPool2d: pool, AvgPool2d: pool,
-            Linear: linear, CrossEntropy: cross_entropy, Attention: attention,
+            kernel.Linear: linear, CrossEntropy: cross_entropy, Attention: attention,
             SelfAttention: attention}
 
 

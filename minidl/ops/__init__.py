@@ -13,8 +13,8 @@ import numpy as np
 
 from minidl.ops import (
     activations, attention, cast, conv, convert, cross_entropy, dropout, elementwise, embedding,
-    extreme, index, inplace, logic, loss, matmul, norm, pool, products, reduce, select, shape,
-    softmax,
+    extreme, gelu, index, inplace, layer_norm, linear, logic, loss, matmul, norm, pool, products,
+    reduce, select, shape, softmax,
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
@@ -29,7 +29,8 @@ TABLE = [  # (file, homes, names)
     (select, "mt", "maximum minimum clamp masked_fill"),
     (select, "t", "where"),
     (activations, "mtf", "relu sigmoid tanh"),
-    (activations, "f", "leaky_relu elu silu gelu softplus"),
+    (activations, "f", "leaky_relu elu silu softplus"),
+    (gelu, "f", "gelu"),
     (logic, "mt", "eq ne lt le gt ge bitwise_and bitwise_or bitwise_xor bitwise_not"),
     (logic, "mt", "logical_and logical_or logical_not isnan isinf isfinite floor_divide"),
     (reduce, "mt", "sum mean var std prod cumsum logsumexp any all"),
@@ -44,13 +45,14 @@ TABLE = [  # (file, homes, names)
     (convert, "m", "numpy item tolist size dim is_contiguous element_size"),
     (cast, "m", "to type contiguous cpu cuda half float double int long bool"),
     (matmul, "mt", "matmul"),
-    (matmul, "f", "linear"),
+    (linear, "f", "linear"),
     (products, "mt", "bmm dot outer"),
     (softmax, "mtf", "softmax log_softmax"),
     (cross_entropy, "f", "cross_entropy nll_loss"),
     (loss, "f", "mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits"),
     (loss, "f", "smooth_l1_loss huber_loss kl_div"),
-    (norm, "f", "layer_norm rms_norm group_norm batch_norm"),
+    (layer_norm, "f", "layer_norm rms_norm"),
+    (norm, "f", "group_norm batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
     (attention, "f", "scaled_dot_product_attention self_attention"),

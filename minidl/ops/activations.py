@@ -1,28 +1,19 @@
 """Activations: elementwise functions between the layers of a network.
 
 Several save their slope dy/dx, computed in forward beside y: it takes the bytes that x would, and
-backward is then one product. GELU and SiLU save x, and make the slope in backward; by NumPy they
-take some twenty passes over their input, block by block, so that the passes meet in the cache
-instead of in memory. GELU's kernel (minidl/fused/gelu.py) takes one.
+backward is then one product. SiLU saves x, and makes the slope in backward. GELU: gelu.py.
 Slopes of several values are made by arithmetic: on random signs `where` takes as long as twenty
 additions. A slope of 0 or 1 selects (masks.py).
 
-Source: GELU, Hendrycks & Gimpel 2016; SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
+Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Test: tests/ops/test_activations.py
 """
 
-import math
-
 import numpy as np
 
-from minidl import backend
-from minidl.cuda.dispatch import pick
 from minidl.function import Function
-from minidl.fused import gelu as fused
+from minidl.ops.gelu import in_blocks
 from minidl.ops.masks import select
-from minidl.ops.normal import cdf_and_pdf
-
-BLOCK = 1 << 14  # elements; a block of float32 is 64 KiB, a handful of them fit an L2 cache
 
 
 class Tanh(Function):
@@ -134,23 +125,6 @@ class Silu(Function):
         return in_blocks(silu_or_slope, x, gy)
 
 
-class Gelu(Function):
-    """x * P(a standard normal number is below x); "tanh": its approximation by a tanh."""
-
-    promotes = "float"
-
-    def forward(self, x, approximate="none"):
-        if approximate not in GELU_FORMS:
-            raise ValueError(f"gelu: approximate wants 'none' or 'tanh', got {approximate!r}")
-        self.approximate = approximate
-        self.save(x)
-        return pick(fused.gelu, gelu_in_blocks, x)(x, approximate)
-
-    def backward(self, gy):
-        (x,) = self.saved
-        return pick(fused.gelu_backward, gelu_in_blocks, gy, x)(x, self.approximate, gy)
-
-
 def logistic(xp, x):
     """1 / (1 + e^-x) as a new array; e^-x may become inf, whose reciprocal is the right 0."""
     with np.errstate(over="ignore"):
@@ -165,60 +139,6 @@ def silu_or_slope(xp, x, wants_slope):
     s = logistic(xp, x)
     y = x * s
     return s + y * (1 - s) if wants_slope else y
-
-
-def gelu_or_slope(xp, x, wants_slope):
-    """y = x P(x) with P the normal distribution function, or dy/dx = P + x P'."""
-    cdf, pdf = cdf_and_pdf(xp, x)
-    if not wants_slope:
-        return x * cdf
-    pdf *= x
-    pdf += cdf
-    return pdf
-
-
-def gelu_tanh_or_slope(xp, x, wants_slope):
-    """y = x P with P = (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3); or dy/dx = P + x P'."""
-    k = math.sqrt(2 / math.pi)
-    square = x * x
-    u = square * (0.044715 * k)
-    u += k
-    u *= x
-    p = xp.tanh(u)
-    p *= 0.5
-    p += 0.5
-    y = x * p
-    if not wants_slope:
-        return y
-    slope = square * (3 * 0.044715 * k * 2)  # P' = 2 P (1 - P) u'
-    slope += 2 * k
-    slope *= y
-    slope *= 1 - p
-    slope += p
-    return slope
-
-
-GELU_FORMS = {"none": gelu_or_slope, "tanh": gelu_tanh_or_slope}
-
-
-def gelu_in_blocks(x, approximate, gy=None):
-    return in_blocks(GELU_FORMS[approximate], x, gy)
-
-
-def in_blocks(fn, x, gy=None):
-    """y = fn(xp, x, False), or gx = gy * fn(xp, x, True): on the CPU a block at a time; fp16 is
-    worked in fp32."""
-    xp = backend.xp_of([x])
-    out = xp.empty(x.shape, x.dtype)
-    xs, outs = x.reshape(-1), out.reshape(-1)
-    gys = None if gy is None else gy.reshape(-1)
-    step = BLOCK if xp is np else max(x.size, 1)
-    wide = backend.accumulate_dtype(x.dtype)
-    for i in range(0, x.size, step):
-        at = slice(i, i + step)
-        block = fn(xp, xs[at].astype(wide, copy=False), gy is not None)
-        outs[at] = block if gy is None else gys[at] * block
-    return out
 
 
 def tanh(input):
@@ -247,7 +167,3 @@ def softplus(input, beta=1.0, threshold=20.0):
 
 def silu(input):
     return Silu.apply(input)
-
-
-def gelu(input, approximate="none"):
-    return Gelu.apply(input, approximate=approximate)

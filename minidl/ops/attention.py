@@ -16,7 +16,7 @@ Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (
 L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.
 
 A kernel does the same, with mask and dropout, without leaving the core's registers
-(minidl/fused/attention.py). Here remain: float64, heads over 128 wide, keys or values that are
+(attention_kernel.py). Here remain: float64, heads over 128 wide, keys or values that are
 broadcast, a floating mask that wants a gradient of its own.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
@@ -31,8 +31,7 @@ from minidl import backend
 from minidl.cuda.dispatch import usable
 from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.fused import attention as fused
-from minidl.mode import or_numpy
+from minidl.ops import attention_kernel
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
 from minidl.ops.matmul import same_dtype
 
@@ -45,13 +44,14 @@ class Attention(Function):
 
     precision = "white"
     op = "scaled_dot_product_attention"
+    state = None  # of the generator, where there is dropout
 
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
         self.lead = check_shapes(q, k, v, mask)
         broadcast = not q.shape[:-2] == k.shape[:-2] == v.shape[:-2]
-        q, k, v = (fused.readable(self._four(a, a.shape[-2:])) for a in (q, k, v))
+        q, k, v = (attention_kernel.readable(self._four(a, a.shape[-2:])) for a in (q, k, v))
         self._options(q, k, is_causal, dropout_p, scale, generator)
-        self.ours = not broadcast and not self.needs[3] and fused.fits(q, k, v)
+        self.ours = not broadcast and not self.needs[3] and attention_kernel.fits(q, k, v)
         o, lse = self._attend(q, k, v, mask)
         self.save(q, k, v, o, lse, mask)
         return o.reshape(*self.lead, *o.shape[2:])
@@ -69,21 +69,21 @@ class Attention(Function):
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         self.is_causal, self.dropout_p = bool(is_causal), dropout_p
         self.q_shape, self.n_keys = q.shape, k.shape[2]
-        if dropout_p:
+        if dropout_p and self.state is None:  # a second forward, by NumPy, has the first one's draws
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
     def _between(self, mask):
         """What the kernels want to know of mask and dropout."""
         if mask is not None:
-            mask = fused.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
+            mask = attention_kernel.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
 
-    @or_numpy
     def _attend(self, q, k, v, mask):
         """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
         lse (B, H, L) in the dtype of the sums."""
         if self.ours and usable(q, k, v):
-            return fused.forward(q, k, v, self.is_causal, self.scale, **self._between(mask))
+            return attention_kernel.by_kernel(q, k, v, self.is_causal, self.scale,
+                                              **self._between(mask))
         xp, bias = self.xp, self._bias(mask, q.shape[2])
         o = xp.empty((q.shape[0], q.shape[2], q.shape[1], v.shape[3]), q.dtype).swapaxes(1, 2)
         lse = xp.empty(q.shape[:3], self.dtype)
@@ -110,8 +110,8 @@ class Attention(Function):
         three into, of self-attention."""
         xp = self.xp
         if self.ours and usable(go, q, k, v):
-            grads = fused.backward(go, q, k, v, o, lse, self.is_causal, self.scale, out=out,
-                                   **self._between(mask))
+            grads = attention_kernel.by_kernel_backward(
+                go, q, k, v, o, lse, self.is_causal, self.scale, out=out, **self._between(mask))
             return (*grads, None) if out is None else None
         triangle, bias = self._triangle(), self._bias(mask, q.shape[2])
         kind = "temporary" if out is None else "workspace"
@@ -267,7 +267,7 @@ class SelfAttention(Attention):
         qkv = self.xp.ascontiguousarray(qkv).reshape(shape)
         q, k, v = thirds(qkv)
         self._options(q, k, is_causal, dropout_p, None, generator)
-        self.lead, self.ours = (n_batch, n_heads), fused.fits(q, k, v)
+        self.lead, self.ours = (n_batch, n_heads), attention_kernel.fits(q, k, v)
         o, lse = self._attend(q, k, v, mask)
         self.save(qkv, o, lse, mask)
         return o.swapaxes(1, 2).reshape(n_batch, length, width // 3)

@@ -8,7 +8,12 @@ number is ever rounded, and an array of probabilities exists in backward alone, 
 "mean" divides by the number (or the weight) of rows that count; rows whose target is ignore_index
 do not: padding has no part in the loss of a batch.
 
-Test: tests/ops/test_loss.py   Kernel: minidl/fused/cross_entropy.py
+The kernels never write the probabilities: forward reads the logits and keeps lse, the log of the
+sum of exponentials, one number a row; backward reads the logits again, and e^(x - lse) is the
+softmax.
+
+Kernels: kernels/cross_entropy.cu   Tutorial: tutorials/03_kernel_tour.py
+Test: tests/ops/test_loss.py, test_cross_entropy_kernel.py
 """
 
 import math
@@ -16,15 +21,17 @@ import math
 import numpy as np
 
 from minidl import backend
+from minidl.cuda import rows as row_kernels
 from minidl.cuda.dispatch import pick
 from minidl.cuda.index_check import checked
 from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.fused import cross_entropy as fused
 from minidl.ops.elementwise import add, mul
 from minidl.ops.loss import check_reduction
 from minidl.ops.reduce import sum as sum_
 from minidl.ops.softmax import log_softmax
+
+FILE = "cross_entropy.cu"
 
 
 def class_rows(x):
@@ -85,7 +92,7 @@ class CrossEntropy(Function):
         check_class_weight("cross_entropy", weight, rows.shape[1])
         self.options, self.x_shape = (ignore_index, label_smoothing), x.shape
         self.reduction, self.weighted = reduction, weight is not None
-        run = pick(fused.forward, row_losses, rows) if weight is None else row_losses
+        run = pick(by_kernel, by_numpy, rows) if weight is None else by_numpy
         loss, lse = run(rows, targets, *self.options, **weighted(weight))
         self.total = row_weights(targets, ignore_index, weight, lse.dtype).sum()
         self.save(rows, targets, lse, weight)
@@ -96,7 +103,9 @@ class CrossEntropy(Function):
         rows, targets, lse, weight = self.saved
         g = self.xp.empty_like(lse)
         g[...] = spread_loss(self.xp, gy, self.total, self.reduction)
-        run = pick(fused.backward, row_gradients, rows) if weight is None else row_gradients
+        run = by_numpy_backward
+        if weight is None:
+            run = pick(by_kernel_backward, by_numpy_backward, rows)
         gx = run(g, rows, lse, targets, *self.options, **weighted(weight))
         return unclass_rows(gx, self.x_shape), None, None
 
@@ -111,8 +120,8 @@ def row_weights(target, ignored, weight, dtype):
     return counts.astype(dtype) if weight is None else counts * weight[target * counts]
 
 
-def row_losses(x, target, ignored, smoothing, weight=None):
-    """(loss, lse) of the rows of x (n, C) by NumPy, both (n,) in the dtype of the sums."""
+def by_numpy(x, target, ignored=-100, smoothing=0.0, weight=None):
+    """(loss, lse) of the rows of x (n, C), both (n,) in the dtype of the sums."""
     xp = backend.xp_of([x])
     x = scratch(x.astype(backend.accumulate_dtype(x.dtype), copy=False), of=x)
     top = x.max(axis=1) if x.size else xp.zeros(len(x), x.dtype)
@@ -128,8 +137,8 @@ def row_losses(x, target, ignored, smoothing, weight=None):
     return loss, top + log_sums
 
 
-def row_gradients(g, x, lse, target, ignored, smoothing, weight=None):
-    """gx (n, C) by NumPy from g (n,), the gradients of the rows' losses."""
+def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=None):
+    """gx (n, C) from g (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
     on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in this order: no float64
@@ -141,6 +150,36 @@ def row_gradients(g, x, lse, target, ignored, smoothing, weight=None):
     if smoothing:
         gx -= on_class[:, None] if weight is None else scratch(on_class[:, None] * weight)
     return gx
+
+
+def by_kernel(x, target, ignored=-100, smoothing=0.0, rung=None, **form):
+    """(loss, lse) of each row; x (n, C), target (n,) of int64, contiguous, every target a class or
+    `ignored`. rung, form: as in softmax.py."""
+    xp, (n, n_classes) = row_kernels.backend_of(x), x.shape
+    loss, lse = (xp.empty(n, backend.accumulate_dtype(x.dtype)) for _ in range(2))
+    if n:
+        args = loss, lse, x, target, n, n_classes, ignored, smoothing
+        rung = rung or best_rung(xp, n_classes)
+        row_kernels.launch(FILE, "cross_entropy", x, args, rung, form=form)
+    return loss, lse
+
+
+def by_kernel_backward(g, x, lse, target, ignored=-100, smoothing=0.0, rung=None, **form):
+    """gx; g (n,), the gradients of the rows' losses, in the dtype of lse."""
+    xp, (n, n_classes) = row_kernels.backend_of(x), x.shape
+    gx = xp.empty_like(x)
+    if x.size:
+        args = gx, g, x, lse, target, n, n_classes, ignored, smoothing
+        rung = rung or best_rung(xp, n_classes)
+        row_kernels.launch(FILE, "cross_entropy_backward", x, args, rung, form=form)
+    return gx
+
+
+def best_rung(xp, n_classes):
+    """v4 and v5 keep no row, so that any length will do, and rows may begin anywhere."""
+    if xp is np:
+        return 1
+    return 4 if n_classes <= row_kernels.MAX_KEPT else 5
 
 
 def reduce_loss(xp, loss, total, reduction, shape):

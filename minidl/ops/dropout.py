@@ -9,7 +9,7 @@ Saved: 0 bytes per element, where a mask would take 1 (and x itself 4). Price: t
 twice, about 3 ns an element on a CPU core and nothing beside the memory traffic on a GPU, where
 each thread of a kernel computes its own draw.
 
-Test: tests/ops/test_dropout.py   The same numbers in CUDA: kernels/dropout.cu
+Kernel: kernels/dropout.cu   Test: tests/ops/test_dropout.py, test_dropout_kernel.py
 """
 
 import math
@@ -17,12 +17,13 @@ import math
 import numpy as np
 
 from minidl import backend, random
+from minidl.cuda import launch
 from minidl.cuda.dispatch import pick
 from minidl.cuda.philox import draw_on
 from minidl.function import Function
-from minidl.fused import dropout as fused
-from minidl.mode import or_numpy
 from minidl.tensor import wrapped
+
+FILE = "dropout.cu"
 
 
 def check_probability(p, op="dropout"):
@@ -58,25 +59,51 @@ def inverse_keep(p):
 class Dropout(Function):
     """x * mask / (1 - p). Saves nothing: the mask comes again from (seed, stream, counter)."""
 
+    state = None  # of the generator, before the draws of this call
+
     def forward(self, x, p, generator=None):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
-        self.p, self.state = p, reserve(generator, x.size)
-        return self.masked(x)
+        self.p = p
+        if self.state is None:  # a second forward, by NumPy, has the first one's draws
+            self.state = reserve(generator, x.size)
+        return pick(by_kernel, by_numpy, x)(x, p, self.state)
 
     def backward(self, gy):
-        return self.masked(gy)
-
-    @or_numpy
-    def masked(self, x):
-        return pick(fused.dropout, masked, x)(x, self.p, self.state)
+        return pick(by_kernel, by_numpy, gy)(gy, self.p, self.state)
 
 
-def masked(x, p, state):
+def by_numpy(x, p, state):
     """x with the elements dropped that the draws of `state` say, the others scaled."""
     y = x * keep_mask(backend.xp_of([x]), state, 0, x.size, p).reshape(x.shape)
     y *= x.dtype.type(inverse_keep(p))
     return y
+
+
+def by_kernel(x, p, state):
+    """The same: each thread makes its own draws."""
+    xp = backend.xp_of([x])
+    x = launch.contiguous(xp, x)
+    if x.size > launch.LARGEST:  # in pieces, each from its own counter
+        out, flat, (seed, stream, counter) = xp.empty_like(x), x.reshape(-1), state
+        for at in range(0, x.size, launch.LARGEST):
+            piece = slice(at, at + launch.LARGEST)
+            state = seed, stream, counter + at // random.DRAWS_PER_BLOCK
+            out.reshape(-1)[piece] = by_kernel(flat[piece], p, state)
+        return out
+    out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
+    threshold, scale = limits(p)
+    scale = float(x.dtype.type(scale))  # the plain op multiplies by what the element type holds
+    args = out, x, x.size, n8, *state, threshold, scale
+    launch.elementwise(FILE, "dropout", x.dtype, n8, args)
+    return out
+
+
+def limits(p):
+    """(threshold, scale): a draw of at least `threshold` keeps its element, times `scale`."""
+    threshold = math.ceil(p * 2**32)
+    # 2^32: no draw of 32 bits is as large, so keep all, times nothing
+    return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)
 
 
 def dropout(input, p=0.5, training=True, *, generator=None):

@@ -10,17 +10,25 @@ adds in the order that chance gives it; the kernel's order is fixed):
                               v     0     1   3
 
 The sort is stable, so the order of additions, hence the bits, depend on the indices alone. The
-kernel adds in the same order without sorting.   Kernel: minidl/fused/embedding_grad.py
-Test: tests/ops/test_embedding.py
+kernel adds in the same order, the order of t, without sorting (CPU) and without atomics (GPU). On
+the CPU each thread owns some rows of the table and walks all t in order; on a GPU the first t of
+each row owns it and adds the others.
+
+Kernel: kernels/embedding_grad.cu   Test: tests/ops/test_embedding.py, test_embedding_kernel.py
 """
 
 import numpy as np
 
-from minidl import backend
+from minidl import backend, cuda
+from minidl.cuda import dispatch
 from minidl.cuda.dispatch import pick
 from minidl.cuda.index_check import checked
+from minidl.cuda.launch import BLOCK, contiguous
 from minidl.function import Function
-from minidl.fused.embedding_grad import embedding_grad
+
+FILE = "embedding_grad.cu"
+PARTS = 4  # of the table for each CPU thread, because some rows are wanted more often than others
+SMALL = 1 << 16  # elements of gy that one thread adds sooner than a second wakes up
 
 
 def scatter_add_rows(index, g, n_rows):
@@ -37,6 +45,44 @@ def scatter_add_rows(index, g, n_rows):
         starts = xp.flatnonzero(xp.concatenate([ordered[:1] >= 0, ordered[1:] != ordered[:-1]]))
         out[ordered[starts]] = xp.add.reduceat(g[order], starts, axis=0)
     return out
+
+
+def by_kernel(index, gy, n_rows):
+    """(n_rows, width) with out[index[t]] += gy[t]; fp16 is summed, and returned, in fp32.
+
+    index: (n,) integers in [0, n_rows); gy: (n, width)."""
+    xp = backend.xp_of([index, gy], "embedding_grad")
+    (n,), width = index.shape, gy.shape[1]
+    gy = contiguous(xp, gy)
+    index = contiguous(xp, index.astype(np.int64, copy=False))
+    out = xp.zeros((n_rows, width), backend.accumulate_dtype(gy.dtype))
+    if not gy.size:
+        return out
+    if xp is np:
+        kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype,
+                                 ACC=dispatch.C_TYPES[out.dtype])
+        kernel(n_parts(gy.size), 1, (out, gy, index, n, width, n_rows))
+    else:
+        first = xp.full(n_rows, n, np.int32)
+        dispatch.kernel(FILE, "embedding_grad_first")(-(-n // BLOCK), BLOCK, (first, index, n))
+        owners(out, gy, index, first, 16 // gy.itemsize if width * gy.itemsize % 16 == 0 else 1)
+    return out
+
+
+def owners(out, gy, index, first, size):
+    """A GPU's launch: `size` columns a thread, a pack of 16 bytes or one."""
+    n, width = gy.shape
+    name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, none without a column
+    kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
+    kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
+
+
+def n_parts(n_elems):
+    """Into how many parts the CPU's threads cut the table. Each reads all indices, so one thread
+    wants one; the sums do not depend on it."""
+    n_threads = cuda.n_threads()
+    return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
 
 
 class Embedding(Function):
@@ -63,7 +109,7 @@ class Embedding(Function):
     def backward(self, gy):
         (index,) = self.saved
         gy = gy.reshape(index.size, gy.shape[-1])
-        gw = pick(embedding_grad, scatter_add_rows, gy)(index.reshape(-1), gy, self.n_rows)
+        gw = pick(by_kernel, scatter_add_rows, gy)(index.reshape(-1), gy, self.n_rows)
         if self.padding_idx is not None:
             gw[self.padding_idx] = 0
         return None, gw

@@ -5,22 +5,21 @@
     gb = a^T @ gy                                        (k, n) @ (n, m) -> (k, m)
 
 A 1-d operand is a row (left) or a column (right) whose extra dimension vanishes from the result.
-A linear layer flattens its leading dimensions: one product of 2-d matrices is several times faster
-than a batch of small ones. On a CPU with AVX-512, large ones run kernels/linear.cu instead
-(minidl/fused/linear.py), which is a little faster than BLAS and adds the bias on the way.
+A linear layer: linear.py. How a kernel multiplies matrices by tiles is a lesson: kernels/matmul.cu.
 
-Test: tests/ops/test_matmul.py   Tutorial: tutorials/01_autograd.py
+Test: tests/ops/test_matmul.py, test_matmul_kernel.py   Tutorial: tutorials/01_autograd.py
 """
 
 import math
 
 import numpy as np
 
-from minidl import backend
-from minidl.cuda.dispatch import pick
+from minidl.cuda import rows
 from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.fused import linear as fused
+
+FILE = "matmul.cu"
+SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # of the square of c that a block of 256 threads makes
 
 
 def product(xp, a, b):
@@ -110,59 +109,6 @@ class MatMul(Function):
         return ga, gb
 
 
-class Linear(Function):
-    """y = x w^T + b. Saves x and w; two BLAS calls back.
-
-    x (..., in), w (out, in), b (out,)   ->   y (..., out)"""
-
-    precision = "white"
-
-    def forward(self, x, w, b):
-        if w.ndim != 2 or not x.ndim or x.shape[-1] != w.shape[1]:
-            raise ValueError(f"linear: input {x.shape}, weight {w.shape}; want (..., in_features) "
-                             "and (out_features, in_features)")
-        if x.dtype != w.dtype:
-            same_dtype("linear", x, w, "input", "weight")
-        if b is not None:
-            if x.dtype != b.dtype:
-                same_dtype("linear", x, b, "input", "bias")
-            if b.shape != (w.shape[0],):
-                raise ValueError(f"linear: bias {b.shape}, want ({w.shape[0]},), one for each row "
-                                 f"of the weight {w.shape}")
-        self.x_shape, self.ours = x.shape, fused.fits(x, w)
-        x = as_matrix(x)
-        self.save(x if self.needs[1] else None, w if self.needs[0] else None)
-        run = pick(fused.linear, linear_by_blas, x) if self.ours else linear_by_blas
-        return run(x, w, b).reshape(*self.x_shape[:-1], w.shape[0])
-
-    def backward(self, gy):
-        return self._gradients(gy, *self.saved)
-
-    def _gradients(self, gy, x, w):
-        gy = as_matrix(gy)
-        run = linear_by_blas_backward
-        if self.ours:
-            run = pick(fused.linear_backward, run, gy)
-        gx, gw, gb = run(gy, x, w, self.needs)
-        return None if gx is None else gx.reshape(self.x_shape), gw, gb
-
-
-def linear_by_blas(x, w, b):
-    """x w^T + b of matrices x (rows, in), w (out, in)."""
-    y = product(backend.xp_of([x]), x, w.T)  # (rows, in) @ (in, out)
-    if b is not None:
-        y += b
-    return y
-
-
-def linear_by_blas_backward(gy, x, w, wants):
-    """(gx, gw, gb), each only if wanted; gy (rows, out)."""
-    xp = backend.xp_of([gy])
-    gx = product(xp, gy, w) if wants[0] else None  # (rows, out) @ (out, in)
-    gw = product(xp, gy.T, x) if wants[1] else None  # (out, rows) @ (rows, in)
-    return gx, gw, column_sums(xp, gy) if wants[2] else None
-
-
 def column_sums(xp, g):
     """g.sum(0) of a matrix as ones @ g: BLAS reads a matrix 2-3 times faster than NumPy adds its
     rows, on 2048 x 1024 float32. fp16 sums in fp32."""
@@ -172,11 +118,28 @@ def column_sums(xp, g):
     return xp.ones(g.shape[0], g.dtype) @ g
 
 
+def by_kernel(a, b, rung=3, **form):
+    """a @ b for contiguous arrays (m, k) and (k, n) of one dtype; sums in float for float16.
+
+    A lesson in tiles: no op calls it, because BLAS is faster.
+
+    rung: 1 naive, 2 tiles in shared memory, 3 and in registers, 4 tensor cores (float16).
+    form: form and order, as in `cuda.kernel`."""
+    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
+        raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
+                         "and (k, n) of one dtype")
+    if rung == 4 and a.dtype != np.float16:
+        raise TypeError(f"matmul: tensor cores multiply float16 here, got {a.dtype}; rungs 1 to 3 "
+                        "take it")
+    xp, (m, k), n = rows.backend_of(a), a.shape, b.shape[1]
+    c = xp.empty((m, n), a.dtype)
+    if c.size:
+        kernel = rows.kernel(FILE, f"matmul_v{rung}", a.dtype, **form)
+        side, block = SIDES[rung], 256 if rung == 4 else (16, 16)
+        kernel((rows.blocks(n, side), rows.blocks(m, side)), block, (c, a, b, m, n, k))
+    return c
+
+
 def matmul(input, other):
     """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
     return MatMul.apply(input, other)
-
-
-def linear(input, weight, bias=None):
-    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or None."""
-    return Linear.apply(input, weight, bias)

@@ -5,7 +5,7 @@
 
 One formula, four layers. They differ in what one mean runs over, for x of shape (N, C, H, W):
 
-    layer_norm   the last dimensions of one sample          N means for (C, H, W)
+    layer_norm   the last dimensions of one sample          N means for (C, H, W)   layer_norm.py
     group_norm   C / G channels of one sample               N * G means
     batch_norm   one channel, over all samples and places   C means
     rms_norm     as layer_norm, but nothing is subtracted: xhat = x / sqrt(mean(x^2) + eps)
@@ -19,16 +19,9 @@ Sennrich 2019 (rms).      Test: tests/ops/test_norm.py
 
 import math
 
-import numpy as np
-
 from minidl import backend
-from minidl.cuda.dispatch import pick
 from minidl.function import Function
-from minidl.fused import layer_norm as fused
 from minidl.mode import current
-from minidl.ops.matmul import column_sums
-
-BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays are at work at once in 1 MiB of cache
 
 
 def mean_product(xp, a, b, axes):
@@ -67,80 +60,6 @@ def scale_shift(xhat, w, b, dtype):
     if b is not None:
         y += b
     return y.astype(dtype, copy=False)
-
-
-def row_blocks(xp, rows):
-    """Slices of `rows` (n, width) that stay in a CPU core's cache from the first pass over them to
-    the last: on 2048 x 256 float32 that halves the time. A GPU takes all rows at once."""
-    n, width = rows.shape
-    step = max(1, BLOCK_ELEMS // max(width, 1)) if xp is np else max(n, 1)
-    return [slice(i, i + step) for i in range(0, n, step)]
-
-
-class LayerNorm(Function):
-    """Over the last dimensions `shape`, x as rows (n, width). Saves the rows, which the layer
-    before keeps anyway, w, and mean and 1/std of each row. centered=False is rms_norm."""
-
-    precision = "black"
-
-    def forward(self, x, w, b, shape, eps, centered=True):
-        check_normalized_shape("layer_norm" if centered else "rms_norm", x, shape, w, b)
-        xp, width = self.xp, math.prod(shape)
-        rows = xp.ascontiguousarray(x)
-        if x.ndim != 2 or len(shape) != 1:
-            rows = rows.reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
-        w = xp.ones(width, x.dtype) if w is None else as_vector(xp, w)
-        b = xp.zeros(width, x.dtype) if b is None else as_vector(xp, b)
-        self.shape, self.centered = shape, centered
-        run = pick(fused.forward, layer_norm_rows, rows, w, b)
-        y, mean, r = run(rows, w, b, eps, centered)
-        self.save(rows, w, mean, r)
-        return y.reshape(x.shape)
-
-    def backward(self, gy):
-        x, w, mean, r = self.saved
-        g = self.xp.ascontiguousarray(gy).reshape(x.shape)
-        run = pick(fused.backward, layer_norm_rows_backward, g, x, w)
-        gx, gw, gb = run(g, x, w, mean, r, self.centered)
-        return (gx.reshape(gy.shape), gw.reshape(self.shape),
-                gb.reshape(self.shape) if self.centered else None)
-
-
-def as_vector(xp, v):
-    v = xp.ascontiguousarray(v)
-    return v if v.ndim == 1 else v.reshape(-1)
-
-
-def layer_norm_rows(x, w, b, eps, centered):
-    """(y, mean, r) by NumPy; x (rows, width), mean and r (rows,) in the dtype of the sums."""
-    xp = backend.xp_of([x])
-    y = xp.empty(x.shape, x.dtype)
-    mean, r = (xp.zeros(len(x), backend.accumulate_dtype(x.dtype)) for _ in range(2))
-    for at in row_blocks(xp, x):
-        xhat, row_mean, _, row_r = standardize(xp, x[at], (1,), eps, centered)
-        if centered:
-            mean[at] = row_mean[:, 0]
-        r[at] = row_r[:, 0]
-        y[at] = scale_shift(xhat, w, b, x.dtype)
-    return y, mean, r
-
-
-def layer_norm_rows_backward(g, x, w, mean, r, centered):
-    """(gx, gw, gb) by NumPy; xhat is made again from x, mean and r."""
-    xp = backend.xp_of([x])
-    gx = xp.empty(x.shape, mean.dtype)
-    gw, gb = xp.zeros(x.shape[1], mean.dtype), xp.zeros(x.shape[1], mean.dtype)
-    for at in row_blocks(xp, x):
-        xhat = (x[at] - mean[at, None]) * r[at, None]
-        block = g[at].astype(mean.dtype, copy=False)
-        gw += column_sums(xp, block * xhat)
-        gb += column_sums(xp, block)
-        gx[at] = standardize_backward(xp, block * w, xhat, r[at, None], (1,), centered)
-    return gx, gw, gb
-
-
-class RmsNorm(LayerNorm):
-    """The same with nothing subtracted, and under its own name for autocast."""
 
 
 class GroupNorm(Function):
@@ -210,36 +129,6 @@ class BatchNorm(Function):
 def _column(v):
     """A value per channel, (C,), to broadcast over (N, C, places)."""
     return None if v is None else v[None, :, None]
-
-
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
-    * weight + bias, both of that shape. The variance divides by n, not n - 1."""
-    return LayerNorm.apply(input, weight, bias, shape=as_shape(normalized_shape), eps=eps)
-
-
-def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine epsilon
-    of the dtype that sums (float32 for float16) unless given."""
-    if eps is None and backend.is_floating(input.dtype):
-        eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps)
-    return RmsNorm.apply(input, weight, None, shape=as_shape(normalized_shape), eps=eps,
-                         centered=False)
-
-
-def as_shape(shape):
-    return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(shape)
-
-
-def check_normalized_shape(op, x, shape, w, b):
-    if x.dtype.kind != "f":
-        raise TypeError(f"{op}: wants floating numbers, got {x.dtype}")
-    if not shape or x.shape[-len(shape):] != shape:
-        raise ValueError(f"{op}: normalized_shape {shape} must be the last dimensions of the "
-                         f"input, which is {x.shape}")
-    for name, v in (("weight", w), ("bias", b)):
-        if v is not None and v.shape != shape:
-            raise ValueError(f"{op}: {name} {v.shape}, want normalized_shape {shape}")
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):

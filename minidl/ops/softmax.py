@@ -5,15 +5,19 @@
 
 Each step is a pass over memory, so NumPy's form writes all of them into one buffer; the kernel,
 over the last dimension, makes them all in one pass. fp16 is computed in fp32 and rounded once.
-Kernel: minidl/fused/softmax.py   Test: tests/ops/test_softmax.py
+Kernels: kernels/softmax.cu (the logarithm is the same file compiled with -DLOG=1)
+Test: tests/ops/test_softmax.py, test_softmax_kernel.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
 from minidl import backend
+from minidl.cuda import rows
 from minidl.cuda.dispatch import pick
 from minidl.forward import op_name
 from minidl.function import Function
-from minidl.fused import softmax as fused
 from minidl.ops.dims import normalize_dims
+
+FILE = "softmax.cu"
+LOG = (("LOG", 0),), (("LOG", 1),)  # the macros: LOG[log]
 
 
 class Softmax(Function):
@@ -29,15 +33,15 @@ class Softmax(Function):
         x = x if dtype is None else x.astype(dtype, copy=False)
         if x.dtype.kind not in "fV":  # V: bfloat16, as dtype=
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
-        self.axis, kernel = axis, fused.along_last if axis == last else along
-        y = pick(kernel, along, x)(x, axis, self.log)
+        self.axis, kernel = axis, by_kernel if axis == last else by_numpy
+        y = pick(kernel, by_numpy, x)(x, axis, self.log)
         self.save(y)
         return y
 
     def backward(self, gy):
         (y,) = self.saved
-        kernel = fused.along_last_backward if self.axis == y.ndim - 1 else along_backward
-        return pick(kernel, along_backward, gy, y)(gy, y, self.axis, self.log)
+        kernel = by_kernel_backward if self.axis == y.ndim - 1 else by_numpy_backward
+        return pick(kernel, by_numpy_backward, gy, y)(gy, y, self.axis, self.log)
 
 
 class LogSoftmax(Softmax):
@@ -46,8 +50,8 @@ class LogSoftmax(Softmax):
     log = True
 
 
-def along(x, axis, log):
-    """Softmax or its logarithm by NumPy."""
+def by_numpy(x, axis=-1, log=False):
+    """Softmax or its logarithm."""
     xp, dtype = backend.xp_of([x]), x.dtype
     x = x.astype(backend.accumulate_dtype(dtype), copy=False)
     y = xp.empty_like(x)  # an array also where x is 0-d
@@ -61,7 +65,7 @@ def along(x, axis, log):
     return y.astype(dtype, copy=False)
 
 
-def along_backward(gy, y, axis, log):
+def by_numpy_backward(gy, y, axis=-1, log=False):
     """gx in the dtype of the sums."""
     xp = backend.xp_of([y])
     gx = xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
@@ -73,6 +77,25 @@ def along_backward(gy, y, axis, log):
     xp.subtract(gy, gx.sum(axis=axis, keepdims=True), out=gx)
     gx *= y
     return gx
+
+
+def by_kernel(x, axis=-1, log=False, rung=None, **form):
+    """The same over the last axis of an array of any shape. rung: 1 to 5 of the ladder in the .cu,
+    the best for the device unless given. form: form and order, as in `cuda.kernel`."""
+    shape = x.shape
+    x = rows.as_rows(x)
+    y = rows.backend_of(x).empty(x.shape, x.dtype)
+    if x.size:
+        rows.launch(FILE, "softmax", x, (y, x, *x.shape), rung, LOG[log], form)
+    return y if y.shape == shape else y.reshape(shape)
+
+
+def by_kernel_backward(gy, y, axis=-1, log=False, rung=None, **form):
+    shape, gy, y = y.shape, rows.as_rows(gy), rows.as_rows(y)
+    gx = rows.backend_of(y).empty(y.shape, y.dtype)
+    if y.size:
+        rows.launch(FILE, "softmax_backward", y, (gx, gy, y, *y.shape), rung, LOG[log], form)
+    return gx if gx.shape == shape else gx.reshape(shape)
 
 
 def softmax(input, dim, *, dtype=None):

@@ -6,18 +6,23 @@
 The divisors undo the start from zero. Adam adds weight_decay * w to g; AdamW shrinks the weight
 itself, w *= 1 - lr * weight_decay, so that the decay is not divided by sqrt(v).
 
-Memory: m and v, 8 bytes a float32 weight. Where kernels run, all parameters are updated in one
-launch and one pass over memory (minidl/fused/adamw.py); `update` is the same in plain NumPy.
+Memory: m and v, 8 bytes a float32 weight. `update` is one step in plain NumPy: about 130 bytes move
+for each parameter. Where kernels run, `by_kernel` updates all parameters in one launch and one pass
+over memory: 28 bytes (read w, g, m, v; write w, m, v). With fp16 parameters w is their fp32 master
+copy, and the fp16 copy is written in the same pass.
+
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
-Test: tests/optim/test_optimizer.py
+Kernel: kernels/adamw.cu   Test: tests/optim/test_optimizer.py, test_adam_kernel.py
+Tutorial: tutorials/03_kernel_tour.py
 """
 
 import math
 
 import numpy as np
 
-from minidl.cuda.launch import on_device
-from minidl.fused.adamw import adamw
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 KERNEL = "adamw.cu", "adamw_chunks", None, {"W": "float"}
@@ -47,7 +52,7 @@ class Adam(Optimizer):
         low = low_arrays(self.low, params, grads)
         options = {k: group[k] for k in ("lr", "betas", "eps", "weight_decay")}
         unscale, factor = late(unscale)
-        adamw([p.array for p in params], grads,
+        by_kernel([p.array for p in params], grads,
               *([s[k] for s in states] for k in ("exp_avg", "exp_avg_sq")),
               steps if on_host else counted_together(params[0]._xp, steps, states), **options,
               decoupled=self.decoupled, unscale=unscale, low=low, skip=skip, factor=factor)
@@ -112,3 +117,42 @@ class AdamW(Adam):
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
                  amsgrad=False, *, maximize=False):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 0.999),
+              eps=1e-8, weight_decay=0.01, decoupled=True, unscale=1.0, low=None, skip=None,
+              factor=None):
+    """One step for lists of arrays, in place.
+
+    weights, exp_avgs, exp_avg_sqs:  float32 (or all float64), contiguous.
+    grads:    of the weights' dtype, or all float16.
+    steps:    for each array how many updates it has seen, this one included; or an int32 array of
+              how many before, on the GPU, which counts on unless it skips.
+    unscale:  the gradients' factor, 1 / loss scale.
+    low:      fp16 arrays that get the new weights, or None.
+    skip:     (1,) int32; where it is not 0 nothing changes. minidl.cuda.unscale_check makes it.
+    factor:   (1,) of the weights' dtype, a second factor of the gradients: one that the GPU has
+              found (minidl/precision/loss_scale.py)."""
+    if not weights:
+        return
+    lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
+    xp = backend.xp_of([*weights, *grads], "adamw")
+    sizes = same_sizes("adamw", *lists.values(), *([low] if low is not None else []))
+    if len(steps) != len(sizes):
+        raise ValueError(f"adamw: {len(sizes)} arrays, but {len(steps)} step counts")
+    wide, narrow = weights[0].dtype, grads[0].dtype
+    lists["grads"] = [contiguous(xp, g) for g in grads]
+    tables = [pointers(xp, a, narrow if name == "grads" else wide, f"adamw: {name}",
+                       written=name != "grads") for name, a in lists.items()]
+    lows = None if low is None else pointers(xp, low, narrow, "adamw: low", written=True)
+    b1, b2 = betas
+    if isinstance(steps, (list, tuple)):
+        rates = [(lr / (1 - b1**t), 1 / math.sqrt(1 - b2**t)) for t in steps]
+        rates = on_device(xp, np.array(rates, wide))
+    else:
+        rates, n = xp.empty((len(sizes), 2), wide), len(sizes)
+        kernel = dispatch.kernel("adamw.cu", "adamw_rates", narrow, W=dispatch.C_TYPES[wide])
+        kernel(-(-n // 32), 32, (rates, steps, skip, lr, b1, b2, n))
+    shrink, l2 = (1 - lr * weight_decay, 0.0) if decoupled else (1.0, weight_decay)
+    args = *tables, lows, rates, skip, factor, b1, 1 - b1, b2, 1 - b2, eps, shrink, l2, unscale
+    over_chunks("adamw.cu", "adamw", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

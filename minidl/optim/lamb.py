@@ -17,25 +17,35 @@ own length, so the rate may grow with the batch (BERT: from 512 to 32768 samples
 
 apex also clips the gradient by its norm first: optim.clip_grad_norm_ does.
 
+The kernels update all parameters in two passes over memory, one launch each. The first makes m, v
+and the squared lengths of each tensor's w and r. The second takes the step. 40 bytes move for each
+parameter, where NumPy's operations move about 170. Between the two passes the lengths become those
+of whole tensors; under ZeRO by a sum over ranks (layerwise.py).
+
 Source: You et al. 2019 (arXiv 1904.00962).
-Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
+Kernel: kernels/lamb.cu   Test: tests/optim/test_layerwise.py, test_lamb_kernel.py
+Tutorial: tutorials/18_large_batch.py
 """
 
 import numpy as np
 
+from minidl import backend
 from minidl.backend import xp_of
-from minidl.fused.extra import lamb
+from minidl.cuda import dispatch, grad_norm
+from minidl.cuda.launch import chunk_list, contiguous, over_chunks, pointers, same_sizes
 from minidl.optim.adam import counted_together
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
+
+FILE = "lamb.cu"
 
 
 class LAMB(Layerwise):
     """State per parameter: step, exp_avg (m), exp_avg_sq (v), as Adam's."""
 
     state_arrays = ("exp_avg", "exp_avg_sq")
-    kernels = (("lamb.cu", "lamb_moments_chunks", None, {"W": "float"}),
-               ("lamb.cu", "lamb_update_chunks", None, {"W": "float"}),
+    kernels = ((FILE, "lamb_moments_chunks", None, {"W": "float"}),
+               (FILE, "lamb_update_chunks", None, {"W": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, clamp=None,
@@ -68,10 +78,10 @@ class LAMB(Layerwise):
         unscale, factor = late(unscale)
         rates, more = self.rates(steps, group)
         options = {k: group[k] for k in ("eps", "weight_decay", "eps_inside_root")}
-        w2, r2 = lamb.moments(ws, gs, *arrays, rates, betas=group["betas"], unscale=unscale,
+        w2, r2 = moments_by_kernel(ws, gs, *arrays, rates, betas=group["betas"], unscale=unscale,
                               skip=skip, factor=factor, **options)
         steps = group["lr"] * more * self.ratio(*join(w2, r2), group)
-        lamb.update(ws, *arrays, rates, steps, low=low, skip=skip, **options)
+        update_by_kernel(ws, *arrays, rates, steps, low=low, skip=skip, **options)
 
     def plain(self, ws, gs, arrays, steps, group, join):
         rates, more = self.rates(steps, group)
@@ -79,7 +89,7 @@ class LAMB(Layerwise):
             for average, x, b in zip((m, v), (g, g * g), group["betas"]):
                 average *= b
                 average += (1 - b) * x
-        outside, inside = lamb.places(group["eps"], group["eps_inside_root"])
+        outside, inside = places(group["eps"], group["eps_inside_root"])
         xp = xp_of([steps])
         rs = []
         for w, m, v, (first, root) in zip(ws, *arrays, rates, strict=True):
@@ -109,3 +119,57 @@ class LAMB(Layerwise):
         if not group["adapt"]:
             return xp.ones_like(w2)
         return ratio_of(xp.sqrt(w2), xp.sqrt(r2), group["clamp"])
+
+
+def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, eps, weight_decay,
+            eps_inside_root=False, unscale=1.0, skip=None, factor=None):
+    """New moments, in place; returns (|w|^2, |r|^2) of each array: float64, on the arrays' device.
+
+    rates:    (arrays, 2), what undoes the start from zero: 1 / (1 - b1^t), 1 / sqrt(1 - b2^t)
+    the rest: as in adam.py."""
+    if not weights:
+        return np.zeros(0), np.zeros(0)
+    lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
+    xp = backend.xp_of([*weights, *grads], "lamb")
+    sizes = same_sizes("lamb", *lists.values())
+    wide, narrow = weights[0].dtype, grads[0].dtype
+    lists["grads"] = [contiguous(xp, g) for g in grads]
+    tables = [pointers(xp, a, narrow if name == "grads" else wide, f"lamb: {name}",
+                       written=name.startswith("exp")) for name, a in lists.items()]
+    partial = xp.empty((len(chunk_list(tuple(sizes))), 2), wide)
+    outside, inside = places(eps, eps_inside_root)
+    b1, b2 = betas
+    args = (partial, *tables, table(xp, rates, wide), skip, factor, b1, 1 - b1, b2, 1 - b2, inside,
+            outside, weight_decay, unscale)
+    over_chunks(FILE, "lamb_moments", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])
+    sums = grad_norm.chunk_sums(partial, sizes)
+    return sums[:, 0], sums[:, 1]
+
+
+def update_by_kernel(weights, exp_avgs, exp_avg_sqs, rates, steps, *, eps, weight_decay,
+           eps_inside_root=False, low=None, skip=None):
+    """w -= step r, in place. steps: (arrays,). low: fp16 arrays that get the new weights."""
+    if not weights:
+        return
+    xp = backend.xp_of(weights, "lamb")
+    lows = [] if low is None else [low]
+    sizes = same_sizes("lamb", weights, exp_avgs, exp_avg_sqs, *lows)
+    wide = weights[0].dtype
+    narrow = wide if low is None else low[0].dtype
+    tables = [pointers(xp, a, wide, f"lamb: {name}", written=name == "weights")
+              for name, a in (("weights", weights), ("m", exp_avgs), ("v", exp_avg_sqs))]
+    low_table = None if low is None else pointers(xp, low, narrow, "lamb: low", written=True)
+    outside, inside = places(eps, eps_inside_root)
+    three = table(xp, xp.concatenate([rates, steps.reshape(-1, 1)], 1), wide)
+    args = *tables, low_table, three, skip, inside, outside, weight_decay
+    over_chunks(FILE, "lamb_update", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])
+
+
+def table(xp, rates, dtype):
+    """A contiguous array of the kernel's dtype on the arrays' device."""
+    return xp.ascontiguousarray(rates.astype(dtype))
+
+
+def places(eps, inside_root):
+    """(eps beside the root, eps inside of it)."""
+    return (0.0, eps) if inside_root else (eps, 0.0)

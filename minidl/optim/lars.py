@@ -22,17 +22,17 @@ import numpy as np
 
 from minidl.backend import xp_of
 from minidl.cuda import grad_norm
-from minidl.fused.sgd import sgd
+from minidl.optim import sgd
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
-from minidl.optim.sgd import KERNEL as OF_SGD
 
 
 class LARS(Layerwise):
     """State per parameter: momentum_buffer, 4 bytes a float32 weight."""
 
     state_arrays = ("momentum_buffer",)
-    kernels = (OF_SGD, ("grad_norm.cu", "sum_squares_chunks", np.float32, {"ACC": "float"}),
+    kernels = (sgd.KERNEL,
+               ("grad_norm.cu", "sum_squares_chunks", np.float32, {"ACC": "float"}),
                ("grad_norm.cu", "sum_squares_chunks", None, {"ACC": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
@@ -55,9 +55,9 @@ class LARS(Layerwise):
         rates = self.rates(*join(grad_norm.square_sums(ws), g2), group)
         xp = xp_of([rates])
         keep_take = xp.stack([xp.full_like(rates, group["momentum"]), rates], 1)
-        sgd(ws, gs, arrays[0], lr=1.0, momentum=group["momentum"], unscale=unscale, low=low,
-            weight_decay=group["weight_decay"], rates=keep_take.astype(ws[0].dtype), skip=skip,
-            factor=factor)
+        sgd.by_kernel(ws, gs, arrays[0], lr=1.0, momentum=group["momentum"], unscale=unscale,
+                      low=low, weight_decay=group["weight_decay"], skip=skip, factor=factor,
+                      rates=keep_take.astype(ws[0].dtype))
 
     def plain(self, ws, gs, arrays, steps, group, join):
         rates = self.rates(*join(square_sums(ws), square_sums(gs)), group)

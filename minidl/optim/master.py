@@ -6,7 +6,7 @@
 
 An update smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in fp16,
 2^-9 |w| in bf16) is rounded away, every time; in the master copy it adds up. For fp16 a kernel does
-unscaling, update and cast in one pass over memory (minidl/fused/adamw.py); for bf16 NumPy does.
+unscaling, update and cast in one pass over memory (adam.py); for bf16 NumPy does.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 Test: tests/optim/test_master.py   Tutorial: tutorials/05_amp.py
 """

@@ -4,11 +4,19 @@
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
 
-This is PyTorch's form: the learning rate multiplies the velocity, not the gradient inside it.
-Source: Sutskever, Martens, Dahl, Hinton 2013.   Test: tests/optim/test_optimizer.py
+This is PyTorch's form: the learning rate multiplies the velocity, not the gradient inside it. Where
+kernels run, `by_kernel` updates all parameters in one launch and one pass over memory. With
+momentum 20 bytes move for each parameter, without it 12. NumPy's operations move 60 and more.
+
+Source: Sutskever, Martens, Dahl, Hinton 2013.
+Kernel: kernels/sgd.cu   Test: tests/optim/test_optimizer.py, test_sgd_kernel.py
 """
 
-from minidl.fused.sgd import sgd
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
 KERNEL = "sgd.cu", "sgd_chunks", None, {"W": "float"}
@@ -42,7 +50,7 @@ class SGD(Optimizer):
         low = low_arrays(self.low, params, grads)
         unscale, factor = late(unscale)
         arrays = [p.array for p in params]
-        sgd(arrays, grads, velocities, first, **options, unscale=unscale, low=low, skip=skip,
+        by_kernel(arrays, grads, velocities, first, **options, unscale=unscale, low=low, skip=skip,
             factor=factor)
         if low is None:
             self.write_low(params)
@@ -60,3 +68,42 @@ class SGD(Optimizer):
                 v += (1 - group["dampening"]) * grad if group["dampening"] else grad
             grad = grad + momentum * v if group["nesterov"] else v
         p.array -= group["lr"] * grad
+
+
+def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dampening=0.0,
+        weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None, factor=None,
+        rates=None):
+    """One step for lists of arrays, in place.
+
+    weights, velocities:  float32 (or all float64), contiguous; velocities with momentum only.
+    grads:    of the weights' dtype, or all float16.
+    first:    for each array whether this is its first step; its velocity, which must be finite
+              (zeros), becomes the gradient.
+    rates:    in place of `first` an (arrays, 2) array of the weights' dtype: what each velocity
+              keeps, and what it takes of the gradient. minidl/optim/lars.py has its own.
+    unscale, low, skip, factor:  as in adam.py."""
+    if not weights:
+        return
+    if rates is not None:
+        momentum = momentum or 1.0  # there are velocities, even if they keep nothing
+    if bool(momentum) != (velocities is not None):
+        given = "not given" if velocities is None else "given"
+        raise ValueError(f"sgd: momentum {momentum} and velocities {given}: want both or none")
+    xp = backend.xp_of([*weights, *grads], "sgd")
+    sizes = same_sizes("sgd", weights, grads, *(a for a in (velocities, low) if a is not None))
+    if momentum and rates is None and len(first) != len(sizes):
+        raise ValueError(f"sgd: {len(sizes)} arrays, but {len(first)} answers to `first`")
+    wide, narrow = weights[0].dtype, grads[0].dtype
+    grads = [contiguous(xp, g) for g in grads]
+    ws = pointers(xp, weights, wide, "sgd: weights", written=True)
+    gs = pointers(xp, grads, narrow, "sgd: grads")
+    vs = lows = None
+    if momentum:
+        vs = pointers(xp, velocities, wide, "sgd: velocities", written=True)
+    if momentum and rates is None:
+        rates = [(0.0, 1.0) if f else (momentum, 1 - dampening) for f in first]
+        rates = on_device(xp, np.array(rates, wide))
+    if low is not None:
+        lows = pointers(xp, low, narrow, "sgd: low", written=True)
+    args = ws, gs, vs, lows, rates, skip, factor, lr, momentum, weight_decay, unscale, int(nesterov)
+    over_chunks("sgd.cu", "sgd", narrow, xp, sizes, args, W=dispatch.C_TYPES[wide])

@@ -1,6 +1,6 @@
 """The loss scale as an array: what unscales a step's gradients, and how the scale moves.
 
-    count_bad ─► bad ─► the optimizer's kernel skips          fused/: unscale_check, adamw, sgd
+    count_bad ─► bad ─► the optimizer's kernel skips          cuda/unscale_check.py, optim/
                   └───► loss_scale_update ─► scale            at the end of the step
     scale, |g|^2 ─► loss_scale_factor ─► what the optimizer's kernel multiplies gradients by
 

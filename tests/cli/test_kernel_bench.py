@@ -8,11 +8,11 @@ import pytest
 from minidl.cli import kernel_bench, kernel_rungs
 from minidl.cli import main as cli
 from minidl.cuda import KERNELS, Kernel
-from minidl.fused import add3, softmax
+from minidl.ops import add3, softmax
 
 SHORT = {1: "1000", 2: "9 40", 3: "20 30 70", 4: "1 2 40 16"}  # {how many sizes: small ones}
-# An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which the
-# bench's float32 has no use for (tests/fused/test_matmul.py and test_attention.py run them).
+# An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which
+# float32 has no use for (tests/ops/test_matmul_kernel.py, test_attention_kernel.py run them).
 NO_RUNG = {"add3_relu_bias", "add3_packs", "gelu_packs", "gelu_backward_packs", "matmul_v4",
            "attention_mma", "attention_grad_q_mma", "attention_grad_kv_mma"}
 

@@ -5,9 +5,8 @@ import pytest
 
 from minidl.cuda import launch
 from minidl.cuda.launch import CHUNK, chunk_list, contiguous, on_device, pointers, same_sizes
-from minidl.fused.add3 import add3, packs
-from minidl.fused.dropout import dropout
-from minidl.fused.gelu import gelu, gelu_backward
+from minidl.ops import dropout, gelu
+from minidl.ops.add3 import add3, packs
 
 
 @pytest.mark.parametrize(
@@ -55,9 +54,14 @@ def test_contiguous_keeps_zero_dimensions():
 def test_more_elements_than_an_int_counts_go_in_pieces(size, monkeypatch, needs_compiler):
     x, p = np.random.default_rng(0).standard_normal((3, size), np.float32), 0.3
     state = 5, 7, 2**33
-    whole = add3(*x), gelu(x[0]), gelu_backward(x[0], "none", x[1]), dropout(x[0], p, state)
+
+    def others():
+        return (gelu.by_kernel(x[0]), gelu.by_kernel_backward(x[0], "none", x[1]),
+                dropout.by_kernel(x[0], p, state))
+
+    whole = add3(*x), *others()
     monkeypatch.setattr(launch, "LARGEST", 64)  # with 2^30 it would take 12 GB
-    pieces = add3(*x), gelu(x[0]), gelu_backward(x[0], "none", x[1]), dropout(x[0], p, state)
+    pieces = add3(*x), *others()
     for a, b in zip(whole, pieces, strict=True):
         np.testing.assert_array_equal(a, b)
 

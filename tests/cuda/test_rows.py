@@ -8,8 +8,9 @@ import pytest
 
 import minidl.cuda as cuda
 from minidl.cuda import rows
-from minidl.fused import cross_entropy, layer_norm, quantize, softmax
-from tests.fused.common import normal
+from minidl.ops import cross_entropy, layer_norm, softmax
+from minidl.ops.extra import quantize
+from tests.kernel_arrays import normal
 
 SHAPES = [(1, 1), (3, 33), (9, 257)]  # one element, a warp and one, a block and one
 

@@ -6,8 +6,15 @@ import pytest
 from minidl.cuda import dispatch
 from minidl.cuda import unscale_check as fused
 from minidl.cuda.launch import CHUNK, chunk_list, pointers
-from minidl.fused import adamw
-from tests.fused.common import SIZES, normal
+from minidl.optim import adam
+from tests.kernel_arrays import SIZES, normal
+
+
+def reference(g, inverse):
+    """(g * inverse, how many elements of it are not finite)."""
+    scaled = g * g.dtype.type(inverse)
+    return scaled, int((~np.isfinite(scaled)).sum())
+
 
 LENGTHS = [*SIZES, CHUNK - 1, 2 * CHUNK + 3]
 
@@ -18,7 +25,7 @@ def test_unscales_every_array(dtype):
     inverse = (
         0.125 if dtype == "f2" else 0.3
     )  # half computes in float: only a power of two is exact
-    expected = [fused.reference(g, inverse)[0] for g in grads]
+    expected = [reference(g, inverse)[0] for g in grads]
     assert fused.unscale_check(grads, inverse) == 0
     for g, e in zip(grads, expected):
         np.testing.assert_array_equal(g, e)
@@ -51,7 +58,7 @@ def test_dtypes_may_be_mixed_and_lists_empty():
 def test_the_rungs_for_a_gpu_give_the_same():
     grads = [normal(n, "f4", n) for n in (300, 70)]
     grads[0][[3, 299]] = np.inf, np.nan
-    expected = [fused.reference(g, 0.5)[0] for g in grads]
+    expected = [reference(g, 0.5)[0] for g in grads]
     chunks = chunk_list((300, 70))
     bad = np.full((2, 2), -1, np.int32)
     table = pointers(np, grads, np.float32, "")
@@ -68,6 +75,6 @@ def test_its_answer_is_the_optimizers_skip(value):
     w, g = np.ones(400, np.float32), np.ones(400, np.float32)
     g[-1] = value
     m, v = np.zeros_like(w), np.zeros_like(w)
-    adamw.adamw([w], [g], [m], [v], [1], skip=fused.count_bad([g]))
+    adam.by_kernel([w], [g], [m], [v], [1], skip=fused.count_bad([g]))
     assert (w == 1).all() == np.isnan(value)
     assert np.isfinite(w).all() and np.isfinite(m).all()

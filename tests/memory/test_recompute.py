@@ -221,9 +221,9 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
     assert_same_bits(lambda: net(x), lambda: recompute(net, x, keep=keep), leaves)
     kept = minidl.memory.saved_bytes(recompute(net, x, keep=keep))
     assert kept == 4 * 5 * 6 * 4  # four products of (5, 6) floats; x is a leaf
-    original = minidl.ops.matmul.Linear.forward
+    original = minidl.ops.linear.Linear.forward
     try:
-        minidl.ops.matmul.Linear.forward = lambda self, *a, **o: (ran.append(1),
+        minidl.ops.linear.Linear.forward = lambda self, *a, **o: (ran.append(1),
                                                                   original(self, *a, **o))[1]
         recompute(net, x, keep=keep).sum().backward()
         assert ran == [1] * 4
@@ -231,7 +231,7 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
         recompute(net, x).sum().backward()
         assert ran == [1] * 8
     finally:
-        minidl.ops.matmul.Linear.forward = original
+        minidl.ops.linear.Linear.forward = original
     assert current().around is None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl.ops import activations, namespace
+from minidl.ops import gelu, namespace
 from minidl.ops.normal import cdf_and_pdf, erf
 
 F = namespace("f")
@@ -51,8 +51,8 @@ def test_extreme_inputs_give_limits_and_no_warning(name, dtype, fused):
     assert x.grad.array.tolist()[2:] == ([0, 0] if right is not None else [1, 1])
 
 
-@pytest.mark.parametrize("size", [0, 1, activations.BLOCK - 1, activations.BLOCK,
-                                  activations.BLOCK + 1, 2 * activations.BLOCK + 5])
+@pytest.mark.parametrize("size", [0, 1, gelu.BLOCK - 1, gelu.BLOCK,
+                                  gelu.BLOCK + 1, 2 * gelu.BLOCK + 5])
 def test_blocks_cover_every_element_once(size):
     x = minidl.randn(size, generator=minidl.Generator(1), dtype=np.float64, requires_grad=True)
     y = F["silu"](x)

@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl.nn import functional as F
-from minidl.ops import norm
+from minidl.ops import layer_norm
 
 RNG = np.random.default_rng(4)
 
@@ -42,7 +42,7 @@ def test_blocks_of_rows_do_not_change_the_result(width, monkeypatch):
     x, w, b = (RNG.standard_normal(s) for s in ((23, width), width, width))
     results = []
     for block in (2**16, 2 * width):  # one block, and twelve with a short last one
-        monkeypatch.setattr(norm, "BLOCK_ELEMS", block)
+        monkeypatch.setattr(layer_norm, "BLOCK_ELEMS", block)
         tensors = [minidl.Tensor(a, requires_grad=True) for a in (x, w, b)]
         y = F.layer_norm(tensors[0], width, *tensors[1:])
         y.backward(x[::-1].copy())

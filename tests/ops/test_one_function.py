@@ -13,9 +13,8 @@ from minidl.cuda import dispatch
 from minidl.cuda.run import Kernel
 from minidl.forward import op_name
 from minidl.function import Function
-from minidl.fused import linear
 from minidl.nn import functional as F
-from minidl.ops import attention
+from minidl.ops import attention, linear
 from minidl.precision import amp
 from minidl.tensor import Tensor
 

@@ -6,7 +6,7 @@ BUGS = [
     Bug(
         "where the disk is full a dropout's numbers are drawn twice",
         "minidl/ops/dropout.py", "Dropout.forward",
-        "self.masked(x)", "pick(fused.dropout, masked, x)(x, p, self.state)",
+        "if self.state is None:", "if True:",
         "tests/test_no_room.py::test_the_second_run_of_recompute_draws_the_numbers_of_the_first"),
     Bug(
         "where the disk is full an optimizer's state goes on twice",
@@ -32,7 +32,7 @@ BUGS = [
         "an overflow does not stop the update",
         "kernels/adamw.cu", "adamw_chunks",
         "&& !(skip && *skip)", "",
-        "tests/fused/test_adamw.py::test_skip_leaves_everything_as_it_was"),
+        "tests/optim/test_adam_kernel.py::test_skip_leaves_everything_as_it_was"),
     Bug(
         "the bias of an element is that of its row",
         "kernels/add3.cu", "add3_relu_bias",
@@ -42,12 +42,12 @@ BUGS = [
         "a row of shared attention sees one key too few",
         "kernels/attention.cu", "attention_shared",
         "j0 + 1 :", "j0 :",
-        "tests/fused/test_attention.py::test_every_rung_equals_the_formula"),
+        "tests/ops/test_attention_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
         "dropout in a tile transposes its draws",
         "kernels/attention_tile.cu", "attention_tile",
         "kept[j]", "kept[i]",
-        "tests/fused/test_attention_mask.py::test_every_rung_equals_the_formula"),
+        "tests/ops/test_attention_mask.py::test_every_rung_equals_the_formula"),
     Bug(
         "Philox ends a round early",
         "kernels/common.cuh", "philox",
@@ -57,22 +57,22 @@ BUGS = [
         "a thread that saw minus infinity alone loses what is no number",
         "kernels/cross_entropy.cu", "online",
         "(top > m)", "(top == -INFINITY) continue; if (top > m)",
-        "tests/fused/test_cross_entropy.py::test_what_is_no_number_makes_the_loss_none"),
+        "tests/ops/test_cross_entropy_kernel.py::test_what_is_no_number_makes_the_loss_none"),
     Bug(
         "the last few elements are taken for eight",
         "kernels/dropout.cu", "dropout",
         "i >= 8", "i >= 1",
-        "tests/fused/test_watched.py::test_dropout"),
+        "tests/cuda/test_watched.py::test_dropout"),
     Bug(
         "an owner adds the rows before it, not those behind",
         "kernels/embedding_grad.cu", "add_owned",
         "owner; t < n", "0; t <= owner",
-        "tests/fused/test_embedding_grad.py::test_the_other_rungs_give_the_same"),
+        "tests/ops/test_embedding_kernel.py::test_the_other_rungs_give_the_same"),
     Bug(
         "gelu's slope forgets the density",
         "kernels/gelu.cu", "slope_of",
         "x * slope;", "slope;",
-        "tests/fused/test_gelu.py::test_equals_the_formula_forward_and_backward"),
+        "tests/ops/test_gelu_kernel.py::test_equals_the_formula_forward_and_backward"),
     Bug(
         "a CPU thread that ends leaves its stacks",
         "kernels/host/fibre.cpp", "make_engine",
@@ -154,22 +154,22 @@ BUGS = [
         "all outputs have the first one's scale",
         "kernels/int8_linear.cu", "real",
         "[o * step]", "[0]",
-        "tests/fused/test_int8_linear.py::test_every_rung_equals_the_reference"),
+        "tests/ops/extra/test_int8_linear.py::test_every_rung_equals_numpy"),
     Bug(
         "LAMB's direction has no decay",
         "kernels/lamb.cu", "direction",
         "+ decay * w", "",
-        "tests/fused/extra/test_lamb.py::test_equals_the_formula"),
+        "tests/optim/test_lamb_kernel.py::test_equals_the_formula"),
     Bug(
         "the last of eight parts is left out",
         "kernels/layer_norm.cu", "layer_norm_add_eight",
         "8; ++k", "7; ++k",
-        "tests/fused/test_layer_norm.py::test_every_rung_equals_the_formula"),
+        "tests/ops/test_layer_norm_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
         "an edge of the product forgets the slabs before",
         "kernels/linear.cu", "product",
         "add ? *at :", "",
-        "tests/fused/test_linear.py::test_product_in_every_layout"),
+        "tests/ops/test_linear_kernel.py::test_product_in_every_layout"),
     Bug(
         "the loss scale on the device falls at the first overflow, whatever the hysteresis",
         "kernels/loss_scale.cu", "loss_scale_update",
@@ -179,7 +179,7 @@ BUGS = [
         "a tile's edge holds what memory holds",
         "kernels/matmul.cu", "matmul_v2",
         "l0 + y < k && j", "j",
-        "tests/fused/test_matmul.py::test_every_rung_equals_numpy"),
+        "tests/ops/test_matmul_kernel.py::test_every_rung_equals_numpy"),
     Bug(
         "a chunk's sum stops an element early",
         "kernels/grad_norm.cu", "sum_squares_chunks",
@@ -189,29 +189,29 @@ BUGS = [
         "every array unpacks the beginning of the buffer",
         "kernels/pack.cu", "unpack_chunks",
         "first[a]", "first[0]",
-        "tests/fused/test_pack.py::test_every_element_goes_to_its_place_and_back"),
+        "tests/parallel/data/test_flat_kernel.py::test_every_element_goes_to_its_place_and_back"),
     Bug(
         "quantizing truncates",
         "kernels/quantize.cu", "to_int8",
         "float q = rintf", "float q = truncf",
-        "tests/fused/test_quantize.py"
+        "tests/ops/extra/test_quantize.py"
         "::test_equals_the_reference_and_comes_back_within_half_a_scale"),
     Bug(
         "weight decay reads the updated weight",
         "kernels/sgd.cu", "sgd_chunks",
         "(to_float(g[i]) * unscale + decay * w[i])",
         "to_float(g[i]) * unscale, w[i] -= lr * decay * w[i]",
-        "tests/fused/test_sgd.py::test_equals_the_formula"),
+        "tests/optim/test_sgd_kernel.py::test_equals_the_formula"),
     Bug(
         "the logarithm of softmax takes the sum as it is",
         "kernels/softmax.cu", "last_of",
         "log(sum)", "sum",
-        "tests/fused/test_softmax.py::test_every_rung_equals_the_formula"),
+        "tests/ops/test_softmax_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
         "a lane's place counts itself",
         "kernels/topk_mask.cu", "compact_warps",
         "1u << lane", "2u << lane",
-        "tests/fused/test_topk_mask.py::test_a_warp_finds_the_same_places"),
+        "tests/parallel/data/test_topk_mask.py::test_a_warp_finds_the_same_places"),
     Bug(
         "nan is a finite number",
         "kernels/unscale_check.cu", "bad_number",
@@ -308,19 +308,19 @@ BUGS = [
         "tests/cuda/test_tool.py::test_run_watches_every_launch_of_a_python_file"),
     Bug(
         "add3 sends one input twice its gradient",
-        "minidl/fused/add3.py", "Add3.backward",
+        "minidl/ops/add3.py", "Add3.backward",
         "g, g, g", "g, g, g + g",
-        "tests/fused/test_add3.py"),
+        "tests/ops/test_add3_kernel.py"),
     Bug(
         "p = 1 keeps what the largest draw keeps",
-        "minidl/fused/dropout.py", "limits",
+        "minidl/ops/dropout.py", "limits",
         "0, 0.0", "0, 1.0",
-        "tests/fused/test_dropout.py::test_a_threshold_beyond_every_draw_drops_all"),
+        "tests/ops/test_dropout_kernel.py::test_a_threshold_beyond_every_draw_drops_all"),
     Bug(
         "the last row of an int8 payload is forgotten",
-        "minidl/fused/extra/codecs.py", "_parts",
+        "minidl/parallel/data/codecs.py", "_parts",
         "if rest:", "if False:",
-        "tests/fused/extra/test_codecs.py"
+        "tests/parallel/data/test_codecs.py"
         "::test_payloads_and_what_they_decode_to_are_the_codecs_to_the_bit"),
     Bug(
         "a fused division's slope forgets a sign",
@@ -336,7 +336,7 @@ BUGS = [
         "a table is read before another stream has uploaded it",
         "minidl/cuda/launch.py", "on_device",
         "stream.wait_event(copied)", "pass",
-        "tests/fused/test_on_gpu.py::test_a_table_that_one_stream_uploads_another_one_waits_for", on_stand_in=True),
+        "tests/cuda/test_launches_on_gpu.py::test_a_table_that_one_stream_uploads_another_one_waits_for", on_stand_in=True),
     Bug(
         "a read-only array is written to",
         "minidl/cuda/launch.py", "pointers",

@@ -55,7 +55,7 @@ def test_an_op_and_its_fused_form_are_in_the_same_class():
     while stack:
         cls = stack.pop()
         stack += cls.__subclasses__()
-        if cls.__module__.startswith(("minidl.ops.", "minidl.fused.")):
+        if cls.__module__.startswith(("minidl.ops.", "minidl.ops.extra.")):
             classes.setdefault(minidl.forward.op_name(cls), set()).add(cls.precision)
     assert len(classes) > 60
     assert {name: found for name, found in classes.items() if len(found) > 1} == {}

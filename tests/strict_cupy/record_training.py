@@ -16,9 +16,8 @@ from cupy import _raw
 
 import minidl
 from minidl import nn, optim
-from minidl.fused import pack, topk_mask
-from minidl.fused.extra import codecs
 from minidl.nn import functional as F
+from minidl.parallel.data import codecs, flat, topk_mask
 from minidl.precision import amp
 
 VOCAB, CONTEXT = 50, 8
@@ -69,9 +68,9 @@ def between_ranks():
     x = cupy.zeros(9000, np.float32)
     for dtype, wide in ((np.float32, np.float32), (np.float16, np.float32),
                         (np.float16, np.float16)):
-        arrays, flat = [x.astype(dtype)], x.astype(wide)
-        pack.pack(arrays, flat)
-        pack.unpack(flat, arrays)
+        arrays, whole = [x.astype(dtype)], x.astype(wide)
+        flat.pack(arrays, whole)
+        flat.unpack(whole, arrays)
     codecs.decode_fp16(codecs.encode_fp16(x), x.size)
     codecs.decode_int8(codecs.encode_int8(x), x.size)
     topk_mask.compact(x, 0.5)

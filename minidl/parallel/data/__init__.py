@@ -15,4 +15,6 @@
     flat           many arrays as one buffer, and its partition over ranks
     header         The header of a backward: how many samples a rank has, and which parameters it
                    used
+    codecs         float16 and int8 payloads by kernels
+    topk_mask      the largest elements of a vector, as (index, value) pairs
 """

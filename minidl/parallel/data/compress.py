@@ -31,10 +31,9 @@ from minidl.comm import codec, compressed, ring
 from minidl.comm.checks import all_finite
 from minidl.comm.transport import device
 from minidl.cuda import dispatch
-from minidl.fused.extra import codecs
 from minidl.mode import or_numpy
 from minidl.optim.sgd import SGD
-from minidl.parallel.data import flat
+from minidl.parallel.data import codecs, flat
 from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
 from minidl.parallel.data.data_parallel import DataParallel, check_arguments
 

@@ -29,7 +29,7 @@ clip_norm / sqrt(n). Clipping afterwards would cut what many steps have collecte
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
 Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
-send 0.8 k to 1.3 k pairs; here they are exactly k (fused/topk_mask.py), so that nobody need send
+send 0.8 k to 1.3 k pairs; here they are exactly k (topk_mask.py), so that nobody need send
 how many.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
@@ -38,7 +38,7 @@ import math
 
 from minidl.comm import compressed, ring
 from minidl.comm.labels import about
-from minidl.fused import topk_mask
+from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
 # The paper's: a quarter of what is left in each stage, to 99.6 %.

@@ -6,20 +6,22 @@
 One message for a hundred tensors costs one latency, not a hundred; and a flat buffer can be cut
 evenly over ranks whatever the shapes, which is the whole of ZeRO's bookkeeping.
 
-The buffer is an array of the arrays' own library. On a GPU one launch copies all of them
-(fused/pack.py); on the CPU a plain copy is as fast as the kernel unless it casts: then the kernel
-takes a seventh of NumPy's time (100 arrays of 10,000 float16 elements into float32).
+The buffer is an array of the arrays' own library. On a GPU one launch copies all of them (`pack`);
+on the CPU a plain copy is as fast as the kernel unless it casts: then the kernel takes a seventh of
+NumPy's time (100 arrays of 10,000 float16 elements into float32).
 
-Test: tests/parallel/data/test_flat.py   Used in: data_parallel.py, bucket.py, zero.py
+Kernel: kernels/pack.cu   Test: tests/parallel/data/test_flat.py, test_flat_kernel.py
+Used in: data_parallel.py, bucket.py, zero.py
 """
 
+import itertools
 import math
 
 import numpy as np
 
 from minidl import backend
 from minidl.cuda import dispatch
-from minidl.fused import pack
+from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers
 from minidl.mode import or_numpy
 
 
@@ -60,7 +62,7 @@ def flatten(arrays, dtype=None):
 def fill(flat, arrays):
     """Copy all elements of the arrays, in order, into `flat`, cast to its dtype."""
     if _kernel_pays(flat, arrays):
-        pack.pack(arrays, flat)
+        pack(arrays, flat)
     else:
         for view, a in zip(views(flat, [a.shape for a in arrays]), arrays, strict=True):
             view[...] = a
@@ -70,7 +72,7 @@ def fill(flat, arrays):
 def unflatten(flat, arrays):
     """Copy the elements of `flat` into `arrays`, in order: the inverse of fill."""
     if _kernel_pays(flat, arrays):
-        pack.unpack(flat, arrays)
+        unpack(flat, arrays)
     else:
         for view, a in zip(views(flat, [a.shape for a in arrays]), arrays, strict=True):
             a[...] = view
@@ -81,3 +83,34 @@ def _kernel_pays(flat, arrays):
     return ((not on_cpu or flat.dtype != arrays[0].dtype)
             and dispatch.usable(flat) and dispatch.usable(*arrays)
             and all(a.flags.c_contiguous for a in arrays))
+
+
+def _launch(name, arrays, flat, args):
+    """Launch pack or unpack; args: the kernel's first two arguments, in its order."""
+    sizes = [a.size for a in arrays]
+    if flat.ndim != 1 or not flat.flags.c_contiguous or flat.size != sum(sizes):
+        raise ValueError(
+            f"{name}: want a flat buffer of {sum(sizes)} elements; got shape {flat.shape}"
+        )
+    xp = backend.xp_of([flat], name)
+    first = on_device(xp, np.array([*itertools.accumulate(sizes, initial=0)][:-1], np.int64))
+    over_chunks("pack.cu", name, arrays[0].dtype, xp, sizes, (*args, first),
+                U=dispatch.C_TYPES[flat.dtype])
+
+
+def pack(arrays, flat):
+    """Copy all elements of `arrays`, in order, into the 1-d `flat`, cast to its dtype."""
+    if not arrays:
+        return
+    xp, dtype = backend.xp_of([flat, *arrays], "pack"), arrays[0].dtype
+    arrays = [contiguous(xp, a) for a in arrays]
+    _launch("pack", arrays, flat, (flat, pointers(xp, arrays, dtype, "pack: array")))
+
+
+def unpack(flat, arrays):
+    """Copy `flat` back into `arrays`, cast to their dtype: the inverse of pack."""
+    if not arrays:
+        return
+    xp, dtype = backend.xp_of([flat, *arrays], "unpack"), arrays[0].dtype
+    table = pointers(xp, arrays, dtype, "unpack: array", written=True)
+    _launch("unpack", arrays, flat, (table, flat))

@@ -18,7 +18,7 @@ dependent computation via decomposition").   Test: tests/parallel/model/test_ten
 
 from minidl.comm import chunks
 from minidl.comm.labels import named
-from minidl.ops import matmul
+from minidl.ops import linear
 from minidl.parallel.model import functions
 
 
@@ -32,7 +32,7 @@ def row_linear(t, x, w, parts, all_reduce=None):
     return RowProduct.apply(x, w, t=t, parts=parts, all_reduce=all_reduce or functions.total)
 
 
-class ColumnProduct(matmul.Linear):
+class ColumnProduct(linear.Linear):
     """y = x w^T + b, the gradient of x summed over t."""
 
     op = "linear"
@@ -55,13 +55,13 @@ class ColumnProduct(matmul.Linear):
         return summed.wait(), gw, gb
 
 
-class RowProduct(matmul.Linear):
+class RowProduct(linear.Linear):
     """The sum over t of y = x w^T; of bfloat16 in float32, which then travels (bf16.py)."""
 
     op = "linear"
 
     def forward(self, x, w, t, parts, all_reduce):
-        rows = matmul.as_matrix(x)
+        rows = linear.as_matrix(x)
         self.needs = [*self.needs, False]  # no bias
         y = self.xp.empty((len(rows), w.shape[0]), x.dtype)
         jobs = []

@@ -19,7 +19,7 @@ import math
 
 from minidl import backend
 from minidl.comm.collective import collective
-from minidl.fused import attention as fused
+from minidl.ops import attention_kernel
 from minidl.ops.attention import Attention, SelfAttention
 from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_at, positions, seen
 
@@ -191,7 +191,8 @@ class RingAttention(Ring, Attention):
             raise ValueError(f"rank {t.rank}: wanted query (B, H, L, E), key and value (B, G, S, E)"
                              f" with H a multiple of G; got {', '.join(map(str, shapes))}")
         self._options(q, k, is_causal, 0.0, scale, None)
-        q, self.lead, self.ours = fused.readable(q), q.shape[:2], fused.fits(q, k, v)
+        q, self.lead = attention_kernel.readable(q), q.shape[:2]
+        self.ours = attention_kernel.fits(q, k, v)
         o, lse = self._attend(q, k, v, None)
         self.save(q, k, v, o, lse)
         return o

@@ -23,7 +23,8 @@ from minidl import saved
 from minidl.backward import nodes, walk
 from minidl.memory.recompute import Recompute
 from minidl.ops.conv import Conv2d
-from minidl.ops.matmul import Linear, MatMul
+from minidl.ops.linear import Linear
+from minidl.ops.matmul import MatMul
 from minidl.tensor import Tensor
 
 SPLIT = (Linear, Conv2d, MatMul)  # input 0 is the stage's, what comes after are weights

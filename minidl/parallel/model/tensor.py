@@ -40,7 +40,7 @@ from minidl.nn import functional as F
 from minidl.nn.layers import Dropout, Embedding, Linear
 from minidl.nn.norm import LayerNorm, RMSNorm
 from minidl.nn.transformer import CausalSelfAttention
-from minidl.ops import matmul
+from minidl.ops import linear
 from minidl.parallel.model import functions, overlapped
 
 
@@ -160,7 +160,7 @@ class ColumnLinear(Divided, Linear):
         return functions.gather(self.t, y, -1, self.out_features) if self.gather else y
 
 
-class GatheredLinear(matmul.Linear):
+class GatheredLinear(linear.Linear):
     """linear(all_gather(x), w, b) that saves this rank's x alone."""
 
     op = "linear"
@@ -176,7 +176,7 @@ class GatheredLinear(matmul.Linear):
         x, w = self.saved
         if x is not None:
             with named("all_gather.again"):
-                x = matmul.as_matrix(functions.join(self.t, x, self.dim))
+                x = linear.as_matrix(functions.join(self.t, x, self.dim))
         gx, gw, gb = self._gradients(gy, x, w)
         if gx is not None:
             with named("all_gather.backward"):

@@ -25,10 +25,9 @@ from minidl.comm.labels import named
 from minidl.comm.transport import device
 from minidl.cuda.dispatch import pick
 from minidl.function import Function
-from minidl.fused import cross_entropy as fused
 from minidl.nn import functional as F
 from minidl.nn.layers import Embedding
-from minidl.ops import cross_entropy as rows_of
+from minidl.ops import cross_entropy as undivided
 from minidl.ops.embedding import checked
 from minidl.ops.loss import check_reduction
 from minidl.parallel.model.tensor import Divided, cut, leaving
@@ -81,7 +80,7 @@ class VocabCrossEntropy(Function):
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
         with np.errstate(invalid="ignore"):  # of a row that is masked
-            loss, lse = pick(fused.forward, rows_of.row_losses, x)(x, local, NONE, 0.0)
+            loss, lse = pick(undivided.by_kernel, undivided.by_numpy, x)(x, local, NONE)
             logits = lse - loss
         if xp is not np or np.isnan(lse).any():
             masked = xp.isneginf(x.max(axis=1))
@@ -102,16 +101,17 @@ class VocabCrossEntropy(Function):
         if smoothing:
             loss = (1 - smoothing) * loss + smoothing * (lse - sums[2] / self.n_classes)
         loss = xp.where(counts, loss, 0)
-        return rows_of.reduce_loss(xp, loss, self.total, reduction, loss.shape).astype(
+        return undivided.reduce_loss(xp, loss, self.total, reduction, loss.shape).astype(
             x.dtype, copy=False)
 
     def backward(self, gy):
         xp = self.xp
         x, local, lse = self.saved
         g = xp.empty_like(lse)
-        g[...] = rows_of.spread_loss(xp, gy, self.total, self.reduction)
+        g[...] = undivided.spread_loss(xp, gy, self.total, self.reduction)
         g *= self.counts
-        gx = pick(fused.backward, rows_of.row_gradients, x)(g, x, lse, local, NONE, 0.0)
+        run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
+        gx = run(g, x, lse, local, NONE)
         # a row whose target is another rank's has no -1: its column 0 is made again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
         if self.smoothing:  # a of the target's 1 goes to all classes, evenly

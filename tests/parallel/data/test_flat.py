@@ -5,7 +5,6 @@ import pytest
 
 import minidl
 from minidl.comm import chunks
-from minidl.fused import pack
 from minidl.parallel.data import flat
 
 SHAPES = [(2, 3), (), (0, 4), (5,), (1, 1, 2)]
@@ -36,7 +35,7 @@ def test_flatten_and_unflatten_are_inverse(kernels, dtype, wide):
 def test_on_the_cpu_one_launch_casts_all_and_a_plain_copy_does_not(dtype, launches, monkeypatch,
                                                                    needs_compiler):
     seen = []
-    monkeypatch.setattr(pack, "pack", lambda arrays, flat: seen.append(len(arrays)))
+    monkeypatch.setattr(flat, "pack", lambda arrays, flat: seen.append(len(arrays)))
     flat.flatten(arrays_of(dtype), np.dtype("f4"))
     assert seen == [len(SHAPES)] * launches
 

@@ -14,9 +14,9 @@ from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.cuda import dispatch
-from minidl.fused import attention as fused
 from minidl.memory.recompute import recompute
 from minidl.nn import functional as F
+from minidl.ops import attention_kernel
 from minidl.ops.attention import Attention
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3, average_gradients
 from minidl.parallel.model import context
@@ -120,9 +120,10 @@ def test_every_block_is_the_kernels_where_it_fits(monkeypatch):
     """4 blocks on each of 4 ranks, forward and backward; none in float64, none of width 130."""
     for dtype, width, n_calls in (("f4", 16, 16), ("f8", 16, 0), ("f4", 130, 0)):
         with monkeypatch.context() as patched:
-            forward, backward = (Mock(wraps=f) for f in (fused.forward, fused.backward))
-            patched.setattr(fused, "forward", forward)
-            patched.setattr(fused, "backward", backward)
+            forward = Mock(wraps=attention_kernel.by_kernel)
+            backward = Mock(wraps=attention_kernel.by_kernel_backward)
+            patched.setattr(attention_kernel, "by_kernel", forward)
+            patched.setattr(attention_kernel, "by_kernel_backward", backward)
             simulate(4, on_ranks, data(1, 1, 16, dtype, width=width), True, "zigzag")
         assert forward.call_count == backward.call_count == n_calls
 

@@ -1,0 +1,180 @@
+"""Attention that never holds the L x S scores, forward and backward in one kernel each.
+
+    S = scale q k^T + mask     P = softmax(S)     o = (P * kept) v     lse = log(sum(exp(S)))
+    gS = P * (gP - D)      gP = kept * (go v^T)      D = sum of go * o over a row
+    kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
+
+On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
+a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu, for float16
+that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three
+thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is broadcast. o is (B, L,
+H, E) in memory, so that merging the heads is free.
+Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
+Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
+Measured: benchmarks/bench_attention.py, bench_scaling.py (up to 16,384 tokens)
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import scratch
+from minidl.ops import dropout as drop
+
+MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
+MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
+# Of gq in a CPU's backward, at most: so many threads can work at one head. A part for each group of
+# keys would be L S numbers again, an eighth of the scores where heads are 32 wide.
+PARTS = 16
+
+
+FILES = {"tile": "attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
+
+
+def best_rung(q):
+    """The fastest for the array's device and dtype."""
+    if backend.xp_of([q]) is np:
+        return "tile"
+    return "mma" if q.dtype == np.float16 else "warp"
+
+
+def block_of(rung, width):
+    """(rows, threads) of a block of a rung."""
+    n_rows = 32 if width > 64 else 64
+    return {
+        "naive": (128, 128),
+        "shared": (n_rows, n_rows),  # ROWS in attention_rows.cuh
+        "warp": (16, 128),  # OWN, 32 WARPS in attention_rows.cuh
+        "mma": (64, 128),  # SIDE in attention_mma.cu
+        "tile": (64 * (2 if width > 64 else 4), 1),  # 64 GROUP in attention_tile.cu
+    }[rung]
+
+
+def by_kernel(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
+    """(o, lse) of (B, H, L, E), (B, H, S, E), (B, H, S, E); o is a view of (B, L, H, E) memory.
+    rung: 'naive', 'shared', 'warp', 'mma' (float16) or 'tile' (CPU only); the best unless given.
+    mask: a view (B, H, L, S), bool or floating.   dropout: (p, a generator's state)."""
+    xp, (n_batch, n_heads, n_queries, width) = backend.xp_of([q]), q.shape
+    o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
+    lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
+    rung = rung or best_rung(q)
+    rows, threads = block_of(rung, width)
+    file = FILES.get(rung, "attention.cu")
+    if o.size:
+        grid = -(-n_queries // rows), n_heads, n_batch
+        pairs, macros = between(mask, dropout)
+        kernel = dispatch.kernel(file, f"attention_{rung}", q.dtype, E=width, **macros)
+        kernel(grid, threads, (o, lse, *inputs(q, k, v), scale, is_causal, *pairs))
+    return o.swapaxes(1, 2), lse
+
+
+def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=None,
+                       dropout=None):
+    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung, mask, dropout: as in `by_kernel`.
+    out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
+    xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
+    go, o = (scratch(xp.ascontiguousarray(a.swapaxes(1, 2)), of=a) for a in (go, o))
+    rung = rung or best_rung(q)
+    packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
+    kind = "temporary" if out is None else "workspace"
+    if packed:
+        gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
+    else:
+        gk, gv = (scratch(xp.zeros((n_batch, n_keys, n_heads, width), q.dtype), kind)
+                  for _ in range(2))
+    rows, threads = block_of(rung, width)
+    file = FILES.get(rung, "attention_backward.cu")
+    query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
+    if rung == "tile":  # gq in parts, one for each group of keys, or for each PARTS-th
+        parts = min(key_blocks, PARTS)
+        gq = scratch(xp.empty((parts, *go.shape), np.float32),
+                     kind if key_blocks == 1 else "workspace")
+    else:
+        gq = scratch(xp.empty_like(go), kind)
+    if go.size:
+        dots = xp.empty(go.shape[:3], np.float32)
+        row_dot = dispatch.kernel(
+            "attention_backward.cu", "attention_row_dot", q.dtype, E=width
+        )
+        row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
+        pairs, macros = between(mask, dropout)
+        common = go, lse, dots, *inputs(q, k, v), scale, is_causal, *pairs
+
+        def launch(kernel, n_blocks, outputs, **more):
+            kernel = dispatch.kernel(file, f"attention_{kernel}", q.dtype, E=width, **macros,
+                                     **more)
+            kernel((n_blocks, n_heads, n_batch), threads, (*outputs, *common))
+
+        if rung == "tile":
+            launch("tile_backward", parts, (gq, gk, gv), GRAD_ROWS=3 if packed else 1)
+        else:
+            launch(f"grad_q_{rung}", query_blocks, (gq,))
+            launch(f"grad_kv_{rung}", key_blocks, (gk, gv))
+    if rung == "tile":
+        gq = gq[0] if key_blocks == 1 else scratch(gq.sum(axis=0), kind)
+    if out is None:
+        return tuple(a.swapaxes(1, 2) for a in (gq, gk, gv))
+    for i, a in enumerate((gq,) if packed else (gq, gk, gv)):
+        out[:, :, i] = a
+    return out
+
+
+def inputs(q, k, v):
+    """The arguments that say where q, k and v lie: memory, L, S and nine strides in elements."""
+    strides = [s // a.itemsize for a in (q, k, v) for s in a.strides[:3]]
+    return memory(q), memory(k), memory(v), q.shape[2], k.shape[2], *strides
+
+
+def memory(a):
+    """An array from its first element to its last, one-dimensional."""
+    if a.flags.c_contiguous:  # as_strided is twenty times slower
+        return a.reshape(-1)
+    n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
+    return backend.xp_of([a]).lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
+
+
+MASKS = {np.dtype(bool): "bool", np.dtype(np.float32): "float", np.dtype(np.float16): "__half"}
+NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
+
+
+def between(mask, dropout):
+    """(the arguments, the macros) for what stands between a query and a key."""
+    if mask is None and dropout is None:
+        return NEITHER
+    arguments, macros = [None, *[0] * 4], {}
+    if mask is not None:
+        macros["MASK"] = MASKS[mask.dtype]
+        arguments = [memory(mask), *(s // mask.itemsize for s in mask.strides)]
+    if dropout is None:
+        return (*arguments, *[0] * 5), macros
+    p, state = dropout
+    return (*arguments, *state, *drop.limits(p)), {**macros, "DROPOUT": 1}
+
+
+def mask_view(mask, shape):
+    """A mask as a view (B, H, L, S) that the kernels read: no copy where it is broadcast.
+    shape: (leading dimensions, L, S) of the scores, to which it broadcasts."""
+    xp = backend.xp_of([mask])
+    if mask.dtype not in MASKS:
+        mask = mask.astype(np.float32)
+    if min(mask.strides, default=0) < 0:
+        mask = mask.copy()
+    n_heads = shape[-3] if len(shape) > 2 else 1
+    return xp.broadcast_to(mask, shape).reshape(math.prod(shape[:-3]), n_heads, *shape[-2:])
+
+
+def readable(a):
+    """(B, H, L, E) with the last stride one element and none negative, by a copy where need be."""
+    strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
+    good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
+    return a if good else a.copy()
+
+
+def fits(q, k, v):
+    """Whether the kernels know these shapes: values as wide as keys, heads at most 128 wide, at
+    least one key, and a grid that CUDA takes."""
+    n_batch, n_heads, _, width = q.shape
+    return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
+            and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)

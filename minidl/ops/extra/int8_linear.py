@@ -1,0 +1,57 @@
+"""A linear layer whose weights and inputs are int8: the sum is exact, the rounding was before.
+
+    y = x_scale * w_scale * (x @ w.T) + bias        x, w int8 of quantize.py, summed in int32
+
+A building block for inference in int8: no layer of minidl.nn calls it.
+Kernel: kernels/int8_linear.cu   Test: tests/ops/extra/test_int8_linear.py
+"""
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import contiguous
+
+FILE = "int8_linear.cu"
+MAX_K = (2**31 - 1) // 127**2  # above it an int32 sum of products could overflow
+
+
+def by_numpy(x, w, x_scale, w_scale, bias=None):
+    """The formula in int64 and float64."""
+    y = (x.astype(np.int64) @ w.astype(np.int64).T) * (x_scale.astype(np.float64) * w_scale)
+    return y if bias is None else y + bias
+
+
+def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
+    """(rows, outs) of `dtype` (float32 or float16) from what `quantize` gave.
+
+    x (rows, k) int8 with x_scale (1,); w (outs, k) int8 with w_scale (outs,) or (1,); bias (outs,)
+    float32 or None. rung: 1 on NumPy and 3 on CuPy arrays unless given."""
+    xp = backend.xp_of([x, w], "int8_linear")
+    if x.dtype != np.int8 or w.dtype != np.int8 or x.ndim != 2 or w.shape[1:] != x.shape[1:]:
+        raise ValueError(f"int8_linear: x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}; want "
+                         "(rows, k) and (outs, k), both int8")
+    (rows, k), outs = x.shape, len(w)
+    if x_scale.shape != (1,) or w_scale.shape not in ((1,), (outs,)):
+        raise ValueError(f"int8_linear: scales {x_scale.shape} and {w_scale.shape}; want (1,) for "
+                         f"x and (1,) or ({outs},) for w")
+    if k > MAX_K:
+        raise ValueError(f"int8_linear: k = {k} may overflow a 32-bit sum; at most {MAX_K}")
+    y = xp.empty((rows, outs), dtype)
+    if not y.size:
+        return y
+    rung = rung or (1 if xp is np else 3)
+    x, w = (contiguous(xp, a) if rung == 1 else _words(xp, a) for a in (x, w))
+    kernel = dispatch.kernel(FILE, f"int8_linear_v{rung}", dtype)
+    grid, block = ((-(-rows // 8),), (8,)) if rung == 1 else (
+        (-(-outs // 16), -(-rows // 16)), (16, 16))
+    kernel(grid, block, (y, x, w, x_scale, w_scale, bias, rows, outs, x.shape[1],
+                         int(w_scale.size > 1)))
+    return y
+
+
+def _words(xp, a):
+    """(n, k) int8 as (n, ceil(k / 4)) int32: four numbers a word, zeros at the end."""
+    padded = xp.zeros((len(a), -(-a.shape[1] // 4) * 4), np.int8)
+    padded[:, :a.shape[1]] = a
+    return padded.view(np.int32)

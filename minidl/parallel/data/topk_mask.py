@@ -1,0 +1,162 @@
+"""The large elements of a vector as (index, value) pairs, in order: threshold, count, compact.
+
+    x         0.1 -3  0.2  2 | 0 0.3 | 5 0 -4        threshold 2, three chunks
+    counts          2        |   0   |   2           first = 0 2 2
+    index           1 3                6 8           value -3 2 5 -4
+
+`top_k` finds the threshold by looking at a hundredth of the vector: of s elements the j-th largest
+is about the (j n / s)-th largest of all. It aims a little too low, so that a few more than k pass,
+takes these out of the vector in one pass, and sorts out the exact k among them. If too few pass, it
+lowers the threshold; so the sample decides how long it takes, never the result.
+
+Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
+
+Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
+Kernel: kernels/topk_mask.cu   Test: tests/parallel/data/test_topk_mask.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import dispatch
+from minidl.cuda.launch import BLOCK, CHUNK, contiguous, elementwise
+from minidl.mode import or_numpy
+
+FILE = "topk_mask.cu"
+
+
+def by_numpy(x, threshold):
+    """(index, value) of the elements with |x| >= threshold; not a number counts as large."""
+    index = np.flatnonzero(~(np.abs(x) < threshold))
+    return index, x[index]
+
+
+def threshold_of(x, k):
+    """The k-th largest |x|, a float: what at least k elements reach."""
+    if not 1 <= k <= x.size:
+        raise ValueError(f"threshold_of: k is {k}, of {x.size} elements")
+    xp = backend.xp_of([x], "threshold_of")
+    return float(xp.partition(xp.abs(x.reshape(-1)), x.size - k)[x.size - k])
+
+
+def compact(x, threshold):
+    """(index int32, value) of the elements of the 1-d x with |x| >= threshold, in order."""
+    xp, n = backend.xp_of([x], "compact"), x.size
+    if x.ndim != 1 or n >= 2**31:
+        raise ValueError(f"compact: want a vector of less than 2**31 elements, got shape {x.shape}")
+    x = contiguous(xp, x)
+    n_chunks = -(-n // CHUNK)
+    counts = xp.zeros(n_chunks, np.int32)
+    launch(xp, "count_above", x, (counts, x, threshold, n, CHUNK, n_chunks))
+    ends = xp.cumsum(counts, dtype=np.int32)
+    total = int(ends[-1]) if n_chunks else 0
+    index, value = xp.empty(total, np.int32), xp.empty(total, x.dtype)
+    launch(xp, "compact", x, (index, value, x, ends - counts, threshold, n, CHUNK, n_chunks))
+    return index, value
+
+
+def compact_few(x, threshold, slots=64):
+    """As compact, in one pass over x on a CPU, if at most `slots` of any 8,192 elements in a row
+    are kept; else None."""
+    n = x.size
+    n_chunks = -(-n // CHUNK)
+    counts = np.empty(n_chunks, np.int32)
+    index, value = np.empty((n_chunks, slots), np.int32), np.empty((n_chunks, slots), x.dtype)
+    launch(np, "compact_few", x, (counts, index, value, x, threshold, n, CHUNK, slots, n_chunks))
+    if (counts > slots).any():
+        return None
+    used = np.arange(slots) < counts[:, None]
+    return index[used], value[used]
+
+
+@or_numpy
+def taken(x, threshold):
+    """compact, in the quickest way for these arrays."""
+    if not dispatch.usable(x) or x.dtype == np.float64:
+        return by_numpy(x, threshold)
+    x = contiguous(backend.xp_of([x], "top_k"), x)
+    return isinstance(x, np.ndarray) and compact_few(x, threshold) or compact(x, threshold)
+
+
+def top_k(x, k):
+    """(index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index; of
+    equal ones the first. Not a number is the largest of all, as in torch.topk."""
+    n, xp = x.size, backend.xp_of([x], "top_k")
+    if not 0 <= k <= n:
+        raise ValueError(f"top_k: k is {k}, of {n} elements")
+    if k in (0, n):
+        return xp.arange(k, dtype=np.int32), x[:k].copy()
+    sample, place = sample_of(x, k)
+    while True:
+        whole = place == len(sample) < n  # the least of the sample may be more than is wanted
+        threshold = 0.0 if whole else float(xp.partition(sample, -place)[-place])
+        index, value = taken(x, max(threshold, SMALLEST))
+        if len(index) >= k:
+            return largest(index, value, k)
+        if threshold <= SMALLEST:
+            return with_zeros(x, index, k)
+        place = min(2 * place, len(sample))
+
+
+# A threshold of 0 would let everything pass. What is less than this counts as 0.
+SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+def sample_of(x, k):
+    """(|x| of every some-hundredth element; which of the largest is to be the threshold)."""
+    xp, n = backend.xp_of([x], "top_k"), x.size
+    # at least 8 of the k are to be in the sample: their number is then 8 +- 3
+    size = min(n, max(n // 100, 8 * n // k))
+    step = n // size
+    step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
+    sample = size_of(xp, x[::step])
+    expected = k * len(sample) / n
+    # four standard deviations more than expected; of the whole vector exactly k
+    extra = 4 * math.sqrt(expected) if step > 1 else 0
+    return sample, min(len(sample), math.ceil(expected + extra))
+
+
+def size_of(xp, x):
+    """|x|, infinite where x is not a number."""
+    size = xp.abs(x)
+    return xp.where(xp.isnan(size), xp.inf, size).astype(x.dtype, copy=False)
+
+
+def largest(index, value, k):
+    """Of (index, value) pairs the k largest |value|; of equal ones the first."""
+    if len(index) == k:
+        return index.astype(np.int32), value
+    xp = backend.xp_of([value], "top_k")
+    size = size_of(xp, value)
+    limit = xp.partition(size, len(size) - k)[len(size) - k]
+    keep = size > limit
+    equal = xp.flatnonzero(size == limit)
+    keep[equal[: k - int(keep.sum())]] = True
+    return index[keep].astype(np.int32), value[keep]
+
+
+def with_zeros(x, index, k):
+    """Fewer than k elements are not 0: the first of the others make up the number."""
+    xp = backend.xp_of([x], "top_k")
+    keep = xp.zeros(x.size, bool)
+    keep[:k] = True
+    rest = xp.flatnonzero(keep)
+    rest = rest[~xp.isin(rest, index)][: k - len(index)]
+    index = xp.sort(xp.concatenate([index, rest])).astype(np.int32)
+    return index, x[index]
+
+
+def drop(x, threshold):
+    """x = 0 where |x| >= threshold, in place: what compact did not take. x is contiguous."""
+    elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
+
+
+def launch(xp, name, x, args):
+    """A thread per chunk on the CPU, a warp per chunk on a GPU; the number of chunks is last."""
+    n_chunks = args[-1]
+    if n_chunks and xp is np:
+        dispatch.kernel(FILE, name, x.dtype)(-(-n_chunks // 8), 8, args)
+    elif n_chunks:
+        dispatch.kernel(FILE, f"{name}_warps", x.dtype)(-(-n_chunks * 32 // BLOCK), BLOCK, args)
