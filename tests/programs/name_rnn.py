@@ -15,10 +15,10 @@ trier ulm unna weimar wesel worms zwickau""".split()
 
 
 class CharDataset(Dataset):
-    def __init__(self, words):
+    def __init__(self, words, chars, max_word_length):
         self.words = words
-        self.chars = sorted(set("".join(words)))
-        self.max_word_length = max(len(w) for w in words)
+        self.chars = chars
+        self.max_word_length = max_word_length
         self.stoi = {ch: i + 1 for i, ch in enumerate(self.chars)}
         self.itos = {i: s for s, i in self.stoi.items()}
 
@@ -81,12 +81,12 @@ class RNN(nn.Module):
         return logits, loss
 
 
-dataset = CharDataset(words)
-train_dataset, test_dataset = CharDataset(words[::2]), CharDataset(words[1::2])
-train_dataset.__dict__.update(dataset.__dict__, words=words[::2])
-test_dataset.__dict__.update(dataset.__dict__, words=words[1::2])
+chars = sorted(set("".join(words)))
+max_word_length = max(len(w) for w in words)
+train_dataset = CharDataset(words[::2], chars, max_word_length)
+test_dataset = CharDataset(words[1::2], chars, max_word_length)
 
-model = RNN(dataset.get_vocab_size(), n_embd=12, n_hidden=32)
+model = RNN(train_dataset.get_vocab_size(), n_embd=12, n_hidden=32)
 for p in model.parameters():
     p.data = torch.tensor(rng.normal(0, 0.2, tuple(p.shape)), dtype=torch.float32)
 print("seed", seed, "parameters", sum(p.numel() for p in model.parameters()))
@@ -111,7 +111,7 @@ model.eval()
 with torch.no_grad():
     test_losses = [model(X, Y)[1].item() for X, Y in DataLoader(test_dataset, batch_size=10)]
     idx = torch.zeros(4, 1, dtype=torch.long)
-    for _ in range(dataset.get_output_length() - 1):
+    for _ in range(train_dataset.get_output_length() - 1):
         logits, _ = model(idx)
         probs = F.softmax(logits[:, -1, :], dim=-1)
         drawn = torch.tensor(rng.random((4, 1)), dtype=torch.float32)
@@ -120,5 +120,5 @@ with torch.no_grad():
 result = []
 for row in idx[:, 1:].tolist():
     end = row.index(0) if 0 in row else len(row)
-    result.append(dataset.decode(row[:end]))
+    result.append(train_dataset.decode(row[:end]))
 print(losses[-1], sum(test_losses) / len(test_losses), result)
