@@ -40,37 +40,60 @@ class Pack(tuple):
 
 
 def pack(node, inputs, arrays, outputs, packers):
-    """Put in `node._saved` what is to be held, and note the versions of the inputs and outputs in
-    it. outputs: a list of Tensors."""
-    packed = []
-    notes = []
+    """Put in `node._saved` what is to be held: a leaf for its array, what a packer makes of an
+    array, else the array. Note the versions of the inputs and outputs that look at its memory.
+    outputs: a list of Tensors."""
+    all_held = []
+    notes = node.saved_inputs = []  # (tensor or Memory, version)
     edges = node.edges
-    node.saved_inputs = notes
     for s in node._saved:
-        if type(s) is ndarray and s.base is None and not packers:
-            own = s  # memory of its own: that of no input, or of one whose array it is
-            i = 0
-            is_input = False
-            for array in arrays:
-                if array is own:
-                    is_input = True
-                    x = inputs[i]
-                    edge = edges[i]
-                    if edge is not None or hasattr(x, "_memory"):
-                        memory = x._memory
-                        notes.append((x, 0 if memory is None else memory.version))
-                        if edge is x:  # a leaf
-                            s = x
-                i += 1
-            if not is_input:  # a result, or an array that only the node knows
-                for y in outputs:
-                    if y.array is own or y.array.base is own:
-                        memory = y.memory
-                        notes.append((memory, memory.version))
-        else:
-            s = _packed(s, node, inputs, arrays, outputs, packers)
-        packed.append(s)
-    node._saved = tuple(packed)
+        undos = ()
+        if type(s) is Pack:  # rounded
+            s, *undos = s
+        if s is None:
+            all_held.append(None)
+            continue
+        owner = getattr(s, "base", None)  # None: s owns its memory
+        held = s
+        noted = len(notes)
+
+        i = -1
+        for array in arrays:
+            i += 1
+            if array is not s:
+                base = getattr(array, "base", None)
+                if base is not s and (owner is None or owner is not array and owner is not base):
+                    continue  # it looks at other memory
+            x = inputs[i]
+            if hasattr(x, "_memory"):
+                memory = x._memory
+                notes.append((x, 0 if memory is None else memory.version))
+                if edges[i] is x and held is s:  # a leaf, the first one that fits
+                    if array is s:
+                        held = x
+                    elif backend.is_reshaped(s, array):
+                        held = x
+                        undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
+
+        if len(notes) == noted:  # else an output that looks at it has the Memory of that input
+            for y in outputs:
+                array = y.array
+                if array is s or array.base is s or (
+                        owner is not None and (owner is array or owner is array.base)):
+                    memory = y.memory
+                    notes.append((memory, memory.version))  # a node does not hold its results
+
+        for packer in packers:
+            found = packer(node, held, inputs, outputs)
+            if found is not None:
+                held, undo = found
+                undos = *undos, undo
+                del notes[noted:]  # it is a copy now, which nobody can change in place
+        if undos:
+            for undo in reversed(undos):
+                held = Pack((held, undo))
+        all_held.append(held)
+    node._saved = tuple(all_held)
 
 
 def note(y, tensors):
@@ -80,50 +103,6 @@ def note(y, tensors):
         y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
                                   *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]
     return y
-
-
-def _packed(s, node, inputs, arrays, outputs, packers):
-    """What is held for any s: rounded, a view of an input's array, going elsewhere."""
-    undos = []
-    noted = []
-    if type(s) is Pack:  # rounded
-        s, *undos = s
-
-    held = s
-    owner = getattr(s, "base", None)  # None: s owns its memory
-    for x, array, edge in zip(inputs, arrays, node.edges):
-        if s is None or not hasattr(x, "_memory"):
-            continue
-        if s is not array and array.base is not s:  # then perhaps both look at a third
-            if owner is None or (owner is not array and owner is not array.base):
-                continue
-        memory = x._memory
-        noted.append((x, 0 if memory is None else memory.version))
-        if edge is x and held is s:  # a leaf, the first one that fits
-            if s is array:
-                held = x
-            elif backend.is_reshaped(s, array):
-                held = x
-                undos.append(lambda array, shape=s.shape: array.reshape(shape))
-
-    for y in outputs:
-        array = y.array
-        if s is not None and (array is s or array.base is s or (
-                owner is not None and (owner is array or owner is array.base))):
-            memory = y.memory
-            noted.append((memory, memory.version))
-    kept = held
-    if s is not None:
-        for packer in packers:
-            found = packer(node, held, inputs, outputs)
-            if found is not None:
-                held, undo = found
-                undos.append(undo)
-    if held is kept:  # else a copy, which nobody can change in place
-        node.saved_inputs += noted
-    for undo in reversed(undos):
-        held = Pack((held, undo))
-    return held
 
 
 def unpack(s):

@@ -69,7 +69,7 @@ class Attention(Function):
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         self.is_causal, self.dropout_p = bool(is_causal), dropout_p
         self.q_shape, self.n_keys = q.shape, k.shape[2]
-        if dropout_p and self.state is None:  # a second forward, by NumPy, has the first one's draws
+        if dropout_p and self.state is None:  # a second forward, by NumPy, has the same draws
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
     def _between(self, mask):

@@ -65,7 +65,7 @@ class Dropout(Function):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p = p
-        if self.state is None:  # a second forward, by NumPy, has the first one's draws
+        if self.state is None:  # a second forward, by NumPy, has the same draws
             self.state = reserve(generator, x.size)
         return pick(by_kernel, by_numpy, x)(x, p, self.state)
 

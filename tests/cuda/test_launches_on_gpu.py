@@ -134,7 +134,7 @@ def test_passes_over_many_arrays():
         flat.pack([a, b], whole)
         total = grad_norm.two_norm([a, b])
         bad = unscale_check.unscale_check([a, b], 0.5)
-        return [flat, a, b, bad, bad + total]
+        return [whole, a, b, bad, bad + total]
 
     assert_same(work, normal(5, "f4", 1), normal((100, 200), "f4", 2), np.empty(20005, "f4"))
 
