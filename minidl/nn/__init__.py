@@ -26,15 +26,16 @@ from minidl.nn.conv import (
     ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,
 )
 from minidl.nn.layers import (
-    CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
-    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, LogSoftmax, Mish, PixelShuffle, PReLU, ReLU,
-    ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold, Unflatten,
+    CELU, ELU, GELU, GLU, SELU, Dropout, Dropout2d, Embedding, EmbeddingBag, Flatten, Hardsigmoid,
+    Hardswish, Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, LogSoftmax, Mish, PixelShuffle,
+    PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
+    Unflatten,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear
 from minidl.nn.loss import (
     BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss,
-    SmoothL1Loss,
+    SmoothL1Loss, TripletMarginLoss,
 )
 from minidl.nn.models import CNN, GPT, MLP
 from minidl.nn.module import Module, Parameter

@@ -106,6 +106,12 @@ class Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
+class Dropout2d(Dropout):
+    """In training, zeroes whole channels of (N, C, H, W) with probability p."""
+
+    drop = staticmethod(F.dropout2d)
+
+
 class Flatten(Module):
     def __init__(self, start_dim=1, end_dim=-1):
         super().__init__()

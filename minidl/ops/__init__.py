@@ -18,13 +18,13 @@ from minidl.ops import (
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
-    composed, conv_transpose, distance, einsum, embedding_bag, in_place_forms, instance_norm,
-    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
+    columns, composed, conv_transpose, distance, einsum, embedding_bag, in_place_forms,
+    instance_norm, interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
 )
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
-    (elementwise, "mt", "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos"),
+    (elementwise, "mt", "add sub mul div remainder fmod neg pow exp log sqrt rsqrt sin cos"),
     (elementwise, "mt", "abs sign floor ceil round"),
     (select, "mt", "maximum minimum clamp masked_fill"),
     (select, "t", "where"),
@@ -64,6 +64,7 @@ TABLE = [  # (file, homes, names)
     (search, "t", "searchsorted bucketize"),
     (search, "f", "one_hot"),
     (scatter, "mt", "scatter scatter_add index_add index_copy index_fill masked_select"),
+    (scatter, "mt", "scatter_reduce"),
     (rearrange, "mt", "roll diagonal repeat_interleave"),
     (rearrange, "f", "pad"),
     (rearrange, "t", "meshgrid"),
@@ -83,7 +84,8 @@ TABLE = [  # (file, homes, names)
     (composed, "t", "tensordot concat hstack vstack"),
     (composed, "m", "unfold expand_as view_as type_as new_zeros new_ones"),
     (composed, "f", "hardtanh relu6 hardsigmoid hardswish softsign logsigmoid celu softmin"),
-    (composed, "f", "threshold pixel_shuffle"),
+    (composed, "f", "threshold pixel_shuffle gumbel_softmax dropout2d triplet_margin_loss"),
+    (columns, "f", "unfold fold"),
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
