@@ -12,7 +12,10 @@ the text. Without PyTorch it checks that the losses are finite and fall. With Py
 same text as it stands, and compares losses, weights and results.
 
 To run one alone, with PyTorch: python tests/programs/char_gpt.py
-To add one: write the file, and name it in `PROGRAMS`.
+To add one: write the file, and name it in `PROGRAMS`. Two things make a sound program red. A
+parameter that it does not fill has other first values in each library: mind the biases. And a
+parameter whose gradient is 0 but for roundings, such as a bias before a batch norm, goes its own
+way under Adam: leave it out (bias=False), or compute in float64.
 """
 
 import functools
