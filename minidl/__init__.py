@@ -9,7 +9,6 @@ written out. The map of concepts and files is docs/map.md.
 
 import importlib as _importlib
 import sys as _sys
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import numpy as _np
 
@@ -31,17 +30,6 @@ from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Size, Tensor
 
-if _TYPE_CHECKING:  # an editor and a type checker see what __getattr__ below imports on first use
-    from minidl import (
-        accelerator, backends, comm, cuda, data, elastic, infer, memory, nn, optim, parallel,
-        precision, profile, snapshot,
-    )
-    from minidl.cuda import get_float32_matmul_precision, kernel, set_float32_matmul_precision
-    from minidl.cuda.cuda_graph import graphed
-    from minidl.precision import amp
-    from minidl.precision.amp import autocast
-    from minidl.snapshot.one_file import load, save
-
 __version__ = "0.1.0"
 
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
@@ -52,6 +40,15 @@ short, int, long, bool = int16, int32, int64, bool_
 device = _backend.Device
 
 globals().update(ops.namespace("t"))
+
+
+def compile(model, **options):
+    """Returns the model as it is. PyTorch's compile changes the time of a model, not its results.
+    Here that is done where you ask for it: minidl.fuse makes one kernel of a function, and
+    minidl.graphed one launch of a step."""
+    return model
+
+
 
 # Imported on first use: `import minidl` alone takes a quarter of a second and needs NumPy only.
 _PARTS = ("accelerator", "backends", "comm", "cuda", "data", "elastic", "infer", "memory", "nn",

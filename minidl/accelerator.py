@@ -2,7 +2,7 @@
 
     device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
 
-Test: tests/cuda/test_device.py
+Test: tests/test_idioms.py
 """
 
 from minidl.backend import Device

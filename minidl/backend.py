@@ -7,7 +7,6 @@ only when somebody names a CUDA device.      Test: tests/test_backend.py
 """
 
 import ctypes
-import functools
 import os
 import sys
 from contextlib import contextmanager, nullcontext
@@ -40,34 +39,22 @@ def xp_of(arrays, op="this operation"):
     return found
 
 
-def there(function, arrays):
-    """`function`, to be called where these arrays lie: CuPy computes on its current device, which
-    need not be theirs. ValueError where they lie on several."""
-    cupy = sys.modules["cupy"]
+NO_GPU = nullcontext()
+
+
+def using_device_of(arrays):
+    """`with using_device_of(arrays):` makes their GPU CuPy's current device, on which it computes;
+    on a CPU nothing happens. ValueError where the arrays are on several GPUs."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None:
+        return NO_GPU
     found = {a.data.device_id for a in arrays if isinstance(a, cupy.ndarray)}
-    if not found or found == {here := cupy.cuda.runtime.getDevice()}:
-        return function
+    if not found or found == {current := cupy.cuda.runtime.getDevice()}:
+        return NO_GPU
     if len(found) > 1:
         raise ValueError(f"arrays on several GPUs, {sorted(found)}; move them to one with "
-                         f".to('cuda:{here}')")
-
-    def run(*args, **options):
-        with cupy.cuda.Device(*found):
-            return function(*args, **options)
-
-    return run
-
-
-def where_it_lies(function):
-    """A decorator: the call runs on the device of its first argument, an array or some tensors."""
-    @functools.wraps(function)
-    def run(first, *args, **options):
-        if "cupy" in sys.modules:
-            arrays = [x.array for x in first] if isinstance(first, (list, tuple)) else [first]
-            return there(function, arrays)(first, *args, **options)
-        return function(first, *args, **options)
-
-    return run
+                         f".to('cuda:{current}')")
+    return cupy.cuda.Device(*found)
 
 
 def an_array(y):

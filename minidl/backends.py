@@ -3,7 +3,7 @@
     minidl.backends.mps.is_available()           False: there is no backend for Apple's GPUs
     minidl.backends.cudnn.deterministic = True   changes nothing: each op gives the same bits anyway
 
-Test: tests/cuda/test_device.py
+Test: tests/test_idioms.py
 """
 
 from types import SimpleNamespace

@@ -48,7 +48,6 @@ def leaf_uses(roots):
     return uses
 
 
-@backend.where_it_lies
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
     """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
 
@@ -85,39 +84,41 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 deposit(edge, g)
 
     for root, gradient in zip(roots, gradients):
-        send(edge_to(root), _start(root, gradient))
+        with backend.using_device_of([root.array]):
+            send(edge_to(root), _start(root, gradient))
 
     while heap:
         node = heapq.heappop(heap)[2]
         gys = arriving.pop(node)
         saved.check(node)
-        for slot, hook in node.gradient_hooks:  # of Tensor.register_hook
-            if gys[slot] is not None:
-                gys[slot] = hook.change(gys[slot])
-        for slot, tensor in node.retained.items():  # of Tensor.retain_grad
-            if (g := gys[slot]) is not None:
-                before = tensor.grad
-                tensor.grad = g.copy() if before is None else _add(before.array, g)
-        gxs, kept = _backward(node, gys, ledger)
-        edges = node.edges
-        if not retain_graph:
-            node._saved = None
-            node.edges = node.saved_inputs = ()
-        for i, edge in enumerate(edges):
-            if edge is None:
-                continue
-            gx = gxs[i]
-            if gx is not None:
-                is_leaf = type(edge) is not tuple
-                meta = (edge.array.shape, edge.dtype) if is_leaf else edge[0].output_meta[edge[1]]
-                shape, dtype = meta
-                if type(gx) is not np.ndarray or gx.shape != shape or gx.dtype != dtype:
-                    gx = _fit(gx, shape, dtype, node)
-                if is_leaf and (gx.base is not None or any(
-                        gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *kept))):
-                    gx = gx.copy()  # a leaf owns its gradient: no view, nothing that another sees
-            send(edge, gx)
-        kept = gxs = gys = gx = None  # freed before the next node runs: it may be a recompute
+        with backend.using_device_of(gys):
+            for slot, hook in node.gradient_hooks:  # of Tensor.register_hook
+                if gys[slot] is not None:
+                    gys[slot] = hook.change(gys[slot])
+            for slot, tensor in node.retained.items():  # of Tensor.retain_grad
+                if (g := gys[slot]) is not None:
+                    before = tensor.grad
+                    tensor.grad = g.copy() if before is None else _add(before.array, g)
+            gxs, saved_arrays = _backward(node, gys, ledger)
+            edges = node.edges
+            if not retain_graph:
+                node._saved = None
+                node.edges = node.saved_inputs = ()
+            for i, edge in enumerate(edges):
+                if edge is None:
+                    continue
+                gx = gxs[i]
+                if type(edge) is tuple:
+                    if gx is not None:
+                        producer, slot = edge
+                        gx = _fit(gx, *producer.output_meta[slot], node)
+                elif gx is not None:  # a leaf owns its gradient: no view, nothing that others see
+                    gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
+                    if gx.base is not None or any(
+                            gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)):
+                        gx = gx.copy()
+                send(edge, gx)
+        saved_arrays = gxs = gys = gx = None  # freed before the next node: it may be a recompute
 
 
 def refuse_create_graph(create_graph):
@@ -138,15 +139,14 @@ def _backward(node, gys, ledger):
     for slot, g in enumerate(gys):
         if g is None:
             gys[slot] = node.xp.zeros(*node.output_meta[slot])
-    kept = node.saved = tuple(map(saved.unpack, node._saved))
+    arrays = node.saved = tuple(map(saved.unpack, node._saved))
     if "ml_dtypes" in sys.modules and node.arithmetic:
         gys = [g.astype(np.float32) if backend.is_bfloat16(g.dtype) else g for g in gys]
-    backward = backend.there(node.backward, gys) if "cupy" in sys.modules else node.backward
     try:
-        gxs = backward(*gys)
+        gxs = node.backward(*gys)
     except NoRoom as error:
         give_up_kernels(error)
-        gxs = backward(*gys)
+        gxs = node.backward(*gys)
     del node.saved
     gxs = gxs if type(gxs) is tuple else (gxs,)
     if ledger is not None:
@@ -154,7 +154,7 @@ def _backward(node, gys, ledger):
     if len(gxs) != len(node.edges):
         raise RuntimeError(f"{type(node).__name__}.backward returned {len(gxs)} gradients for "
                            f"{len(node.edges)} inputs")
-    return gxs, kept
+    return gxs, arrays
 
 
 def _start(root, gradient):
@@ -174,7 +174,6 @@ def _start(root, gradient):
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
 
 
-@backend.where_it_lies
 def _add(a, b):
     """a + b in new memory (either may be visible elsewhere); 0-d stays an array."""
     return (a + b)[...] if a.ndim == 0 else a + b
@@ -182,6 +181,8 @@ def _add(a, b):
 
 def _fit(g, shape, dtype, node):
     """Sum a gradient over the dimensions that were broadcast, and cast it to the input's dtype."""
+    if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
+        return g
     if g.shape != shape:
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(

@@ -17,7 +17,7 @@ from minidl.saved import pack
 from minidl.tensor import Tensor
 
 
-def apply(cls, *inputs, **options):
+def apply(cls, *inputs, **options) -> Tensor:
     """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
     constants) and return the result as Tensor(s), recorded in the graph if need be."""
     mode = current()

@@ -30,7 +30,8 @@ def run(node, mode, inputs, arrays, options):
         if "cupy" not in modules:
             return _run(node, mode, inputs, arrays, options)
         node.xp = backend.xp_of(arrays, type(node).__name__)
-        return backend.there(_run, arrays)(node, mode, inputs, arrays, options)
+        with backend.using_device_of(arrays):
+            return _run(node, mode, inputs, arrays, options)
     except EXPLAINED as error:
         raise_explained(error, node, arrays)
 

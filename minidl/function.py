@@ -32,7 +32,7 @@ from minidl.saved import Saved, pack
 from minidl.tensor import Handle, Tensor
 
 
-def apply(cls, *inputs, **options):
+def apply(cls, *inputs, **options) -> Tensor:
     """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
     constants) and return the result as Tensor(s), recorded in the graph if need be."""
     mode = current()

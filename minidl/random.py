@@ -14,8 +14,10 @@ Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 import math
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 DRAWS_PER_BLOCK = 8
 _MASK_256 = (1 << 256) - 1
@@ -63,7 +65,7 @@ class Generator:
         CuPy array."""
         return (draw or host_bits)(self.take(n), n)
 
-    def uniform(self, *shape, low=0.0, high=1.0, dtype=np.float32, draw=None):
+    def uniform(self, *shape, low=0.0, high=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
         """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
         shape = _as_shape(shape)
         draws = self.bits(_numel(shape), draw)
@@ -72,7 +74,7 @@ class Generator:
             u = low + (high - low) * u
         return u.astype(dtype, copy=False).reshape(shape)
 
-    def normal(self, *shape, mean=0.0, std=1.0, dtype=np.float32, draw=None):
+    def normal(self, *shape, mean=0.0, std=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
         """Gaussian by Box and Muller (1958): two draws give two numbers. Equal on a CPU and a GPU
         up to a rounding of float64, where their log, sin and cos differ."""
         shape = _as_shape(shape)
@@ -83,7 +85,7 @@ class Generator:
         z = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)[:n]
         return (mean + std * z).reshape(shape).astype(dtype, copy=False)
 
-    def integers(self, low, high, shape=(), dtype=np.int64, draw=None):
+    def integers(self, low, high, shape=(), dtype: DTypeLike = np.int64, draw=None) -> Any:
         """Integers in [low, high). The bias is below (high - low) / 2**32."""
         span = high - low
         if not 0 < span <= 1 << 32:

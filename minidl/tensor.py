@@ -64,8 +64,16 @@ class Tensor:
     __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
 
-    def __init__(self, data, requires_grad=False):
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+    def __init__(self, data, requires_grad=False, *sizes):
+        """`data`: an array, which is shared, not copied (`minidl.tensor` copies). PyTorch's two
+        other forms are known: of a list, a float32 copy; of sizes, Tensor(2, 3), any values."""
+        if isinstance(data, (list, tuple)):
+            data = np.array(data, DEFAULT_FLOAT)
+        elif type(data) is int:
+            sizes = (data,) if requires_grad is False else (data, requires_grad, *sizes)
+            data, requires_grad, sizes = np.empty(sizes, DEFAULT_FLOAT), False, ()
+        if sizes:
+            raise TypeError(f"Tensor(array, requires_grad): got {len(sizes)} arguments more")
         if not hasattr(data, "ndim") or isinstance(data, (np.generic, Tensor)):
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
@@ -115,7 +123,7 @@ class Tensor:
         return self.array
 
     @property
-    def memory(self):
+    def memory(self) -> Memory:
         """The Memory (saved.py) that this tensor shares with its views; made when it is asked
         for."""
         if self._memory is None:
@@ -141,6 +149,9 @@ class Tensor:
         if gradient is None or isinstance(gradient, Absent):
             self._grad = gradient
             return
+        if not hasattr(gradient, "ndim"):
+            raise TypeError("a gradient is a Tensor or wraps a NumPy or CuPy array, got "
+                            f"{type(gradient).__name__}")
         if not isinstance(gradient, Tensor):
             gradient = Tensor(gradient)
         for name in ("shape", "dtype", "device"):
@@ -151,7 +162,7 @@ class Tensor:
                                  f"got {got}")
         self._grad = gradient
 
-    def add_to_grad(self, gradient):
+    def add_to_grad(self, gradient) -> None:
         """Adds a gradient array to `grad`, in place so that views of it stay views. The first one
         becomes `grad` without a copy."""
         if self._grad is None:
@@ -171,7 +182,7 @@ class Tensor:
             raise RuntimeError("requires_grad of a result cannot be cleared; use x.detach()")
         self._requires_grad = bool(flag)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad=True) -> "Tensor":
         self.requires_grad = requires_grad
         return self
 
@@ -182,12 +193,12 @@ class Tensor:
     is_leaf = property(lambda self: self.grad_fn is None)
     nbytes = property(lambda self: self.array.nbytes)
 
-    def numel(self):
+    def numel(self) -> int:
         return int(self.array.size)
 
     nelement = numel
 
-    def backward(self, gradient=None, retain_graph=False, create_graph=False):
+    def backward(self, gradient=None, retain_graph=False, create_graph=False) -> None:
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
 
         gradient: array or Tensor of this shape, d(something)/d(self); 1 if self has one element.
@@ -196,7 +207,7 @@ class Tensor:
         refuse_create_graph(create_graph)
         walk([self], [gradient], retain_graph)
 
-    def on_grad_ready(self, hook):
+    def on_grad_ready(self, hook) -> "Handle":
         """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
         complete; returns a Handle, whose remove() ends that."""
         if not (self.is_leaf and self.requires_grad):
@@ -210,7 +221,7 @@ class Tensor:
 
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
 
-    def register_hook(self, hook):
+    def register_hook(self, hook) -> "Handle":
         """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
         complete and before anybody uses it. What the hook returns, if not None, takes its place.
         Returns a Handle, whose remove() ends that."""
@@ -226,12 +237,12 @@ class Tensor:
 
         return Handle(remove)
 
-    def retain_grad(self):
+    def retain_grad(self) -> None:
         """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
         if self.grad_fn is not None:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
-    def detach(self):
+    def detach(self) -> "Tensor":
         """The same memory outside the graph. Writing into either of them is a change of both."""
         x = Tensor._from(self.array)
         x._memory = self.memory
@@ -289,12 +300,12 @@ class Handle:
     def __init__(self, remove):
         self.removing = remove
 
-    def remove(self):
+    def remove(self) -> None:
         self.removing()
 
     __call__ = remove
 
 
-def wrapped(x):
+def wrapped(x) -> Tensor:
     """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
     return x if isinstance(x, Tensor) else Tensor(x)

@@ -558,6 +558,14 @@ def run_steps(tree, steps=STEPS):
     return [line for step in steps for line in step(tree)]
 
 
+def stubs(*arguments):
+    """What editors read of minidl: tests/stubs.py writes it, in a process that has imported nothing
+    else. Returns what it changed."""
+    done = subprocess.run([sys.executable, "tests/stubs.py", *arguments], cwd=ROOT,
+                          capture_output=True, text=True)
+    return (done.stdout + done.stderr).splitlines()
+
+
 def planted_bugs():
     """The lists of planted bugs, and docs/planted_bugs.md: tests/mutations.py writes them, from the
     files on the disk. Returns what it changed in the lists."""
@@ -637,9 +645,12 @@ def main(arguments):
         print(behind.stamp(name))
     for line in run_steps(tree):
         print(f"would change {line}" if args.list else line)
-    if not args.list:
+    if args.list:
+        for line in stubs("--list"):
+            print(f"would change {line}")
+    else:
         tree.save()
-        for line in planted_bugs():
+        for line in [*planted_bugs(), *stubs()]:
             print(line)
     rest = [*left(tree), *lost_bugs(), *(f"{file}: {what}" for file, what in behind.behind())]
     print("\n".join(["\nleft for a hand:", *rest] if rest else ["nothing is left for a hand"]))

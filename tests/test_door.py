@@ -107,10 +107,6 @@ def test_every_import_of_the_tutorials_and_benchmarks_works():
     assert done.returncode == 0, done.stderr
 
 
-# Ops and their names are made at run time, from the table in minidl/ops/__init__.py.
-MADE_AT_RUN_TIME = ("minidl.nn.functional", "minidl")
-
-
 def test_an_editor_finds_the_file_of_every_import_of_a_tutorial():
     """By jedi, which many editors and Jupyter use: go to the definition of each imported name."""
     jedi = pytest.importorskip("jedi", reason="pip install jedi")
@@ -127,7 +123,7 @@ def test_an_editor_finds_the_file_of_every_import_of_a_tutorial():
                 names = script.goto(alias.lineno, len(column), follow_imports=True)
                 inside = [n for n in names if n.module_path and n.module_path.is_relative_to(ROOT)]
                 n_found += bool(inside)
-                if not inside and node.module not in MADE_AT_RUN_TIME:
+                if not inside:
                     lost.append(f"{path.name}:{alias.lineno}: {node.module}.{alias.name}")
     assert not lost, "no editor can open these; import them from the file that defines them"
     assert n_found > 300

@@ -201,6 +201,7 @@ def tensors_of_arrays_and_back(torch):
     a[0, 0] = 9
     print(x, x.numpy() is not None, np.array(x).sum(), torch.tensor(a.astype(np.float64)))
     print(np.sqrt(torch.tensor([4.0, 9.0])), np.abs(torch.tensor([-1.0])), np.asarray(x).shape)
+    print(torch.Tensor([1, 2]), torch.Tensor(2, 3).shape, torch.Tensor(4).shape)
     print(torch.LongTensor([1, 2]), torch.FloatTensor([[1, 2]]), torch.as_tensor(a)[0])
 
 

@@ -135,6 +135,29 @@ def test_the_console_script_leads_to_a_function():
     assert callable(getattr(importlib.import_module(module), function))
 
 
+def test_a_wheel_has_what_editors_read():
+    """py.typed says that minidl has types (PEP 561); the stubs are beside their modules."""
+    patterns = CONFIG["options.package_data"]
+    listed = {file for pattern in patterns["minidl"].split()
+              for file in (ROOT / "minidl").glob(pattern)}
+    for package in (ROOT / "minidl").rglob("__init__.py"):
+        listed |= {file for pattern in patterns["*"].split()
+                   for file in package.parent.glob(pattern)}
+    wanted = {*(ROOT / "minidl").rglob("*.pyi"), ROOT / "minidl" / "py.typed"}
+    assert len(wanted) > 3 and wanted <= listed
+
+
+def test_setuptools_puts_them_into_the_wheel(monkeypatch):
+    setuptools = pytest.importorskip("setuptools", reason="this Python's venv has no setuptools")
+    monkeypatch.chdir(ROOT)
+    distribution = setuptools.Distribution()
+    distribution.parse_config_files(["setup.cfg"], ignore_option_errors=True)  # keys of newer ones
+    command = distribution.get_command_obj("build_py")
+    command.ensure_finalized()
+    files = {f"{folder}/{file}" for _, folder, _, names in command.data_files for file in names}
+    assert {"minidl/py.typed", "minidl/tensor.pyi", "minidl/nn/__init__.pyi"} <= files
+
+
 def test_the_version_is_one():
     ours, stated = importlib.import_module("minidl").__version__, CONFIG["metadata"]["version"]
     assert ours == stated, f"minidl/__init__.py has version {ours}, setup.cfg has {stated}"

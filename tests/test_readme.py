@@ -19,7 +19,8 @@ EARNED = re.search(r"^## What each folder earns$.*?(?=^## )", MAP, re.M | re.S)[
 SECTIONS = re.split(r"^## ", MAP.replace(EARNED, ""), flags=re.M)[1:]  # a folder each
 DOCUMENTS = sorted([*(ROOT / folder / "README.md" for folder in ("", "kernels", "tests")),
                     *(ROOT / "docs").rglob("*.md")])
-PARTS = sorted(f.name for f in (ROOT / "minidl").iterdir() if f.name != "__pycache__")
+PARTS = sorted(f.name for f in (ROOT / "minidl").iterdir()
+               if f.name != "__pycache__" and f.suffix in ("", ".py"))
 PARTS += ["../kernels", "../benchmarks"]
 NAMES = [path.relative_to(ROOT).as_posix() for path in DOCUMENTS]
 

@@ -16,9 +16,18 @@ def leaf(*values, dtype=np.float32):
 def test_wraps_an_array_without_copying_and_nothing_else():
     a = np.zeros(3)
     assert Tensor(a).array is a
-    for wrong in ([1, 2], 3.0, np.float32(1), Tensor(a)):
+    for wrong in (3.0, np.float32(1), Tensor(a), "ab"):
         with pytest.raises(TypeError, match="minidl.tensor"):
             Tensor(wrong)
+
+
+def test_of_a_list_and_of_sizes_it_is_pytorchs_constructor():
+    assert Tensor([1, 2]).dtype == np.float32 and Tensor((1, 2)).tolist() == [1, 2]
+    assert Tensor(3).shape == (3,) and Tensor(2, 3).shape == (2, 3)
+    assert Tensor(2, 3, 4).shape == (2, 3, 4) and not Tensor(2, 1).requires_grad
+    assert Tensor(np.zeros(3), True).requires_grad
+    with pytest.raises(TypeError, match="got 1 arguments more"):
+        Tensor(np.zeros(3), True, 4)
 
 
 def test_only_floating_tensors_require_a_gradient():

@@ -154,9 +154,9 @@ def draw(plt, named, curves):
     """Left: the graph, value and gradient in every node. Right: the V of the difference."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
     places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
-    for (tensor, name), place in zip(named, places, strict=True):
+    for (tensor, name), (across, up) in zip(named, places, strict=True):
         text = f"{name}\nvalue {tensor.item():.4f}\ngradient {float(tensor.grad):.4f}"
-        box(left, *place, text, PALE_BLUE if tensor.is_leaf else PALE_ORANGE, "round")
+        box(left, across, up, text, PALE_BLUE if tensor.is_leaf else PALE_ORANGE, "round")
     x, y, _, v, _ = (tensor.item() for tensor, _ in named)
     for a, b, gradient in ((0, 2, y), (1, 2, x), (0, 3, 1 - v * v), (2, 4, 1.0), (3, 4, 1.0)):
         a, b = np.array(places[a]), np.array(places[b])

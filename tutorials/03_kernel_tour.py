@@ -55,7 +55,7 @@ OWN = Path(__file__).with_name("tour.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "tour.cu"
 
 
-def checked(file, name, grid, args, block=BLOCK, **options):
+def checked(file, name, grid, args, block: int | tuple = BLOCK, **options):
     """Launch under watch; the Report. An error ends the script."""
     report = cuda.check(file, grid, block, args, name=name, **options)
     if report.errors:

@@ -46,7 +46,7 @@ MODEL_BYTES = 1 << 14
 
 def first_tree(p):
     """The parent of every rank; None for the root, rank 0. Odd ranks are leaves."""
-    parents = [None]
+    parents: list[int | None] = [None]
     for r in range(1, p):
         bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
         up = (r ^ bit) | (bit << 1)  # the neighbour at this distance with a larger lowest bit
@@ -246,7 +246,8 @@ def overtaking(sizes, ratio):
     crossed, words = [], []
     for i in np.flatnonzero(log[:-1] * log[1:] < 0):
         ends = sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))
-        crossed.append(2 ** np.interp(0, *zip(*ends, strict=True)))
+        (low, high), (at_low, at_high) = zip(*ends, strict=True)
+        crossed.append(2 ** np.interp(0, (low, high), (at_low, at_high)))
         words.append(f"{'below' if log[i] < 0 else 'above'} {in_units(crossed[-1])}")
     never = "at all sizes" if (log <= 0).all() and log.any() else "never"
     return crossed, ", ".join(words) or never

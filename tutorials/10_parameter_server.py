@@ -137,7 +137,7 @@ def on_these_ranks(t, args, table):
     for rule in SYNC, ASYNC:
         ledger = Ledger(t)
         server = train(ledger, args, rule, steps=args.steps)
-        if t.rank == 0:
+        if isinstance(server, Server):
             print(server.report(), flush=True)
             pulled = ledger.count(label="param_server.pull").bytes_sent
             pushed = ledger.count(label="param_server.push").bytes_received

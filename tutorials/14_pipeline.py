@@ -198,7 +198,7 @@ def train_alone(p, args):
             part = loss(net(inputs[micro]), labels[micro]) / args.m
             part.backward()
             total += part.detach()
-        losses.append(total.item())
+        losses.append(float(total))
         optimizer.step()
     return losses, net.state_dict()
 

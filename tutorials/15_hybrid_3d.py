@@ -224,8 +224,8 @@ def say_layouts(t):
     net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for gigabytes in (16, 4, 3, 2):
-        layout = choose(8, gigabytes * 1e9, net, links).items()
-        names = ", ".join(f"{axis} {n}" for axis, n in layout if n > 1)
+        layout = choose(8, gigabytes * 1e9, net, links) or {}
+        names = ", ".join(f"{axis} {n}" for axis, n in layout.items() if n > 1)
         say(t, f"  1e9 weights, 2 nodes of 4 ranks, {gigabytes} GB a rank: {names}")
 
 

@@ -197,7 +197,7 @@ def train(t, args, table, name):
                 layer.load = 0
         moe.move_bias(model, all_sum)  # of no load it does not move
 
-    if on_ranks:
+    if all_sum:
         run.close()
         dropped = all_sum(np.array(dropped))
         loads = all_sum(np.array(loads))

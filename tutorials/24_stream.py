@@ -147,7 +147,7 @@ def exactly_once(t, args, table, folder):
         for k in range(args.kills + 1):
             counts = life(t, folder / order, writes, log, [n] * P, dies=k < args.kills)
 
-        lost = int((counts == 0).sum())
+        lost = int(np.sum(counts == 0))
         repeated = int(np.maximum(counts - 1, 0).sum())
         table.row(f"{order}: records lost", lost, args.kills * lost_by_kill, "exact")
         table.row(f"{order}: records repeated", repeated, args.kills * repeated_by_kill, "exact")

@@ -28,6 +28,7 @@ Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hy
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ ORDER = "tp cp ep dp pp"
 AXES = tuple(ORDER.split())
 
 
-def shape(n_ranks=None, order=ORDER, **sizes):
+def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     """{axis: ranks along it} in this order, the fastest first; axes that are not named have 1.
 
     n_ranks: what the product must be; None: anything."""

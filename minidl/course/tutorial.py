@@ -28,6 +28,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -200,14 +201,14 @@ def _positive(text):
     return n
 
 
-def put(args, x):
+def put(args, x) -> Any:
     """x on the device of `--device`: a NumPy array, a Tensor or a Module; all else as it is."""
     if isinstance(x, np.ndarray):
         return backend.to_device(x, args.device)
     return x.to(args.device) if hasattr(x, "to") else x
 
 
-def host(x):
+def host(x) -> np.ndarray:
     """An array of either kind, or a Tensor, as a NumPy array."""
     return backend.to_device(backend.array_of(x), "cpu")
 
@@ -218,7 +219,7 @@ def say(t, *text):
         print(*map(tr, text), flush=True)
 
 
-def gather(t, value):
+def gather(t, value) -> Any:
     """The list of every rank's `value` (anything that pickles) on rank 0; None on the others. It is
     sent in a duplicate of the group, apart from all other messages."""
     return objects.gather(t.subgroup(range(t.size)), value)
@@ -236,7 +237,7 @@ def per_rank(t, batch):
     return batch // t.size
 
 
-def progress(t, iterable, what, n=None):
+def progress(t, iterable, what, n=None) -> Any:
     """`iterable`, or its first n elements, behind a progress bar on rank 0."""
     if n is not None:
         iterable = itertools.islice(iterable, n)

@@ -32,6 +32,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Pipe(IterableDataset):
     parse:   of a list of lines, bytes without their newlines; the list may be empty.
     prefetch: batches read ahead."""
 
-    def __init__(self, source, t, batch=1, parse=list, deal=False, prefetch=4):
+    def __init__(self, source, t, batch=1, parse: Callable = list, deal=False, prefetch=4):
         if batch < 1:
             raise ValueError(f"rank {t.rank}: batch must be at least 1, got {batch}")
         if not isinstance(source, str) and not deal and t.size > 1:

@@ -30,6 +30,8 @@ Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
 
 import copy
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from minidl.data import cache, deal, stages
 from minidl.data.ahead import ahead
@@ -150,7 +152,7 @@ class Pipeline:
             raise TypeError("a pipeline with filter(), or of a stream, has no len(): nobody knows")
         return self._elements(self._resume or []).n
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         # Here, not in a thread: starting a pass changes the state.
         position, self._resume = self._resume or [], None
         upload = None if self.device is None else Upload(self.device)

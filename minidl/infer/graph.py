@@ -15,6 +15,7 @@ Source: Cytron et al. 1991 (SSA).   Test: tests/infer/test_graph.py
 """
 
 from collections import namedtuple
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Graph:
         self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
         self.guards, self.single = guards, single
 
-    def run(self, *arrays):
+    def run(self, *arrays) -> Any:
         """The results by eager ops, one line after the other: what every plan is compared with."""
         known = dict(zip(self.inputs, arrays, strict=True))
         for node in self.nodes:

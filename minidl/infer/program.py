@@ -17,6 +17,7 @@ Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
 import ctypes
 import mmap
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -178,7 +179,7 @@ class Plan:
         for word, apart in self._direct[value]:
             word[0] = first + apart
 
-    def __call__(self, *inputs):
+    def __call__(self, *inputs) -> Any:
         if not self._busy.acquire(False):
             raise RuntimeError("plan: it is running in another thread, in the same arena; compile "
                                "a plan for each thread")

@@ -2,7 +2,7 @@
 
     module       Module, Parameter: names, state, modes, hooks      norm         normalisations
     layers       linear, embedding, dropout, activations            transformer  attention, block
-    containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
+    containers   chains, lists and dicts of modules                 transformer_encoder, _decoder
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     utils        parameters as one vector, padded sequences
@@ -10,13 +10,13 @@
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
+    transformer_decoder  PyTorch's decoder of Vaswani et al
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from minidl.nn import functional, init, utils
 from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
@@ -47,10 +47,8 @@ from minidl.nn.recurrent import GRU, LSTM, RNN
 from minidl.nn.transformer import (
     CausalSelfAttention, FeedForward, MultiheadAttention, TransformerBlock,
 )
+from minidl.nn.transformer_decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
 from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
-
-if TYPE_CHECKING:
-    from minidl.parallel.data.sync_batchnorm import SyncBatchNorm
 
 
 def __getattr__(name):
@@ -58,3 +56,7 @@ def __getattr__(name):
         return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
                          obj=sys.modules[__name__])
+
+
+def __dir__():
+    return sorted({*globals(), "SyncBatchNorm"})

@@ -4,6 +4,7 @@ Test: tests/nn/test_models.py   Trained in: tutorials/07_ring.py, tutorials/trai
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from minidl.nn.norm import BatchNorm2d, LayerNorm
 from minidl.nn.transformer import FeedForward, TransformerBlock
 
 
-def MLP(*widths, activation=ReLU, generator=None):
+def MLP(*widths, activation: Callable[[], Module] = ReLU, generator=None):
     """Linear layers widths[0] -> widths[1] -> ... with `activation` between them."""
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:]):
@@ -51,7 +52,7 @@ class GPT(Module):
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, dropout=0.0,
-                 bias=True, tied=True, generator=None, feed_forward=FeedForward,
+                 bias=True, tied=True, generator=None, feed_forward: Callable = FeedForward,
                  init_std=0.02, recompute=0):
         super().__init__()
         self.context, self.recompute = context, recompute

@@ -12,7 +12,9 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 """
 
 from collections import namedtuple
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -100,10 +102,10 @@ class Module:
     def training(self, flag):
         self.__dict__["training"] = flag
 
-    def forward(self, *inputs):
+    def forward(self, *inputs) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs, **options) -> Any:
         for hook in self._forward_pre_hooks:
             changed = hook(self, inputs)
             if changed is not None:
@@ -145,7 +147,7 @@ class Module:
                 other.pop(name, None)
         table[name] = value
 
-    def __getattr__(self, name):  # only called when __dict__ has no such name
+    def __getattr__(self, name) -> Any:  # only called when __dict__ has no such name
         for table in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(table, ()):
                 return self.__dict__[table][name]
@@ -241,17 +243,17 @@ class Module:
                     seen.add(value)
                     yield (f"{prefix}.{name}" if prefix else name), value
 
-    def named_parameters(self):
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter); a parameter shared by two modules comes once, under its first name."""
         return self._named("_parameters")
 
     def named_buffers(self):
         return self._named("_buffers")
 
-    def parameters(self):
+    def parameters(self) -> Iterator[Parameter]:
         return (p for _, p in self.named_parameters())
 
-    def buffers(self):
+    def buffers(self) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers())
 
     def modules(self):
@@ -326,7 +328,7 @@ class Module:
 
     # -- state
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """Returns {name: Tensor} of parameters and persistent buffers, PyTorch's keys and shapes.
         The tensors have the live memory, no copies, and are outside the graph. A shared parameter
         appears under each of its names."""

@@ -29,7 +29,7 @@ Tutorial: tutorials/23_experts.py
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class MoE(Module):
     After a forward: n_dropped, the choices of this rank's tokens that were dropped; load, (E,), the
     choices in training since the last move_bias; aux_loss, which balance_loss sums.
     ranks: what joins the ranks among which the experts are divided (experts.py)."""
+
+    aux_loss: Any
 
     def __init__(self, width, bias=True, generator=None, *, n_experts, top_k=1,
                  capacity_factor=1.25, bias_rate=1e-3, expert=FeedForward):

@@ -9,6 +9,7 @@ Test: tests/nn/test_transformer.py
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -132,7 +133,7 @@ class TransformerBlock(Module):
     feed_forward(width, bias, generator) makes that one: moe.py has another."""
 
     def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None,
-                 feed_forward=FeedForward):
+                 feed_forward: Callable = FeedForward):
         super().__init__()
         self.norm1 = LayerNorm(width, bias=bias)
         self.attention = CausalSelfAttention(width, n_heads, dropout, bias, generator)

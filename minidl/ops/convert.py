@@ -4,6 +4,7 @@ Test: tests/test_tensor.py
 """
 
 import builtins
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,14 @@ from minidl.tensor import Tensor
 OF_UFUNC = {}  # {NumPy's name of an operator: the op}, filled by the table (ops/__init__.py)
 
 
-def numpy(input):
+def numpy(input) -> np.ndarray:
     """The array itself, no copy; a CUDA tensor wants .cpu() first."""
     if not isinstance(input.array, np.ndarray):
         raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
     return input.array
 
 
-def item(input):
+def item(input) -> Any:
     """The only element as a Python number."""
     if input.numel() != 1:
         raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
@@ -32,25 +33,25 @@ def item(input):
         return input.array.item()
 
 
-def tolist(input):
+def tolist(input) -> Any:
     with waiting(input.array):
         return input.array.tolist()
 
 
-def size(input, dim=None):
+def size(input, dim=None) -> tuple[int, ...] | int:
     """The shape, or one dimension of it."""
     return input.shape if dim is None else input.array.shape[dim]
 
 
-def dim(input):
+def dim(input) -> int:
     return input.ndim
 
 
-def is_contiguous(input):
+def is_contiguous(input) -> bool:
     return bool(input.array.flags.c_contiguous)
 
 
-def element_size(input):
+def element_size(input) -> int:
     """Bytes of an element."""
     return input.array.itemsize
 

@@ -7,7 +7,7 @@ For equal elements this is PyTorch's rule. `dim` and `keepdim` are as in reduce.
 Test: tests/ops/test_extreme.py
 """
 
-from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,19 @@ from minidl.ops.select import maximum, minimum
 from minidl.saved import note
 from minidl.tensor import Tensor
 
-MaxResult = namedtuple("MaxResult", "values indices")
-MinResult = namedtuple("MinResult", "values indices")
+
+class Found(NamedTuple):
+    """What max, sort and others find along one dim. Each has a class of its own, for its name."""
+    values: Tensor
+    indices: Tensor
+
+
+class MaxResult(Found):
+    pass
+
+
+class MinResult(Found):
+    pass
 
 
 class Amax(Reduction):
@@ -92,7 +103,7 @@ class Argmax(Function):
 amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
-def max(input, dim=None, keepdim=False):
+def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
     """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
     if dim is None:
         return Amax.apply(input)
@@ -101,7 +112,7 @@ def max(input, dim=None, keepdim=False):
     return with_indices(MaxResult, MaxAlong.apply(input, dim=dim, keepdim=keepdim))
 
 
-def min(input, dim=None, keepdim=False):
+def min(input, dim=None, keepdim=False) -> Tensor | MinResult:
     """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
     if dim is None:
         return Amin.apply(input)

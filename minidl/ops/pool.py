@@ -23,6 +23,7 @@ from minidl.ops.masks import select
 from minidl.ops.matmul import product
 from minidl.ops.shape import unsqueeze
 from minidl.saved import note
+from minidl.tensor import Tensor
 
 
 class MaxPool2d(Function):
@@ -160,7 +161,7 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
 
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
-               return_indices=False):
+               return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size unless
     given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
     op = "max_pool2d"
@@ -170,7 +171,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
-               return_indices=False):
+               return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
     kernel, dilation = pair(kernel_size, "max_pool1d", "kernel_size", 1), pair(
         dilation, "max_pool1d", "dilation", 1)
@@ -181,7 +182,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
     return tuple(part.squeeze(-2) for part in y) if return_indices else y.squeeze(-2)
 
 
-def adaptive_max_pool2d(input, output_size, return_indices=False):
+def adaptive_max_pool2d(input, output_size,
+                        return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
     """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
     return_indices its place, too, as h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,

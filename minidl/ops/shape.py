@@ -13,6 +13,7 @@ import numpy as np
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims, sizes
+from minidl.tensor import Tensor
 
 
 class Reshape(Function):
@@ -259,7 +260,7 @@ def stack(tensors, dim=0):
     return Stack.apply(*tensors, dim=dim)
 
 
-def split(tensor, split_size_or_sections, dim=0):
+def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
     """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
     (dim,) = normalize_dims(dim, tensor.ndim, "split")
     n, parts = tensor.shape[dim], split_size_or_sections
@@ -273,7 +274,7 @@ def split(tensor, split_size_or_sections, dim=0):
     return Split.apply(tensor, parts=parts, dim=dim)
 
 
-def chunk(input, chunks, dim=0):
+def chunk(input, chunks, dim=0) -> tuple[Tensor, ...]:
     """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
     if chunks < 1:
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
@@ -282,7 +283,7 @@ def chunk(input, chunks, dim=0):
     return split(input, -(-n // chunks) if n else [0] * chunks, dim)
 
 
-def unbind(input, dim=0):
+def unbind(input, dim=0) -> tuple[Tensor, ...]:
     """A tuple of the slices along `dim`."""
     return Unbind.apply(input, dim=dim)
 

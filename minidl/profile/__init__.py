@@ -26,9 +26,13 @@ from types import ModuleType
 
 from minidl.profile.record import Profile, profile
 
+__all__ = ["Profile", "profile"]
+
 
 class _Callable(ModuleType):
     """The folder `minidl.profile` is called as the function in it."""
+
+    Profile, profile = Profile, staticmethod(profile)  # an editor looks for them here
 
     def __call__(self, *args, **options):
         return profile(*args, **options)

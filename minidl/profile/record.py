@@ -21,10 +21,12 @@ Test: tests/profile/test_record.py
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
+from typing import Any
 
 from minidl.comm import objects
 from minidl.comm.labels import current_label
@@ -146,7 +148,7 @@ class Profile:
         yield
         lane.add(("user", name, start, self.clock(), lane.module, None))
 
-    def input(self, batches):
+    def input(self, batches) -> Iterator[Any]:
         """The same batches; waiting for one is input, as it is of minidl.data's loaders."""
         return taps.timed_input(iter(batches))
 

@@ -15,8 +15,8 @@ BUGS = [
         "tests/test_backend.py::test_fp16_accumulates_in_fp32"),
     Bug(
         "an op runs on the current GPU, wherever its arrays lie",
-        "minidl/backend.py", "there",
-        "with cupy.cuda.Device(*found):", "if True:",
+        "minidl/backend.py", "using_device_of",
+        "return cupy.cuda.Device(*found)", "return NO_GPU",
         "tests/cuda/test_other_device.py::test_on_the_stand_in"),
     Bug(
         "a leaf used twice is counted once",
@@ -537,12 +537,12 @@ BUGS = [
         "tests/test_random.py::test_a_draw_of_zero_gives_a_finite_gaussian"),
     Bug(
         "a change in place is overlooked where a view of the input was saved",
-        "minidl/saved.py", "_packed",
+        "minidl/saved.py", "pack",
         'getattr(s, "base", None)', "None",
         "tests/test_backward.py::test_in_place_change_behind_a_saved_view_is_detected"),
     Bug(
         "packs are undone in the order in which they were made",
-        "minidl/saved.py", "_packed",
+        "minidl/saved.py", "pack",
         "reversed(undos)", "undos",
         "tests/test_saved.py::test_packs_are_undone_from_the_last_to_the_first"),
     Bug(
@@ -612,4 +612,49 @@ BUGS = [
         "x.array.copy()", "x.array",
         "tests/ops/extra/test_in_place_forms.py"
         "::test_where_a_graph_is_recorded_it_is_pytorchs_value_and_gradient"),
+    Bug(
+        "a hook on a leaf sees one gradient of several",
+        "minidl/backward.py", "walk",
+        "for hook in edge._hooks or ()", "for hook in ()",
+        "tests/test_tensor.py::test_a_hook_changes_the_gradient_of_a_leaf_before_it_is_added"),
+    Bug(
+        "a hook on a result is called after its gradient was kept",
+        "minidl/backward.py", "walk",
+        "for slot, hook in node.gradient_hooks", "for slot, hook in ()",
+        "tests/test_tensor.py::test_a_hook_changes_the_gradient_of_a_result_for_all_below_it"),
+    Bug(
+        "the width of printed elements counts zeros, too",
+        "minidl/printing.py", "_form",
+        "np.isfinite(values) & (values != 0)", "np.isfinite(values)",
+        "tests/test_printing.py::test_the_text_is_pytorchs"),
+    Bug(
+        "a function of NumPy goes on without the graph",
+        "minidl/ops/convert.py", "_ufunc",
+        "if x.requires_grad:", "if False:",
+        "tests/test_tensor.py::test_functions_of_numpy_give_tensors_outside_of_the_graph"),
+    Bug(
+        "two tensors of one name take one place in a file",
+        "minidl/snapshot/one_file.py", "_told",
+        "while name in arrays or name ==", "while name ==",
+        "tests/snapshot/test_one_file.py::test_names_that_meet_stay_apart"),
+    Bug(
+        "windows that share elements of an image overwrite each other",
+        "minidl/ops/extra/columns.py", "to_image",
+        "image[at] += parts", "image[at] = parts",
+        "tests/ops/test_every_op.py::test_values_and_gradients_equal_torch"),
+    Bug(
+        "L-BFGS forgets what the latest step has shown",
+        "minidl/optim/lbfgs.py", "LBFGS._next_direction",
+        "self.pairs.append((s, y, 1 / curvature))", "pass",
+        "tests/optim/test_lbfgs.py::test_every_call_of_the_closure_has_pytorchs_loss"),
+    Bug(
+        "of a dataset the rank comes before the number of ranks",
+        "minidl/data/sampler.py", "DistributedSampler.__init__",
+        '("num_replicas", "rank"), len(n)', '("rank", "num_replicas"), len(n)',
+        "tests/test_idioms.py::test_a_program_prints_the_same_text"),
+    Bug(
+        "a decoder looks at itself where it should look at the encoder",
+        "minidl/nn/transformer_decoder.py", "TransformerDecoderLayer._look",
+        "self.multihead_attn(x, memory, memory,", "self.multihead_attn(x, x, x,",
+        "tests/nn/test_transformer_encoder.py::test_a_whole_transformer_is_pytorchs"),
 ]

@@ -21,6 +21,8 @@ differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """
 
+from typing import Any
+
 import numpy as np
 
 from minidl.comm.call_code import check_code
@@ -40,7 +42,7 @@ BETA = 1e-9  # seconds per byte
 
 
 def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None,
-             in_step=IN_STEP):
+             in_step=IN_STEP) -> list[Any]:
     """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
 
     alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)

@@ -11,6 +11,7 @@ The sentences are made in sentences.py. Test: tests/cuda/checks/test_check.py, t
 
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 # words of kinds; all others stand where the empty one does
 CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
@@ -66,7 +67,7 @@ class Report:
     findings: list = field(default_factory=list)
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
-    profile: object = None  # profile.Profile, if one was asked for
+    profile: Any = None  # profile.Profile, if one was asked for
     note: str = ""  # why lines are missing
 
     @property

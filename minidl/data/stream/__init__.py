@@ -22,6 +22,8 @@ from minidl.data.stream.log import Gone, Log, Records
 from minidl.data.stream.redis import RedisLog
 from minidl.data.stream.source import Source
 
+__all__ = ["FolderLog", "Gone", "Join", "KafkaLog", "Log", "Records", "RedisLog", "Source", "open"]
+
 SERVERS = {"redis": RedisLog, "kafka": KafkaLog}
 
 

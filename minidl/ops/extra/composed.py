@@ -216,12 +216,12 @@ def argwhere(input):
     return nonzero(input)
 
 
-def equal(input, other):
+def equal(input, other) -> bool:
     """Whether both have the same shape and the same elements, as a bool."""
     return input.shape == other.shape and bool((input == other).all())
 
 
-def is_floating_point(input):
+def is_floating_point(input) -> bool:
     """Whether the dtype is one of floats."""
     return input.dtype.kind in "fV"
 

@@ -37,6 +37,7 @@ def form(op):
         return inplace.copy_(input, inplace.check_fit(y, input, name).to(input.dtype))
 
     in_place.__name__ = in_place.__qualname__ = name
+    in_place.__wrapped__ = op  # help() and editors show its arguments
     in_place.__doc__ = f"x.{op.__name__}(...), written over x."
     return in_place
 

@@ -126,7 +126,7 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
 
 
-def meshgrid(*tensors, indexing="ij"):
+def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
     """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
     dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):

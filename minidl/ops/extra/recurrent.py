@@ -14,6 +14,7 @@ Sources: Elman 1990 (RNN); Hochreiter & Schmidhuber 1997, Gers et al. 2000 (LSTM
 from minidl.function import Function
 from minidl.ops.activations import logistic
 from minidl.ops.matmul import product
+from minidl.tensor import Tensor
 
 
 class Recurrence(Function):
@@ -130,16 +131,16 @@ class Gru(Recurrence):
         return gx, gh, *self.weight_gradients(ga, before)
 
 
-def rnn_sequence(x, h, w, b, nonlinearity="tanh"):
+def rnn_sequence(x, h, w, b, nonlinearity="tanh") -> tuple[Tensor, Tensor]:
     """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
     return Rnn.apply(x, h, w, b, nonlinearity=nonlinearity)
 
 
-def lstm_sequence(x, h, c, w, b):
+def lstm_sequence(x, h, c, w, b) -> tuple[Tensor, Tensor, Tensor]:
     """(results of all steps, the last h, the last c) of Lstm."""
     return Lstm.apply(x, h, c, w, b)
 
 
-def gru_sequence(x, h, w, b):
+def gru_sequence(x, h, w, b) -> tuple[Tensor, Tensor]:
     """(results of all steps, the last state) of Gru."""
     return Gru.apply(x, h, w, b)

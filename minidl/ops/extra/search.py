@@ -8,6 +8,8 @@ The sizes of nonzero, unique and bincount depend on the values: on a GPU these w
 Test: tests/ops/extra/test_search.py
 """
 
+from typing import Any
+
 import numpy as np
 
 from minidl import backend
@@ -91,7 +93,7 @@ class OneHot(Function):
         return (x[..., None] == self.xp.arange(n)).astype(np.int64)
 
 
-def nonzero(input, *, as_tuple=False):
+def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
     """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
     dimension, which is what `x[...]` takes."""
     if not as_tuple:
@@ -99,7 +101,7 @@ def nonzero(input, *, as_tuple=False):
     return Nonzero.apply(input if input.ndim else input.unsqueeze(0)).unbind(1)
 
 
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
     """The different values in order, or the different slices along `dim`; with them, if asked for,
     which one each element is, and how often each comes."""
     values, inverse, counts = Unique.apply(input, dim=dim)
@@ -135,7 +137,7 @@ def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
     return Isclose.apply(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
-def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
     """Whether all elements are close, as a Python bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 

@@ -7,17 +7,27 @@ twice, so backward is an assignment. Equal elements keep their order (a stable s
 larger than every number, as in PyTorch.       Test: tests/ops/extra/test_sort.py
 """
 
-from collections import namedtuple
-
 from minidl.function import Function
 from minidl.ops.dims import normalize_dims
-from minidl.ops.extreme import with_indices
+from minidl.ops.extreme import Found, with_indices
 from minidl.ops.index import along
+from minidl.tensor import Tensor
 
-SortResult = namedtuple("SortResult", "values indices")
-TopkResult = namedtuple("TopkResult", "values indices")
-KthvalueResult = namedtuple("KthvalueResult", "values indices")
-MedianResult = namedtuple("MedianResult", "values indices")
+
+class SortResult(Found):
+    pass
+
+
+class TopkResult(Found):
+    pass
+
+
+class KthvalueResult(Found):
+    pass
+
+
+class MedianResult(Found):
+    pass
 
 
 def order(xp, x, axis, descending=False):
@@ -98,7 +108,7 @@ class Median(Function):
         return gy / self.xp.maximum(best.sum(), 1) * best
 
 
-def sort(input, dim=-1, descending=False, stable=False):
+def sort(input, dim=-1, descending=False, stable=False) -> SortResult:
     """Named (values, indices) in order along `dim`. It is stable in any case."""
     return with_indices(SortResult, Ordered.apply(
         input, dim=dim, name="sort", descending=bool(descending)))
@@ -109,20 +119,20 @@ def argsort(input, dim=-1, descending=False, stable=False):
     return Argsort.apply(input, dim=dim, descending=bool(descending))
 
 
-def topk(input, k, dim=-1, largest=True, sorted=True):
+def topk(input, k, dim=-1, largest=True, sorted=True) -> TopkResult:
     """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
     k = int(k)
     return with_indices(TopkResult, Ordered.apply(
         input, dim=dim, name="topk", stop=k, descending=largest))
 
 
-def kthvalue(input, k, dim=-1, keepdim=False):
+def kthvalue(input, k, dim=-1, keepdim=False) -> KthvalueResult:
     """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
     return with_indices(KthvalueResult, Ordered.apply(
         input, dim=dim, name="kthvalue", start=k - 1, stop=k, squeeze=not keepdim))
 
 
-def median(input, dim=None, keepdim=False):
+def median(input, dim=None, keepdim=False) -> Tensor | MedianResult:
     """median(x): the middle element, the lower of two; median(x, dim): named (values, indices)."""
     if dim is None:
         return Median.apply(input)

@@ -47,7 +47,7 @@ class Lanes(Timeline):
 class Modelled(Lanes):
     """link: (alpha, beta); update_s: seconds to update one element on the host."""
 
-    def __init__(self, link=PCIE, update_s=UPDATE_S):
+    def __init__(self, link: tuple[float, float] = PCIE, update_s=UPDATE_S):
         super().__init__(Link(*link))
         self.update_s = update_s
         self.free = defaultdict(float)  # lane -> when it has done what it was given

@@ -1,0 +1,657 @@
+"""minidl as editors see it. `make stubs` writes this file."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+from numpy import dtype, generic, ndarray
+from numpy.typing import DTypeLike
+
+from minidl import accelerator as accelerator
+from minidl import backends as backends
+from minidl import backward as backward
+from minidl import comm as comm
+from minidl import creation as creation
+from minidl import cuda as cuda
+from minidl import data as data
+from minidl import elastic as elastic
+from minidl import function as function
+from minidl import gradcheck as gradcheck
+from minidl import infer as infer
+from minidl import memory as memory
+from minidl import mode as mode
+from minidl import nn as nn
+from minidl import ops as ops
+from minidl import optim as optim
+from minidl import parallel as parallel
+from minidl import precision as precision
+from minidl import printing as printing
+from minidl import random as random
+from minidl import snapshot as snapshot
+from minidl.backward import leaf_uses as leaf_uses
+from minidl.creation import FloatTensor as FloatTensor
+from minidl.creation import LongTensor as LongTensor
+from minidl.creation import arange as arange
+from minidl.creation import as_tensor as as_tensor
+from minidl.creation import empty as empty
+from minidl.creation import empty_like as empty_like
+from minidl.creation import eye as eye
+from minidl.creation import from_dlpack as from_dlpack
+from minidl.creation import from_numpy as from_numpy
+from minidl.creation import full as full
+from minidl.creation import full_like as full_like
+from minidl.creation import linspace as linspace
+from minidl.creation import ones as ones
+from minidl.creation import ones_like as ones_like
+from minidl.creation import rand as rand
+from minidl.creation import rand_like as rand_like
+from minidl.creation import randint as randint
+from minidl.creation import randn as randn
+from minidl.creation import randn_like as randn_like
+from minidl.creation import randperm as randperm
+from minidl.creation import tensor as tensor
+from minidl.creation import zeros as zeros
+from minidl.creation import zeros_like as zeros_like
+from minidl.cuda.cuda_graph import graphed as graphed
+from minidl.cuda.device import get_float32_matmul_precision as get_float32_matmul_precision
+from minidl.cuda.device import set_float32_matmul_precision as set_float32_matmul_precision
+from minidl.cuda.fuse import fuse as fuse
+from minidl.cuda.run import kernel as kernel
+from minidl.function import Function as Function
+from minidl.gradcheck import grad as grad
+from minidl.mode import enable_grad as enable_grad
+from minidl.mode import inference_mode as inference_mode
+from minidl.mode import is_grad_enabled as is_grad_enabled
+from minidl.mode import no_grad as no_grad
+from minidl.mode import set_grad_enabled as set_grad_enabled
+from minidl.mode import use_fused as use_fused
+from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
+from minidl.ops.extreme import MaxResult, MinResult
+from minidl.precision import amp as amp
+from minidl.precision.amp import autocast as autocast
+from minidl.printing import printoptions as printoptions
+from minidl.printing import set_printoptions as set_printoptions
+from minidl.profile import _Callable
+from minidl.random import Generator as Generator
+from minidl.random import manual_seed as manual_seed
+from minidl.snapshot.one_file import load as load
+from minidl.snapshot.one_file import save as save
+from minidl.tensor import Size as Size
+from minidl.tensor import Tensor as Tensor
+
+__version__: str
+bfloat16: dtype[Any]
+bool: dtype[Any]
+bool_: dtype[Any]
+def compile(model: Any, **options: Any) -> Any:
+    """Returns the model as it is."""
+double: dtype[Any]
+float: dtype[Any]
+float16: dtype[Any]
+float32: dtype[Any]
+float64: dtype[Any]
+half: dtype[Any]
+int: dtype[Any]
+int16: dtype[Any]
+int32: dtype[Any]
+int64: dtype[Any]
+int8: dtype[Any]
+long: dtype[Any]
+profile: _Callable
+short: dtype[Any]
+uint8: dtype[Any]
+
+
+# minidl/ops/activations.py
+def relu(input: Tensor | ndarray) -> Tensor: ...
+def sigmoid(input: Tensor | ndarray) -> Tensor: ...
+def tanh(input: Tensor | ndarray) -> Tensor: ...
+
+
+# minidl/ops/cast.py
+def clone(input: Tensor | ndarray) -> Tensor:
+    """A copy, recorded in the graph."""
+
+
+# minidl/ops/conv.py
+def conv1d(
+    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1, groups: int = 1
+) -> Tensor:
+    """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
+def conv2d(
+    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1, groups: int = 1
+) -> Tensor:
+    """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh,
+    kw)."""
+
+
+# minidl/ops/elementwise.py
+def abs(input: Tensor | ndarray) -> Tensor:
+    """|x|, with slope 0 at 0."""
+def add(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float, *, alpha: float = 1
+) -> Tensor:
+    """input + alpha * other."""
+def ceil(input: Tensor | ndarray) -> Tensor:
+    """The smallest integer that is not below the element."""
+def cos(input: Tensor | ndarray) -> Tensor:
+    """The cosine of x in radians."""
+def div(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float, *,
+    rounding_mode: str | None = None
+) -> Tensor:
+    """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+def exp(input: Tensor | ndarray) -> Tensor:
+    """y = e^x."""
+def floor(input: Tensor | ndarray) -> Tensor:
+    """The largest integer that is not above the element."""
+def fmod(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """a - b * trunc(a / b), which has the sign of a."""
+def log(input: Tensor | ndarray) -> Tensor:
+    """The natural logarithm."""
+def mul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """a * b."""
+def neg(input: Tensor | ndarray) -> Tensor:
+    """-x."""
+def pow(input: Tensor | ndarray, exponent: Tensor | ndarray | generic | float) -> Tensor: ...
+def remainder(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """a - b * floor(a / b), which has the sign of b."""
+def round(input: Tensor | ndarray, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, halves to the even one; or the nearest number with so many digits
+    behind the point, before it if negative."""
+def rsqrt(input: Tensor | ndarray) -> Tensor:
+    """y = x^(-1/2)."""
+def sign(input: Tensor | ndarray) -> Tensor:
+    """1, 0 or -1, as the sign of the element."""
+def sin(input: Tensor | ndarray) -> Tensor:
+    """The sine of x in radians."""
+def sqrt(input: Tensor | ndarray) -> Tensor:
+    """y = x^(1/2)."""
+def sub(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float, *, alpha: float = 1
+) -> Tensor:
+    """input - alpha * other."""
+
+
+# minidl/ops/extra/composed.py
+def addmm(
+    input: Tensor | ndarray, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: float = 1,
+    alpha: float = 1
+) -> Tensor:
+    """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+def argwhere(input: Tensor | ndarray) -> Tensor:
+    """The index of each element that is not zero: (how many, ndim) int64."""
+def clip(
+    input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
+    max: Tensor | ndarray | generic | float | None = None
+) -> Tensor:
+    """Another name of clamp."""
+def concat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
+    """Another name of cat."""
+def cumprod(input: Tensor | ndarray, dim: int) -> Tensor:
+    """y[i] = x[0] x[1] ... x[i] along `dim`."""
+def diff(input: Tensor | ndarray, n: int = 1, dim: int = -1) -> Tensor:
+    """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
+    """Whether both have the same shape and the same elements, as a bool."""
+def fliplr(input: Tensor | ndarray) -> Tensor: ...
+def flipud(input: Tensor | ndarray) -> Tensor: ...
+def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
+    """Side by side: cat along dimension 1, of vectors along 0."""
+def is_floating_point(input: Tensor | ndarray) -> bool:
+    """Whether the dtype is one of floats."""
+def lerp(
+    input: Tensor | ndarray, end: Tensor | ndarray, weight: Tensor | ndarray | generic | float
+) -> Tensor:
+    """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+def mm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
+    """(n, k), (k, m) -> (n, m)."""
+def movedim(input: Tensor | ndarray, source: Any, destination: Any) -> Tensor:
+    """Dimensions `source` go to the places `destination`; the others keep their order."""
+def mv(input: Tensor | ndarray, vec: Tensor | ndarray) -> Tensor:
+    """(n, k), (k,) -> (n,)."""
+def nan_to_num(
+    input: Tensor | ndarray, nan: float = 0.0, posinf: float | None = None,
+    neginf: float | None = None
+) -> Tensor:
+    """nan and the infinities as numbers: the largest and the smallest of the dtype unless
+    given."""
+def narrow(input: Tensor | ndarray, dim: int, start: Any, length: int) -> Tensor:
+    """A view of `length` slices of a dimension from `start` on."""
+def tensordot(a: Tensor | ndarray, b: Tensor | ndarray, dims: Any = 2) -> Tensor:
+    """The sum of products over the last `dims` dimensions of a and the first ones of b, or
+    over dims = (dimensions of a, dimensions of b)."""
+def trunc(input: Tensor | ndarray) -> Tensor:
+    """The nearest integer towards zero."""
+def unflatten(input: Tensor | ndarray, dim: int, sizes: int | Sequence[int]) -> Tensor:
+    """One dimension as several, of these sizes; one of them may be -1."""
+def vstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
+    """One below the other: cat along dimension 0, vectors as rows."""
+
+
+# minidl/ops/extra/conv_transpose.py
+def conv_transpose1d(
+    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
+) -> Tensor:
+    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+def conv_transpose2d(
+    input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
+    stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
+) -> Tensor:
+    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'),
+    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+
+
+# minidl/ops/extra/distance.py
+def norm(
+    input: Tensor | ndarray, p: float | str = 'fro', dim: int | Sequence[int] | None = None,
+    keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
+    number, inf or -inf."""
+
+
+# minidl/ops/extra/einsum.py
+def einsum(equation: str, *operands: Any) -> Tensor:
+    """The sum of products that `equation` says; "..." stands for dimensions that broadcast."""
+
+
+# minidl/ops/extra/rearrange.py
+def diagonal(
+    input: Tensor | ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
+    dimension; a view."""
+def meshgrid(
+    *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
+) -> tuple[Tensor, ...]:
+    """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
+    dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
+def repeat_interleave(
+    input: Tensor | ndarray, repeats: int | Sequence[int] | Tensor | ndarray | None = None,
+    dim: int | None = None, *, output_size: int | Sequence[int] | None = None
+) -> Tensor:
+    """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
+    one number each."""
+def roll(
+    input: Tensor | ndarray, shifts: int | Sequence[int],
+    dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+
+
+# minidl/ops/extra/sampling.py
+def bernoulli(
+    input: Tensor | ndarray, p: Tensor | ndarray | generic | float | None = None, *,
+    generator: Generator | None = None
+) -> Tensor:
+    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+def multinomial(
+    input: Tensor | ndarray, num_samples: int, replacement: bool = False, *,
+    generator: Generator | None = None
+) -> Tensor:
+    """num_samples indices into each row of weights `input`, which need not sum to 1."""
+
+
+# minidl/ops/extra/scatter.py
+def index_add(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray, *,
+    alpha: float = 1
+) -> Tensor:
+    """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+def index_copy(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
+) -> Tensor:
+    """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+def index_fill(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
+    value: Tensor | ndarray | generic | float
+) -> Tensor:
+    """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+def masked_select(input: Tensor | ndarray, mask: Tensor | ndarray) -> Tensor:
+    """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+def scatter(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
+    src: Tensor | ndarray | generic | float | None = None, *,
+    value: Tensor | ndarray | generic | float | None = None, reduce: str | None = None
+) -> Tensor:
+    """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
+    coordinates of an element of src are its own. reduce="add": added instead."""
+def scatter_add(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
+) -> Tensor:
+    """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+def scatter_reduce(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
+    reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
+    j] along `dim`, and of the old element unless include_self is False."""
+
+
+# minidl/ops/extra/search.py
+def allclose(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
+    atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether all elements are close, as a Python bool."""
+def bincount(
+    input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
+) -> Tensor:
+    """How often each integer from 0 to the largest comes; `weights`: the sums of those
+    instead."""
+def bucketize(
+    input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
+    out_int32: bool = False, right: bool = False
+) -> Tensor:
+    """Which bucket each element falls into: searchsorted with its arguments exchanged."""
+def isclose(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
+    atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """Whether |input - other| <= atol + rtol |other|, for each element."""
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
+    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+    dimension, which is what `x[...]` takes."""
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
+    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+    dimension, which is what `x[...]` takes."""
+@overload
+def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
+    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+    dimension, which is what `x[...]` takes."""
+def searchsorted(
+    sorted_sequence: Tensor | ndarray, input: Tensor | ndarray | generic | float, *,
+    out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Tensor | ndarray | None = None
+) -> Tensor:
+    """The index i with sequence[i-1] < v <= sequence[i] for each value v; with `right`, the
+    one with sequence[i-1] <= v < sequence[i]."""
+def unique(
+    input: Tensor | ndarray, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The different values in order, or the different slices along `dim`; with them, if asked
+    for, which one each element is, and how often each comes."""
+
+
+# minidl/ops/extra/sort.py
+def argsort(
+    input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
+) -> Tensor:
+    """The indices that sort `input` along `dim`."""
+def kthvalue(
+    input: Tensor | ndarray, k: int, dim: int = -1, keepdim: bool = False
+) -> KthvalueResult:
+    """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+@overload
+def median(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
+    """median(x): the middle element, the lower of two; median(x, dim): named (values,
+    indices)."""
+@overload
+def median(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MedianResult:
+    """median(x): the middle element, the lower of two; median(x, dim): named (values,
+    indices)."""
+@overload
+def median(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
+    """median(x): the middle element, the lower of two; median(x, dim): named (values,
+    indices)."""
+def sort(
+    input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
+) -> SortResult:
+    """Named (values, indices) in order along `dim`."""
+def topk(
+    input: Tensor | ndarray, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> TopkResult:
+    """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+
+
+# minidl/ops/extra/unary.py
+def acos(input: Tensor | ndarray) -> Tensor:
+    """The arc cosine, between 0 and pi."""
+def asin(input: Tensor | ndarray) -> Tensor:
+    """The arc sine, between -pi/2 and pi/2."""
+def atan(input: Tensor | ndarray) -> Tensor:
+    """The arc tangent, between -pi/2 and pi/2."""
+def cosh(input: Tensor | ndarray) -> Tensor:
+    """(e^x + e^-x) / 2."""
+def erf(input: Tensor | ndarray) -> Tensor:
+    """The error function."""
+def exp2(input: Tensor | ndarray) -> Tensor:
+    """2^x."""
+def expm1(input: Tensor | ndarray) -> Tensor:
+    """e^x - 1, exact near 0."""
+def log10(input: Tensor | ndarray) -> Tensor:
+    """The logarithm to base 10."""
+def log1p(input: Tensor | ndarray) -> Tensor:
+    """log(1 + x), exact near 0."""
+def log2(input: Tensor | ndarray) -> Tensor:
+    """The logarithm to base 2."""
+def reciprocal(input: Tensor | ndarray) -> Tensor:
+    """1 / x."""
+def sinh(input: Tensor | ndarray) -> Tensor:
+    """(e^x - e^-x) / 2."""
+def square(input: Tensor | ndarray) -> Tensor:
+    """x * x, in x's own dtype."""
+def tan(input: Tensor | ndarray) -> Tensor:
+    """The tangent of x in radians."""
+
+
+# minidl/ops/extreme.py
+def amax(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """The largest element over `dim`; equal ones share its gradient evenly."""
+def amin(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """The smallest element over `dim`; the rest as for Amax."""
+def argmax(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """The index of the first largest element."""
+def argmin(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """The index of the first smallest element."""
+@overload
+def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+@overload
+def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+@overload
+def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
+    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+@overload
+def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+@overload
+def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+@overload
+def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
+    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+
+
+# minidl/ops/index.py
+def gather(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
+    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+def index_select(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
+    """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+def tril(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
+    """Zero above the diagonal."""
+def triu(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
+    """Zero below the diagonal."""
+
+
+# minidl/ops/logic.py
+def bitwise_and(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """input & other."""
+def bitwise_not(input: Tensor | ndarray) -> Tensor:
+    """~input."""
+def bitwise_or(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """input | other."""
+def bitwise_xor(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """input ^ other."""
+def eq(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input == other."""
+def floor_divide(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """input // other, rounded down."""
+def ge(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input >= other."""
+def gt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input > other."""
+def isfinite(input: Tensor | ndarray) -> Tensor:
+    """Whether the element is neither inf nor nan."""
+def isinf(input: Tensor | ndarray) -> Tensor:
+    """Whether the element is inf or -inf."""
+def isnan(input: Tensor | ndarray) -> Tensor:
+    """Whether the element is nan."""
+def le(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input <= other."""
+def logical_and(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """Both are not zero."""
+def logical_not(input: Tensor | ndarray) -> Tensor:
+    """It is zero."""
+def logical_or(
+    input: Tensor | ndarray, other: Tensor | ndarray | generic | float
+) -> Tensor:
+    """One of them is not zero."""
+def lt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input < other."""
+def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input != other."""
+
+
+# minidl/ops/matmul.py
+def matmul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+
+
+# minidl/ops/products.py
+def bmm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
+    """A matrix product for each of a batch; neither batch is broadcast."""
+def dot(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """The sum of the products of two vectors' elements."""
+def outer(input: Tensor | ndarray, vec2: Tensor | ndarray) -> Tensor:
+    """The product of every element of one vector with every element of the other."""
+
+
+# minidl/ops/reduce.py
+def all(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """Whether all elements are true, that is, not zero."""
+def any(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
+    """Whether an element is true, that is, not zero."""
+def cumsum(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor: ...
+def logsumexp(
+    input: Tensor | ndarray, dim: int | Sequence[int], keepdim: bool = False
+) -> Tensor: ...
+def mean(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None
+) -> Tensor: ...
+def prod(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None
+) -> Tensor: ...
+def std(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, unbiased: bool = True,
+    keepdim: bool = False, *, correction: int | None = None
+) -> Tensor:
+    """The standard deviation, the square root of `var`."""
+def sum(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False, *,
+    dtype: DTypeLike | None = None
+) -> Tensor: ...
+def var(
+    input: Tensor | ndarray, dim: int | Sequence[int] | None = None, unbiased: bool = True,
+    keepdim: bool = False, *, correction: int | None = None
+) -> Tensor:
+    """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
+    all."""
+
+
+# minidl/ops/select.py
+def clamp(
+    input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
+    max: Tensor | ndarray | generic | float | None = None
+) -> Tensor:
+    """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+def masked_fill(
+    input: Tensor | ndarray, mask: Tensor | ndarray, value: Tensor | ndarray | generic | float
+) -> Tensor:
+    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+def maximum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+def minimum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """The smaller of a and b; the rest as for Maximum."""
+def where(
+    condition: Tensor | ndarray, input: Tensor | ndarray | generic | float | None = None,
+    other: Tensor | ndarray | generic | float | None = None
+) -> Tensor:
+    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
+
+
+# minidl/ops/shape.py
+def broadcast_to(input: Tensor | ndarray, shape: int | Sequence[int]) -> Tensor: ...
+def cat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
+    """One after the other along `dim`."""
+def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+def flatten(input: Tensor | ndarray, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Merge the dimensions from start_dim to end_dim into one."""
+def flip(
+    input: Tensor | ndarray, *args: Any, dims: int | Sequence[int] | None = None
+) -> Tensor:
+    """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+def permute(input: Tensor | ndarray, *dims: int | Sequence[int]) -> Tensor: ...
+def reshape(input: Tensor | ndarray, *shape: int | Sequence[int]) -> Tensor: ...
+def split(
+    tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+def squeeze(input: Tensor | ndarray, dim: int | None = None) -> Tensor:
+    """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+def stack(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor: ...
+def swapaxes(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
+    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+def t(input: Tensor | ndarray) -> Tensor:
+    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+def transpose(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
+    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+def unbind(input: Tensor | ndarray, dim: int = 0) -> tuple[Tensor, ...]:
+    """A tuple of the slices along `dim`."""
+def unsqueeze(input: Tensor | ndarray, dim: int) -> Tensor:
+    """A new dimension of size 1 at position `dim` of the result."""
+
+
+# minidl/ops/softmax.py
+def log_softmax(
+    input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
+    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""

@@ -1,0 +1,35 @@
+"""minidl.comm as editors see it. `make stubs` writes this file."""
+
+from minidl.comm import all_to_all as all_to_all
+from minidl.comm import average as average
+from minidl.comm import call_code as call_code
+from minidl.comm import chunks as chunks
+from minidl.comm import codec as codec
+from minidl.comm import compressed as compressed
+from minidl.comm import cost as cost
+from minidl.comm import double_tree as double_tree
+from minidl.comm import grid as grid
+from minidl.comm import halving_doubling as halving_doubling
+from minidl.comm import hierarchical as hierarchical
+from minidl.comm import naive as naive
+from minidl.comm import objects as objects
+from minidl.comm import observe as observe
+from minidl.comm import ring as ring
+from minidl.comm import ring_blocks as ring_blocks
+from minidl.comm import rpc as rpc
+from minidl.comm import scatter_gather as scatter_gather
+from minidl.comm import select as select
+from minidl.comm import shared_memory as shared_memory
+from minidl.comm import transport as transport
+from minidl.comm import tree as tree
+from minidl.comm.call_code import CallMismatch as CallMismatch
+from minidl.comm.grid import Grid as Grid
+from minidl.comm.observe.ledger import Ledger as Ledger
+from minidl.comm.observe.watch import Watch as Watch
+from minidl.comm.transport.background import Background as Background
+from minidl.comm.transport.links import Links as Links
+from minidl.comm.transport.scheduler import Deadlock as Deadlock
+from minidl.comm.transport.scheduler import RankFailed as RankFailed
+from minidl.comm.transport.sim import simulate as simulate
+from minidl.comm.transport.throttled import Throttled as Throttled
+from minidl.comm.transport.world import world as world

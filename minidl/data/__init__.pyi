@@ -1,0 +1,33 @@
+"""minidl.data as editors see it. `make stubs` writes this file."""
+
+from minidl.data import collate as collate
+from minidl.data import dataset as dataset
+from minidl.data import datasets as datasets
+from minidl.data import idx as idx
+from minidl.data import lengths as lengths
+from minidl.data import loader as loader
+from minidl.data import order as order
+from minidl.data import passes as passes
+from minidl.data import pipe as pipe
+from minidl.data import pipeline as pipeline
+from minidl.data import sampler as sampler
+from minidl.data import text as text
+from minidl.data.collate import default_collate as default_collate
+from minidl.data.dataset import ConcatDataset as ConcatDataset
+from minidl.data.dataset import Dataset as Dataset
+from minidl.data.dataset import IterableDataset as IterableDataset
+from minidl.data.dataset import Subset as Subset
+from minidl.data.dataset import random_split as random_split
+from minidl.data.datasets import ArrayDataset as ArrayDataset
+from minidl.data.datasets import TensorDataset as TensorDataset
+from minidl.data.loader import DataLoader as DataLoader
+from minidl.data.order import BatchSampler as BatchSampler
+from minidl.data.order import RandomSampler as RandomSampler
+from minidl.data.order import Sampler as Sampler
+from minidl.data.order import SequentialSampler as SequentialSampler
+from minidl.data.order import SubsetRandomSampler as SubsetRandomSampler
+from minidl.data.order import WeightedRandomSampler as WeightedRandomSampler
+from minidl.data.passes import Passes as Passes
+from minidl.data.pipe import Pipe as Pipe
+from minidl.data.pipeline import Pipeline as Pipeline
+from minidl.data.sampler import DistributedSampler as DistributedSampler

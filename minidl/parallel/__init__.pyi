@@ -1,0 +1,29 @@
+"""minidl.parallel as editors see it. `make stubs` writes this file."""
+
+from minidl.parallel import data as data
+from minidl.parallel import model as model
+from minidl.parallel import server as server
+from minidl.parallel import zero as zero
+from minidl.parallel.data.compress import Compressed as Compressed
+from minidl.parallel.data.compress import ErrorFeedback as ErrorFeedback
+from minidl.parallel.data.data_parallel import DataParallel as DataParallel
+from minidl.parallel.data.data_parallel import average_gradients as average_gradients
+from minidl.parallel.data.data_parallel import broadcast_state as broadcast_state
+from minidl.parallel.data.dgc import DGC as DGC
+from minidl.parallel.data.diloco import DiLoCo as DiLoCo
+from minidl.parallel.data.join import evaluate as evaluate
+from minidl.parallel.data.join import join as join
+from minidl.parallel.data.local_sgd import LocalSGD as LocalSGD
+from minidl.parallel.data.noise_scale import NoiseScale as NoiseScale
+from minidl.parallel.data.onebit_adam import OneBitAdam as OneBitAdam
+from minidl.parallel.data.powersgd import PowerSGD as PowerSGD
+from minidl.parallel.data.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
+from minidl.parallel.model.parallelize import parallelize as parallelize
+from minidl.parallel.server.table import Table as Table
+from minidl.parallel.server.table import adagrad as adagrad
+from minidl.parallel.server.table import ftrl as ftrl
+from minidl.parallel.server.tables import Tables as Tables
+from minidl.parallel.zero.offload import Offload as Offload
+from minidl.parallel.zero.zero import Zero1 as Zero1
+from minidl.parallel.zero.zero import Zero2 as Zero2
+from minidl.parallel.zero.zero3 import Zero3 as Zero3

@@ -1,0 +1,800 @@
+"""minidl.tensor as editors see it. `make stubs` writes this file."""
+
+from builtins import bool as _bool
+from builtins import float as _float
+from builtins import int as _int
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, overload
+
+from numpy import dtype as _dtype
+from numpy import generic, ndarray
+from numpy.typing import DTypeLike
+
+from minidl import backend as backend
+from minidl.backend import DEFAULT_FLOAT as DEFAULT_FLOAT
+from minidl.backend import is_floating as is_floating
+from minidl.backward import refuse_create_graph as refuse_create_graph
+from minidl.backward import walk as walk
+from minidl.mode import is_grad_enabled as is_grad_enabled
+from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
+from minidl.ops.extreme import MaxResult, MinResult
+from minidl.random import Generator
+from minidl.saved import Memory as Memory
+
+class Absent:
+    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
+class GradientHook:
+    """A hook of Tensor.register_hook."""
+    def __init__(self, hook: Any) -> None: ...
+    def change(self, gradient: Tensor | ndarray) -> Any:
+        """Returns the gradient array that goes on: what the hook made of this one."""
+    def __call__(self, leaf: Any) -> Any:
+        """Does nothing: the gradient was changed before it was added to the leaf's."""
+class Handle:
+    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+    def __init__(self, remove: Any) -> None: ...
+    def remove(self) -> None: ...
+    __call__ = remove
+class Size(tuple):
+    """A shape: a tuple of integers that prints as PyTorch's."""
+    def numel(self) -> Any: ...
+    def __getitem__(self, index: Any) -> Any: ...
+    def __add__(self, other: Tensor | ndarray | generic | float) -> Any: ...
+    def __radd__(self, other: Tensor | ndarray | generic | float) -> Any: ...
+    def __mul__(self, times: Any) -> Any: ...
+    __rmul__ = __mul__
+    def __repr__(self) -> str: ...
+class Tensor:
+    """An array, and the way back from it."""
+    def __init__(
+        self, data: Any, requires_grad: _bool = False, *sizes: _int | Sequence[_int]
+    ) -> None:
+        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+    @property
+    def data(self) -> Tensor: ...
+    @data.setter
+    def data(self, value: Any) -> None: ...
+    def array_to_change(self, who: Any) -> Any:
+        """Returns the array for `who`, a function that writes into it outside of the graph (a
+        collective)."""
+    @property
+    def memory(self) -> Memory:
+        """The Memory (saved.py) that this tensor shares with its views; made when it is asked for."""
+    @property
+    def version(self) -> int:
+        """How often this memory was written in place, through this tensor, a view or detach()."""
+    @version.setter
+    def version(self, value: Any) -> None: ...
+    @property
+    def grad(self) -> Tensor: ...
+    @grad.setter
+    def grad(self, value: Any) -> None: ...
+    def add_to_grad(self, gradient: Tensor | ndarray) -> None:
+        """Adds a gradient array to `grad`, in place so that views of it stay views."""
+    @property
+    def requires_grad(self) -> bool: ...
+    @requires_grad.setter
+    def requires_grad(self, value: Any) -> None: ...
+    def requires_grad_(self, requires_grad: _bool = True) -> Tensor: ...
+    @property
+    def shape(self) -> tuple[_int, ...]: ...
+    @property
+    def dtype(self) -> _dtype[Any]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def is_leaf(self) -> bool: ...
+    @property
+    def nbytes(self) -> int: ...
+    def numel(self) -> int: ...
+    nelement = numel
+    def backward(
+        self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False,
+        create_graph: _bool = False
+    ) -> None:
+        """Add d(self)/d(leaf) to the `grad` of every leaf that requires it."""
+    def on_grad_ready(self, hook: Any) -> Handle:
+        """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
+        complete; returns a Handle, whose remove() ends that."""
+    register_post_accumulate_grad_hook = on_grad_ready
+    def register_hook(self, hook: Any) -> Handle:
+        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
+        complete and before anybody uses it."""
+    def retain_grad(self) -> None:
+        """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
+    def detach(self) -> Tensor:
+        """The same memory outside the graph."""
+    def __deepcopy__(self, memo: Any) -> Any:
+        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+    def __getstate__(self) -> Any:
+        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+    def __hash__(self) -> int:
+        """Return hash(self)."""
+    array: Any
+    grad_fn: Any
+    slot: _int
+
+
+    # minidl/ops/__init__.py
+    def __abs__(self) -> Tensor:
+        """|x|, with slope 0 at 0."""
+    def __add__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __and__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
+    def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **options: Any) -> Tensor:
+        """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph."""
+    def __bool__(self) -> bool: ...
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[_int, _int]: ...
+    def __eq__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __float__(self) -> float: ...
+    def __floordiv__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __format__(self, spec: Any) -> str: ...
+    def __ge__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __getitem__(self, index: Any) -> Tensor:
+        """input[index] with ints, slices, None, ..., integer arrays or tensors, _bool masks."""
+    def __gt__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __iadd__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __imul__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __index__(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __invert__(self) -> Tensor:
+        """~input."""
+    def __isub__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __iter__(self) -> Iterator[Tensor]: ...
+    def __itruediv__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __le__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __len__(self) -> int: ...
+    def __lt__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __matmul__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __mod__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __mul__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __ne__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __neg__(self) -> Tensor:
+        """-x."""
+    def __or__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __pow__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __radd__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rand__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __repr__(self) -> str: ...
+    def __rfloordiv__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rmatmul__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rmod__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rmul__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __ror__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __round__(self, digits: Any = None) -> Tensor: ...
+    def __rpow__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rsub__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rtruediv__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __rxor__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __setitem__(self, index: Any, value: Tensor | ndarray | generic | _float) -> None:
+        """self[index] = value, in place."""
+    def __sub__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __truediv__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def __xor__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+
+
+    # minidl/ops/activations.py
+    def relu(self) -> Tensor: ...
+    def sigmoid(self) -> Tensor: ...
+    def tanh(self) -> Tensor: ...
+
+
+    # minidl/ops/cast.py
+    def bool(self) -> Tensor:
+        """x.to(bool)."""
+    def clone(self) -> Tensor:
+        """A copy, recorded in the graph."""
+    def contiguous(self) -> Tensor:
+        """x itself if it is in row-major order, else a copy that is."""
+    def cpu(self) -> Tensor: ...
+    def cuda(self, device: str | _int = 'cuda') -> Tensor:
+        """x on a GPU, by name or number; the current one unless given."""
+    def double(self) -> Tensor:
+        """x.to(float64)."""
+    def float(self) -> Tensor:
+        """x.to(float32)."""
+    def half(self) -> Tensor:
+        """x.to(float16)."""
+    def int(self) -> Tensor:
+        """x.to(int32)."""
+    def long(self) -> Tensor:
+        """x.to(int64)."""
+    def to(
+        self, *args: Any, dtype: DTypeLike | None = None, device: str | _int | None = None,
+        non_blocking: _bool = False, copy: _bool = False
+    ) -> Tensor:
+        """x.to(dtype), x.to(device), x.to(device, _dtype), x.to(other_tensor), then perhaps
+        non_blocking and copy: x itself where nothing changes, unless `copy`. non_blocking is a
+        permission, and is not made use of: each transfer is finished when it returns
+        (cuda/host_memory.py's are not)."""
+    def type(self, dtype: DTypeLike) -> Tensor: ...
+
+
+    # minidl/ops/convert.py
+    def dim(self) -> int: ...
+    def element_size(self) -> int:
+        """Bytes of an element."""
+    def is_contiguous(self) -> bool: ...
+    def item(self) -> Any:
+        """The only element as a Python number."""
+    def numpy(self) -> ndarray:
+        """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+    @overload
+    def size(self, dim: None = None) -> tuple[_int, ...]:
+        """The shape, or one dimension of it."""
+    @overload
+    def size(self, dim: _int) -> int:
+        """The shape, or one dimension of it."""
+    @overload
+    def size(self, dim: Any = None) -> Any:
+        """The shape, or one dimension of it."""
+    def tolist(self) -> Any: ...
+
+
+    # minidl/ops/elementwise.py
+    def abs(self) -> Tensor:
+        """|x|, with slope 0 at 0."""
+    def add(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
+        """input + alpha * other."""
+    def ceil(self) -> Tensor:
+        """The smallest integer that is not below the element."""
+    def cos(self) -> Tensor:
+        """The cosine of x in radians."""
+    def div(
+        self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
+    ) -> Tensor:
+        """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    def exp(self) -> Tensor:
+        """y = e^x."""
+    def floor(self) -> Tensor:
+        """The largest integer that is not above the element."""
+    def fmod(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """a - b * trunc(a / b), which has the sign of a."""
+    def log(self) -> Tensor:
+        """The natural logarithm."""
+    def mul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """a * b."""
+    def neg(self) -> Tensor:
+        """-x."""
+    def pow(self, exponent: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def remainder(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """a - b * floor(a / b), which has the sign of b."""
+    def round(self, *, decimals: _int = 0) -> Tensor:
+        """The nearest integer, halves to the even one; or the nearest number with so many digits
+        behind the point, before it if negative."""
+    def rsqrt(self) -> Tensor:
+        """y = x^(-1/2)."""
+    def sign(self) -> Tensor:
+        """1, 0 or -1, as the sign of the element."""
+    def sin(self) -> Tensor:
+        """The sine of x in radians."""
+    def sqrt(self) -> Tensor:
+        """y = x^(1/2)."""
+    def sub(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
+        """input - alpha * other."""
+
+
+    # minidl/ops/extra/composed.py
+    def addmm(
+        self, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: _float = 1, alpha: _float = 1
+    ) -> Tensor:
+        """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    def argwhere(self) -> Tensor:
+        """The index of each element that is not zero: (how many, ndim) int64."""
+    def clip(
+        self, min: Tensor | ndarray | generic | _float | None = None,
+        max: Tensor | ndarray | generic | _float | None = None
+    ) -> Tensor:
+        """Another name of clamp."""
+    def cumprod(self, dim: _int) -> Tensor:
+        """y[i] = x[0] x[1] ... x[i] along `dim`."""
+    def diff(self, n: _int = 1, dim: _int = -1) -> Tensor:
+        """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+    def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
+        """Whether both have the same shape and the same elements, as a bool."""
+    def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def fliplr(self) -> Tensor: ...
+    def flipud(self) -> Tensor: ...
+    def is_floating_point(self) -> bool:
+        """Whether the dtype is one of floats."""
+    def lerp(self, end: Tensor | ndarray, weight: Tensor | ndarray | generic | _float) -> Tensor:
+        """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    def mm(self, mat2: Tensor | ndarray) -> Tensor:
+        """(n, k), (k, m) -> (n, m)."""
+    def movedim(self, source: Any, destination: Any) -> Tensor:
+        """Dimensions `source` go to the places `destination`; the others keep their order."""
+    def mv(self, vec: Tensor | ndarray) -> Tensor:
+        """(n, k), (k,) -> (n,)."""
+    def nan_to_num(
+        self, nan: _float = 0.0, posinf: _float | None = None, neginf: _float | None = None
+    ) -> Tensor:
+        """nan and the infinities as numbers: the largest and the smallest of the dtype unless
+        given."""
+    def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
+        """A view of `length` slices of a dimension from `start` on."""
+    def new_ones(self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None) -> Tensor:
+        """Ones of any shape in the dtype, and on the device, of `input`."""
+    def new_zeros(self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None) -> Tensor:
+        """Zeros of any shape in the dtype, and on the device, of `input`."""
+    def trunc(self) -> Tensor:
+        """The nearest integer towards zero."""
+    def type_as(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """In the dtype, and on the device, of `other`."""
+    def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
+        """One dimension as several, of these sizes; one of them may be -1."""
+    def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor:
+        """Windows of `size` elements along a dimension, one every `step`; a new last dimension
+        holds them."""
+    def view_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
+
+
+    # minidl/ops/extra/distance.py
+    def norm(
+        self, p: _float | str = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False,
+        *, dtype: DTypeLike | None = None
+    ) -> Tensor:
+        """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
+        number, inf or -inf."""
+
+
+    # minidl/ops/extra/in_place_forms.py
+    def abs_(self) -> Tensor:
+        """x.abs(...), written over x."""
+    def add_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
+        """x.add(...), written over x."""
+    def bernoulli_(
+        self, p: Tensor | ndarray | generic | _float | None = None, *,
+        generator: Generator | None = None
+    ) -> Tensor:
+        """x.bernoulli(...), written over x."""
+    def ceil_(self) -> Tensor:
+        """x.ceil(...), written over x."""
+    def clamp_(
+        self, min: Tensor | ndarray | generic | _float | None = None,
+        max: Tensor | ndarray | generic | _float | None = None
+    ) -> Tensor:
+        """x.clamp(...), written over x."""
+    def cos_(self) -> Tensor:
+        """x.cos(...), written over x."""
+    def cumsum_(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """x.cumsum(...), written over x."""
+    def div_(
+        self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
+    ) -> Tensor:
+        """x.div(...), written over x."""
+    def erf_(self) -> Tensor:
+        """x.erf(...), written over x."""
+    def exp2_(self) -> Tensor:
+        """x.exp2(...), written over x."""
+    def exp_(self) -> Tensor:
+        """x.exp(...), written over x."""
+    def expm1_(self) -> Tensor:
+        """x.expm1(...), written over x."""
+    def floor_(self) -> Tensor:
+        """x.floor(...), written over x."""
+    def floor_divide_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.floor_divide(...), written over x."""
+    def index_add_(
+        self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
+    ) -> Tensor:
+        """x.index_add(...), written over x."""
+    def index_copy_(
+        self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray
+    ) -> Tensor:
+        """x.index_copy(...), written over x."""
+    def index_fill_(
+        self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
+    ) -> Tensor:
+        """x.index_fill(...), written over x."""
+    def log10_(self) -> Tensor:
+        """x.log10(...), written over x."""
+    def log1p_(self) -> Tensor:
+        """x.log1p(...), written over x."""
+    def log2_(self) -> Tensor:
+        """x.log2(...), written over x."""
+    def log_(self) -> Tensor:
+        """x.log(...), written over x."""
+    def logical_and_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.logical_and(...), written over x."""
+    def logical_not_(self) -> Tensor:
+        """x.logical_not(...), written over x."""
+    def logical_or_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.logical_or(...), written over x."""
+    def masked_fill_(
+        self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
+    ) -> Tensor:
+        """x.masked_fill(...), written over x."""
+    def mul_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.mul(...), written over x."""
+    def neg_(self) -> Tensor:
+        """x.neg(...), written over x."""
+    def normal_(
+        self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Overwrite with Gaussian numbers."""
+    def pow_(self, exponent: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.pow(...), written over x."""
+    def reciprocal_(self) -> Tensor:
+        """x.reciprocal(...), written over x."""
+    def relu_(self) -> Tensor:
+        """x.relu(...), written over x."""
+    def remainder_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """x.remainder(...), written over x."""
+    def round_(self, *, decimals: _int = 0) -> Tensor:
+        """x.round(...), written over x."""
+    def rsqrt_(self) -> Tensor:
+        """x.rsqrt(...), written over x."""
+    def scatter_(
+        self, dim: _int, index: Tensor | ndarray,
+        src: Tensor | ndarray | generic | _float | None = None, *,
+        value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
+    ) -> Tensor:
+        """x.scatter(...), written over x."""
+    def scatter_add_(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
+        """x.scatter_add(...), written over x."""
+    def sigmoid_(self) -> Tensor:
+        """x.sigmoid(...), written over x."""
+    def sign_(self) -> Tensor:
+        """x.sign(...), written over x."""
+    def sin_(self) -> Tensor:
+        """x.sin(...), written over x."""
+    def sqrt_(self) -> Tensor:
+        """x.sqrt(...), written over x."""
+    def square_(self) -> Tensor:
+        """x.square(...), written over x."""
+    def sub_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
+        """x.sub(...), written over x."""
+    def tanh_(self) -> Tensor:
+        """x.tanh(...), written over x."""
+    def tril_(self, diagonal: _int = 0) -> Tensor:
+        """x.tril(...), written over x."""
+    def triu_(self, diagonal: _int = 0) -> Tensor:
+        """x.triu(...), written over x."""
+    def uniform_(
+        self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None
+    ) -> Tensor:
+        """Overwrite with numbers uniform in [from_, to)."""
+
+
+    # minidl/ops/extra/rearrange.py
+    def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
+        """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
+        dimension; a view."""
+    def repeat_interleave(
+        self, repeats: _int | Sequence[_int] | Tensor | ndarray | None = None, dim: _int | None = None,
+        *, output_size: _int | Sequence[_int] | None = None
+    ) -> Tensor:
+        """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
+        one number each."""
+    def roll(
+        self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
+    ) -> Tensor:
+        """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+
+
+    # minidl/ops/extra/sampling.py
+    def bernoulli(
+        self, p: Tensor | ndarray | generic | _float | None = None, *,
+        generator: Generator | None = None
+    ) -> Tensor:
+        """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    def multinomial(
+        self, num_samples: _int, replacement: _bool = False, *, generator: Generator | None = None
+    ) -> Tensor:
+        """num_samples indices into each row of weights `input`, which need not sum to 1."""
+
+
+    # minidl/ops/extra/scatter.py
+    def index_add(
+        self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
+    ) -> Tensor:
+        """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
+        """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    def index_fill(
+        self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
+    ) -> Tensor:
+        """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    def masked_select(self, mask: Tensor | ndarray) -> Tensor:
+        """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    def scatter(
+        self, dim: _int, index: Tensor | ndarray,
+        src: Tensor | ndarray | generic | _float | None = None, *,
+        value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
+    ) -> Tensor:
+        """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
+        coordinates of an element of src are its own. reduce="add": added instead."""
+    def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
+        """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    def scatter_reduce(
+        self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
+        include_self: _bool = True
+    ) -> Tensor:
+        """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
+        j] along `dim`, and of the old element unless include_self is False."""
+
+
+    # minidl/ops/extra/search.py
+    def allclose(
+        self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
+        equal_nan: _bool = False
+    ) -> bool:
+        """Whether all elements are close, as a Python bool."""
+    def bincount(self, weights: Tensor | ndarray | None = None, minlength: _int = 0) -> Tensor:
+        """How often each integer from 0 to the largest comes; `weights`: the sums of those
+        instead."""
+    def isclose(
+        self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
+        equal_nan: _bool = False
+    ) -> Tensor:
+        """Whether |input - other| <= atol + rtol |other|, for each element."""
+    @overload
+    def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
+        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+        dimension, which is what `x[...]` takes."""
+    @overload
+    def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
+        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+        dimension, which is what `x[...]` takes."""
+    @overload
+    def nonzero(self, *, as_tuple: Any = False) -> Any:
+        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
+        dimension, which is what `x[...]` takes."""
+    def unique(
+        self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
+        dim: _int | None = None
+    ) -> Any:
+        """The different values in order, or the different slices along `dim`; with them, if asked
+        for, which one each element is, and how often each comes."""
+
+
+    # minidl/ops/extra/sort.py
+    def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> Tensor:
+        """The indices that sort `input` along `dim`."""
+    def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False) -> KthvalueResult:
+        """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    @overload
+    def median(self, dim: None = None, keepdim: _bool = False) -> Tensor:
+        """median(x): the middle element, the lower of two; median(x, dim): named (values,
+        indices)."""
+    @overload
+    def median(self, dim: _int, keepdim: _bool = False) -> MedianResult:
+        """median(x): the middle element, the lower of two; median(x, dim): named (values,
+        indices)."""
+    @overload
+    def median(self, dim: Any = None, keepdim: _bool = False) -> Any:
+        """median(x): the middle element, the lower of two; median(x, dim): named (values,
+        indices)."""
+    def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> SortResult:
+        """Named (values, indices) in order along `dim`."""
+    def topk(
+        self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True
+    ) -> TopkResult:
+        """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+
+
+    # minidl/ops/extra/unary.py
+    def acos(self) -> Tensor:
+        """The arc cosine, between 0 and pi."""
+    def asin(self) -> Tensor:
+        """The arc sine, between -pi/2 and pi/2."""
+    def atan(self) -> Tensor:
+        """The arc tangent, between -pi/2 and pi/2."""
+    def cosh(self) -> Tensor:
+        """(e^x + e^-x) / 2."""
+    def erf(self) -> Tensor:
+        """The error function."""
+    def exp2(self) -> Tensor:
+        """2^x."""
+    def expm1(self) -> Tensor:
+        """e^x - 1, exact near 0."""
+    def log10(self) -> Tensor:
+        """The logarithm to base 10."""
+    def log1p(self) -> Tensor:
+        """log(1 + x), exact near 0."""
+    def log2(self) -> Tensor:
+        """The logarithm to base 2."""
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+    def sinh(self) -> Tensor:
+        """(e^x - e^-x) / 2."""
+    def square(self) -> Tensor:
+        """x * x, in x's own dtype."""
+    def tan(self) -> Tensor:
+        """The tangent of x in radians."""
+
+
+    # minidl/ops/extreme.py
+    def amax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """The largest element over `dim`; equal ones share its gradient evenly."""
+    def amin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """The smallest element over `dim`; the rest as for Amax."""
+    def argmax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """The index of the first largest element."""
+    def argmin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """The index of the first smallest element."""
+    @overload
+    def max(self, dim: None = None, keepdim: _bool = False) -> Tensor:
+        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    @overload
+    def max(self, dim: _int, keepdim: _bool = False) -> MaxResult:
+        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    @overload
+    def max(self, dim: Any = None, keepdim: _bool = False) -> Any:
+        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    @overload
+    def min(self, dim: None = None, keepdim: _bool = False) -> Tensor:
+        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    @overload
+    def min(self, dim: _int, keepdim: _bool = False) -> MinResult:
+        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    @overload
+    def min(self, dim: Any = None, keepdim: _bool = False) -> Any:
+        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+
+
+    # minidl/ops/index.py
+    def gather(self, dim: _int, index: Tensor | ndarray) -> Tensor:
+        """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    def index_select(self, dim: _int, index: Tensor | ndarray) -> Tensor:
+        """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+    def tril(self, diagonal: _int = 0) -> Tensor:
+        """Zero above the diagonal."""
+    def triu(self, diagonal: _int = 0) -> Tensor:
+        """Zero below the diagonal."""
+
+
+    # minidl/ops/inplace.py
+    def copy_(self, source: Tensor | ndarray | generic | _float) -> Tensor:
+        """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+    def fill_(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
+    def zero_(self) -> Tensor: ...
+
+
+    # minidl/ops/logic.py
+    def bitwise_and(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input & other."""
+    def bitwise_not(self) -> Tensor:
+        """~input."""
+    def bitwise_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input | other."""
+    def bitwise_xor(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input ^ other."""
+    def eq(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input == other."""
+    def floor_divide(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input // other, rounded down."""
+    def ge(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input >= other."""
+    def gt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input > other."""
+    def isfinite(self) -> Tensor:
+        """Whether the element is neither inf nor nan."""
+    def isinf(self) -> Tensor:
+        """Whether the element is inf or -inf."""
+    def isnan(self) -> Tensor:
+        """Whether the element is nan."""
+    def le(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input <= other."""
+    def logical_and(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """Both are not zero."""
+    def logical_not(self) -> Tensor:
+        """It is zero."""
+    def logical_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """One of them is not zero."""
+    def lt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input < other."""
+    def ne(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input != other."""
+
+
+    # minidl/ops/matmul.py
+    def matmul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+
+
+    # minidl/ops/products.py
+    def bmm(self, mat2: Tensor | ndarray) -> Tensor:
+        """A matrix product for each of a batch; neither batch is broadcast."""
+    def dot(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """The sum of the products of two vectors' elements."""
+    def outer(self, vec2: Tensor | ndarray) -> Tensor:
+        """The product of every element of one vector with every element of the other."""
+
+
+    # minidl/ops/reduce.py
+    def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """Whether all elements are true, that is, not zero."""
+    def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
+        """Whether an element is true, that is, not zero."""
+    def cumsum(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor: ...
+    def logsumexp(self, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
+    def mean(
+        self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def prod(
+        self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def std(
+        self, dim: _int | Sequence[_int] | None = None, unbiased: _bool = True, keepdim: _bool = False,
+        *, correction: _int | None = None
+    ) -> Tensor:
+        """The standard deviation, the square root of `var`."""
+    def sum(
+        self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False, *,
+        dtype: DTypeLike | None = None
+    ) -> Tensor: ...
+    def var(
+        self, dim: _int | Sequence[_int] | None = None, unbiased: _bool = True, keepdim: _bool = False,
+        *, correction: _int | None = None
+    ) -> Tensor:
+        """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
+        all."""
+
+
+    # minidl/ops/select.py
+    def clamp(
+        self, min: Tensor | ndarray | generic | _float | None = None,
+        max: Tensor | ndarray | generic | _float | None = None
+    ) -> Tensor:
+        """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    def masked_fill(
+        self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
+    ) -> Tensor:
+        """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    def maximum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+    def minimum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """The smaller of a and b; the rest as for Maximum."""
+
+
+    # minidl/ops/shape.py
+    @property
+    def T(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def broadcast_to(self, shape: _int | Sequence[_int]) -> Tensor: ...
+    def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
+        """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    def expand(self, *shape: _int | Sequence[_int]) -> Tensor:
+        """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+    def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor:
+        """Merge the dimensions from start_dim to end_dim into one."""
+    def flip(self, *args: Any, dims: _int | Sequence[_int] | None = None) -> Tensor:
+        """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    @property
+    def mT(self) -> Tensor:
+        """x.mT: the last two dimensions swapped."""
+    def permute(self, *dims: _int | Sequence[_int]) -> Tensor: ...
+    def repeat(self, *repeats: _int | Sequence[_int]) -> Tensor:
+        """Tile: repeats[i] copies one after the other along dimension i."""
+    def reshape(self, *shape: _int | Sequence[_int]) -> Tensor: ...
+    def split(self, split_size_or_sections: Any, dim: _int = 0) -> tuple[Tensor, ...]:
+        """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    def squeeze(self, dim: _int | None = None) -> Tensor:
+        """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    def swapaxes(self, dim0: _int, dim1: _int) -> Tensor:
+        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    def t(self) -> Tensor:
+        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    def transpose(self, dim0: _int, dim1: _int) -> Tensor:
+        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    def unbind(self, dim: _int = 0) -> tuple[Tensor, ...]:
+        """A tuple of the slices along `dim`."""
+    def unsqueeze(self, dim: _int) -> Tensor:
+        """A new dimension of size 1 at position `dim` of the result."""
+    def view(self, *shape: _int | Sequence[_int]) -> Tensor:
+        """reshape that never copies: an error where the strides do not allow it."""
+
+
+    # minidl/ops/softmax.py
+    def log_softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+def wrapped(x: Tensor | ndarray) -> Tensor:
+    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
