@@ -41,7 +41,7 @@ PROGRAMS = [
     "char_gpt", "name_mlp", "name_rnn", "name_gru", "llama", "digits_cnn", "vae", "dcgan",
     "word_lm", "actor_critic", "ddpm_unet", "graph_net", "tiny_nerf", "copy_transformer",
     "dqn", "resnet", "translate", "contrast",
-    "flow", "skipgram", "vit", "forecast",
+    "flow", "skipgram", "vit", "forecast", "lbfgs_sine",
 ]
 
 # What an import line of a program becomes. Only what has another home in minidl needs a row.
