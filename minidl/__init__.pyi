@@ -27,6 +27,7 @@ from minidl import precision as precision
 from minidl import printing as printing
 from minidl import random as random
 from minidl import snapshot as snapshot
+from minidl.backend import Device
 from minidl.backward import leaf_uses as leaf_uses
 from minidl.creation import FloatTensor as FloatTensor
 from minidl.creation import LongTensor as LongTensor
@@ -84,6 +85,7 @@ bool: dtype[Any]
 bool_: dtype[Any]
 def compile(model: Any, **options: Any) -> Any:
     """Returns the model as it is."""
+device = Device
 double: dtype[Any]
 float: dtype[Any]
 float16: dtype[Any]

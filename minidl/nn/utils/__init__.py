@@ -13,6 +13,9 @@ from minidl.ops.shape import cat, reshape
 if TYPE_CHECKING:
     from minidl.optim.clip import clip_grad_norm_, clip_grad_value_
 
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn",
+           "vector_to_parameters"]
+
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
