@@ -12,32 +12,51 @@ import sys as _sys
 
 import numpy as _np
 
+from minidl import backend as _backend
 from minidl import ops
 from minidl.backward import leaf_uses
 from minidl.creation import (
-    arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy, full, full_like, linspace,
-    ones, ones_like, rand, rand_like, randint, randn, randn_like, randperm, tensor, zeros,
-    zeros_like,
+    FloatTensor, LongTensor, arange, as_tensor, empty, empty_like, eye, from_dlpack, from_numpy,
+    full, full_like, linspace, ones, ones_like, rand, rand_like, randint, randn, randn_like,
+    randperm, tensor, zeros, zeros_like,
 )
 from minidl.cuda.fuse import fuse
 from minidl.function import Function
 from minidl.gradcheck import grad
-from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
+from minidl.mode import (
+    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, use_fused,
+)
+from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
-from minidl.tensor import Tensor
+from minidl.tensor import Size, Tensor
 
 __version__ = "0.1.0"
 
 float16, float32, float64 = (_np.dtype(t) for t in ("f2", "f4", "f8"))
 int8, int16, int32, int64 = (_np.dtype(t) for t in ("i1", "i2", "i4", "i8"))
 uint8, bool_ = _np.dtype("u1"), _np.dtype("?")
+half, float, double = float16, float32, float64  # PyTorch's short names
+short, int, long, bool = int16, int32, int64, bool_
+device = _backend.Device
 
 globals().update(ops.namespace("t"))
 
+
+def compile(model, **options):
+    """Returns the model as it is. PyTorch's compile changes the time of a model, not its results.
+    Here that is done where you ask for it: minidl.fuse makes one kernel of a function, and
+    minidl.graphed one launch of a step."""
+    return model
+
+
+
 # Imported on first use: `import minidl` alone takes a quarter of a second and needs NumPy only.
-_PARTS = ("comm", "cuda", "data", "elastic", "infer", "memory", "nn", "optim", "parallel",
-          "precision", "profile", "snapshot")
+_PARTS = ("accelerator", "backends", "comm", "cuda", "data", "elastic", "infer", "memory", "nn",
+          "optim", "parallel", "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}
+    "autocast": "minidl.precision.amp",
+    "load": "minidl.snapshot.one_file",
+    "save": "minidl.snapshot.one_file",
     "graphed": "minidl.cuda.cuda_graph",
     "kernel": "minidl.cuda",
     "get_float32_matmul_precision": "minidl.cuda",

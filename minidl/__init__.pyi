@@ -6,6 +6,8 @@ from typing import Any, Literal, overload
 from numpy import dtype, generic, ndarray
 from numpy.typing import DTypeLike
 
+from minidl import accelerator as accelerator
+from minidl import backends as backends
 from minidl import backward as backward
 from minidl import comm as comm
 from minidl import creation as creation
@@ -22,9 +24,13 @@ from minidl import ops as ops
 from minidl import optim as optim
 from minidl import parallel as parallel
 from minidl import precision as precision
+from minidl import printing as printing
 from minidl import random as random
 from minidl import snapshot as snapshot
+from minidl.backend import Device
 from minidl.backward import leaf_uses as leaf_uses
+from minidl.creation import FloatTensor as FloatTensor
+from minidl.creation import LongTensor as LongTensor
 from minidl.creation import arange as arange
 from minidl.creation import as_tensor as as_tensor
 from minidl.creation import empty as empty
@@ -54,6 +60,7 @@ from minidl.cuda.run import kernel as kernel
 from minidl.function import Function as Function
 from minidl.gradcheck import grad as grad
 from minidl.mode import enable_grad as enable_grad
+from minidl.mode import inference_mode as inference_mode
 from minidl.mode import is_grad_enabled as is_grad_enabled
 from minidl.mode import no_grad as no_grad
 from minidl.mode import set_grad_enabled as set_grad_enabled
@@ -61,22 +68,38 @@ from minidl.mode import use_fused as use_fused
 from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
 from minidl.ops.extreme import MaxResult, MinResult
 from minidl.precision import amp as amp
+from minidl.precision.amp import autocast as autocast
+from minidl.printing import printoptions as printoptions
+from minidl.printing import set_printoptions as set_printoptions
 from minidl.profile import _Callable
 from minidl.random import Generator as Generator
 from minidl.random import manual_seed as manual_seed
+from minidl.snapshot.one_file import load as load
+from minidl.snapshot.one_file import save as save
+from minidl.tensor import Size as Size
 from minidl.tensor import Tensor as Tensor
 
 __version__: str
 bfloat16: dtype[Any]
+bool: dtype[Any]
 bool_: dtype[Any]
+def compile(model: Any, **options: Any) -> Any:
+    """Returns the model as it is."""
+device = Device
+double: dtype[Any]
+float: dtype[Any]
 float16: dtype[Any]
 float32: dtype[Any]
 float64: dtype[Any]
+half: dtype[Any]
+int: dtype[Any]
 int16: dtype[Any]
 int32: dtype[Any]
 int64: dtype[Any]
 int8: dtype[Any]
+long: dtype[Any]
 profile: _Callable
+short: dtype[Any]
 uint8: dtype[Any]
 
 
@@ -127,6 +150,8 @@ def exp(input: Tensor | ndarray) -> Tensor:
     """y = e^x."""
 def floor(input: Tensor | ndarray) -> Tensor:
     """The largest integer that is not above the element."""
+def fmod(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
+    """a - b * trunc(a / b), which has the sign of a."""
 def log(input: Tensor | ndarray) -> Tensor:
     """The natural logarithm."""
 def mul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
@@ -172,6 +197,8 @@ def cumprod(input: Tensor | ndarray, dim: int) -> Tensor:
     """y[i] = x[0] x[1] ... x[i] along `dim`."""
 def diff(input: Tensor | ndarray, n: int = 1, dim: int = -1) -> Tensor:
     """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
+    """Whether both have the same shape and the same elements, as a bool."""
 def fliplr(input: Tensor | ndarray) -> Tensor: ...
 def flipud(input: Tensor | ndarray) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
@@ -302,6 +329,12 @@ def scatter_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
 ) -> Tensor:
     """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+def scatter_reduce(
+    input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
+    reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
+    j] along `dim`, and of the old element unless include_self is False."""
 
 
 # minidl/ops/extra/search.py
@@ -578,8 +611,8 @@ def maximum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) 
 def minimum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """The smaller of a and b; the rest as for Maximum."""
 def where(
-    condition: Tensor | ndarray, input: Tensor | ndarray | generic | float,
-    other: Tensor | ndarray | generic | float
+    condition: Tensor | ndarray, input: Tensor | ndarray | generic | float | None = None,
+    other: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
     """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
 

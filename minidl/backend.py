@@ -69,8 +69,40 @@ def library_of(x):
 
 
 def device_of(array):
-    """'cpu', or 'cuda:i' for a CuPy array."""
-    return "cpu" if isinstance(array, np.ndarray) else f"cuda:{array.device.id}"
+    """The Device of a NumPy or CuPy array."""
+    return CPU if isinstance(array, np.ndarray) else Device(f"cuda:{array.device.id}")
+
+
+class Device(str):
+    """The name of a device, 'cpu' or 'cuda:0', which knows its two parts: type and index. It is
+    equal to the same text."""
+
+    def __new__(cls, type, index=None):
+        """device("cuda:1") and device("cuda", 1) are the same."""
+        name = str(type) if index is None else f"{type}:{index}"
+        kind, colon, number = name.partition(":")
+        if kind not in ("cpu", "cuda") or colon and not number.isdigit():
+            raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {name!r}")
+        return super().__new__(cls, name)
+
+    @property
+    def type(self):
+        return str(self).partition(":")[0]
+
+    @property
+    def index(self):
+        number = str(self).partition(":")[2]
+        return int(number) if number else None
+
+    def __repr__(self):
+        number = "" if self.index is None else f", index={self.index}"
+        return f"device(type={self.type!r}{number})"
+
+    def __reduce__(self):
+        return Device, (str(self),)
+
+
+CPU = Device("cpu")
 
 
 def buffer_of(array):

@@ -77,7 +77,11 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                 arriving[edge] = g if before is None else _add(before, g)
             waiting[edge] -= 1
             if waiting[edge] == 0 and edge in arriving:
-                deposit(edge, arriving.pop(edge))
+                g = arriving.pop(edge)
+                for hook in edge._hooks or ():  # of Tensor.register_hook
+                    if hasattr(hook, "change"):
+                        g = hook.change(g)
+                deposit(edge, g)
 
     for root, gradient in zip(roots, gradients):
         with backend.using_device_of([root.array]):
@@ -88,6 +92,9 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         gys = arriving.pop(node)
         saved.check(node)
         with backend.using_device_of(gys):
+            for slot, hook in node.gradient_hooks:  # of Tensor.register_hook
+                if gys[slot] is not None:
+                    gys[slot] = hook.change(gys[slot])
             for slot, tensor in node.retained.items():  # of Tensor.retain_grad
                 if (g := gys[slot]) is not None:
                     before = tensor.grad
@@ -112,6 +119,15 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                         gx = gx.copy()
                 send(edge, gx)
         saved_arrays = gxs = gys = gx = None  # freed before the next node: it may be a recompute
+
+
+def refuse_create_graph(create_graph):
+    """NotImplementedError, a RuntimeError, if it is True."""
+    if create_graph:
+        raise NotImplementedError(
+            "create_graph=True: a backward works on arrays and records no graph, so there are no "
+            "gradients of gradients in this engine. Write the first derivative as ops, and "
+            "differentiate that")
 
 
 def _backward(node, gys, ledger):
@@ -148,12 +164,13 @@ def _start(root, gradient):
                            "has requires_grad=True, or it was made under no_grad")
     if gradient is None:
         if root.numel() != 1:
-            raise RuntimeError(f"backward of a tensor of shape {root.shape} wants a gradient of "
-                               "that shape; only a single element starts from 1")
+            raise RuntimeError(f"backward of a tensor of shape {tuple(root.shape)} wants a "
+                               "gradient of that shape; only a single element starts from 1")
         return root._xp.ones(root.shape, root.dtype)
     gradient = root._xp.asarray(backend.array_of(gradient))
     if tuple(gradient.shape) != root.shape:
-        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor {root.shape}")
+        raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
+                         f"{tuple(root.shape)}")
     return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
 
 

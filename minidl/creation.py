@@ -52,6 +52,16 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor:
     return Tensor(result.array.copy(), requires_grad) if result.array is given else result
 
 
+def FloatTensor(data) -> Tensor:
+    """A float32 copy of a list or an array: PyTorch's name of former years."""
+    return tensor(data, dtype=backend.DEFAULT_FLOAT)
+
+
+def LongTensor(data) -> Tensor:
+    """An int64 copy of a list or an array."""
+    return tensor(data, dtype=np.int64)
+
+
 def as_tensor(data, dtype=None, device=None) -> Tensor:
     """As `tensor`, but without a copy where dtype and device are right already."""
     if isinstance(data, Tensor):

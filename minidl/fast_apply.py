@@ -83,7 +83,7 @@ def apply(cls, *inputs, **options) -> Tensor:
         if type(result) is ndarray:
             node.output_meta = [(result.shape, result.dtype)]
         else:
-            node.output_meta = [(y.shape, y.dtype) for y in outputs]
+            node.output_meta = [(y.array.shape, y.dtype) for y in outputs]
         if node._saved:
             pack(node, inputs, arrays, outputs, mode.packers)
     if mode.ledger is not None:

@@ -19,8 +19,8 @@ from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y was recorded "
-            "since: its way back is no longer right. Make the view after the assignment")
+REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y or x.op_(y) "
+            "was recorded since: its way back is no longer right. Make the view after that")
 
 
 def run(node, mode, inputs, arrays, options):
@@ -81,6 +81,15 @@ def op_name(cls):
 EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 
+class WrongValue(ValueError, RuntimeError):
+    """A ValueError, as of NumPy. Also a RuntimeError: PyTorch's ops raise that one, so programs
+    catch it."""
+
+
+class WrongType(TypeError, RuntimeError):
+    """A TypeError that is also a RuntimeError, for the same reason."""
+
+
 def raise_explained(error, node, arrays):
     """In an `except` block: raise the error of a forward in words that name the op."""
     explained = _explained(error, node, arrays)
@@ -105,7 +114,7 @@ def _explained(error, node, arrays):
         text = f"{op}: shapes {shapes} do not broadcast"
     elif not text.startswith(f"{op}:"):
         text = f"{op}: {text} (input shapes: {shapes})"
-    kind = next(k for k in (IndexError, ValueError, TypeError) if isinstance(error, k))
-    explained = kind(text)
+    kinds = {IndexError: IndexError, ValueError: WrongValue, TypeError: WrongType}
+    explained = next(kinds[k] for k in kinds if isinstance(error, k))(text)
     explained.explained = True
     return explained

@@ -29,7 +29,7 @@ from minidl import fast_apply, static_forms
 from minidl.forward import REPLACED, as_arrays, run, share_memory
 from minidl.mode import current
 from minidl.saved import Saved, pack
-from minidl.tensor import Tensor
+from minidl.tensor import Handle, Tensor
 
 
 def apply(cls, *inputs, **options) -> Tensor:
@@ -72,7 +72,7 @@ def join(node, edges, outputs):
     producers = [edge[0] for edge in edges if type(edge) is tuple]
     node.edges = edges
     node.depth = 1 + max([producer.depth for producer in producers], default=0)
-    node.output_meta = [(y.shape, y.dtype) for y in outputs]
+    node.output_meta = [(y.array.shape, y.dtype) for y in outputs]
 
 
 class Function:
@@ -98,6 +98,7 @@ class Function:
     xp = np
     edges = saved_inputs = ()
     retained = {}  # slot -> Tensor whose `grad` is to be kept; replaced, never written into
+    gradient_hooks = ()  # (slot, GradientHook) of Tensor.register_hook; replaced, not written into
     _saved = ()  # what `save` was given; a Pack for what may be elsewhere by then (saved.py)
     saved = Saved()  # the same, unpacked
 
@@ -116,6 +117,15 @@ class Function:
 
     def backward(self, *output_gradients):
         raise NotImplementedError(f"{type(self).__name__} has no backward")
+
+    def add_gradient_hook(self, slot, hook):
+        """The hook may change the gradient of an output. Returns a Handle, to remove() it."""
+        self.gradient_hooks = (*self.gradient_hooks, (slot, hook))
+
+        def remove():
+            self.gradient_hooks = tuple(h for h in self.gradient_hooks if h[1] is not hook)
+
+        return Handle(remove)
 
     def __repr__(self):
         return f"<{type(self).__name__}>"

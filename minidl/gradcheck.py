@@ -12,17 +12,18 @@ Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 import numpy as np
 
 from minidl import random
-from minidl.backward import walk
+from minidl.backward import refuse_create_graph, walk
 from minidl.mode import no_grad
 from minidl.tensor import Tensor
 
 STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
-    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of arrays; None where there
+def grad(outputs, inputs, grad_outputs=None, retain_graph=False, create_graph=False):
+    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of Tensors; None where there
     is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
     first order only."""
+    refuse_create_graph(create_graph)
     outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
     if not isinstance(grad_outputs, (list, tuple)):
         grad_outputs = [grad_outputs] * len(outputs)
@@ -33,7 +34,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=False):
                                 "backward()" if x.grad_fn else "one with requires_grad=False"))
     found = {}
     walk(outputs, grad_outputs, retain_graph, found.__setitem__)
-    return tuple(map(found.get, inputs))
+    return tuple(Tensor(found[x]) if x in found else None for x in inputs)
 
 
 class GradcheckError(AssertionError):

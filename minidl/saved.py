@@ -139,7 +139,7 @@ def check(node):
         if x.version != version:
             what = "the result"  # noted by its memory: a node does not hold what it made
             if not isinstance(x, Memory):
-                what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {x.shape}"
+                what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(
                 f"{what} that {type(node).__name__} saved was changed in "
                 f"place between forward and backward (version {version} then, {x.version} now): "

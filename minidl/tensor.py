@@ -12,14 +12,42 @@ Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
 import copy
+import math
 
 import numpy as np
 
 from minidl import backend
 from minidl.backend import DEFAULT_FLOAT, is_floating
-from minidl.backward import walk
+from minidl.backward import refuse_create_graph, walk
 from minidl.mode import is_grad_enabled
 from minidl.saved import Memory
+
+
+class Size(tuple):
+    """A shape: a tuple of integers that prints as PyTorch's."""
+
+    __slots__ = ()
+
+    def numel(self):
+        return math.prod(self)
+
+    def __getitem__(self, index):
+        found = tuple.__getitem__(self, index)
+        return Size(found) if type(index) is slice else found
+
+    def __add__(self, other):
+        return Size(tuple.__add__(self, tuple(other)))
+
+    def __radd__(self, other):
+        return Size(tuple(other) + tuple(self))
+
+    def __mul__(self, times):
+        return Size(tuple.__mul__(self, times))
+
+    __rmul__ = __mul__
+
+    def __repr__(self):
+        return f"torch.Size({list(self)})"
 
 
 class Tensor:
@@ -35,10 +63,17 @@ class Tensor:
 
     __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
-    __array_ufunc__ = None  # array * tensor asks the tensor, so the graph sees it
 
-    def __init__(self, data, requires_grad=False):
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+    def __init__(self, data, requires_grad=False, *sizes):
+        """`data`: an array, which is shared, not copied (`minidl.tensor` copies). PyTorch's two
+        other forms are known: of a list, a float32 copy; of sizes, Tensor(2, 3), any values."""
+        if isinstance(data, (list, tuple)):
+            data = np.array(data, DEFAULT_FLOAT)
+        elif type(data) is int:
+            sizes = (data,) if requires_grad is False else (data, requires_grad, *sizes)
+            data, requires_grad, sizes = np.empty(sizes, DEFAULT_FLOAT), False, ()
+        if sizes:
+            raise TypeError(f"Tensor(array, requires_grad): got {len(sizes)} arguments more")
         if not hasattr(data, "ndim") or isinstance(data, (np.generic, Tensor)):
             raise TypeError(f"Tensor wraps a NumPy or CuPy array, got {type(data).__name__}; "
                             "use minidl.tensor(...) for lists, numbers and copies")
@@ -70,7 +105,8 @@ class Tensor:
             raise TypeError(f"data wants a Tensor or an array, got {type(array).__name__}; to "
                             "write a number into it: x.fill_(number)")
         if array is not self.array and tuple(array.shape) != self.shape:
-            raise ValueError(f"data of shape {self.shape} cannot become {tuple(array.shape)}")
+            raise ValueError(f"data of shape {tuple(self.shape)} cannot become "
+                             f"{tuple(array.shape)}")
         self.array = array
         self.version += 1
 
@@ -113,11 +149,15 @@ class Tensor:
         if gradient is None or isinstance(gradient, Absent):
             self._grad = gradient
             return
+        if not hasattr(gradient, "ndim"):
+            raise TypeError("a gradient is a Tensor or wraps a NumPy or CuPy array, got "
+                            f"{type(gradient).__name__}")
         if not isinstance(gradient, Tensor):
             gradient = Tensor(gradient)
         for name in ("shape", "dtype", "device"):
             wanted, got = getattr(self, name), getattr(gradient, name)
             if wanted != got:
+                wanted, got = (tuple(v) if type(v) is Size else v for v in (wanted, got))
                 raise ValueError(f"a gradient has the {name} of its tensor: wants {name} {wanted}, "
                                  f"got {got}")
         self._grad = gradient
@@ -146,7 +186,7 @@ class Tensor:
         self.requires_grad = requires_grad
         return self
 
-    shape = property(lambda self: tuple(self.array.shape))
+    shape = property(lambda self: Size(self.array.shape))
     dtype = property(lambda self: self.array.dtype)
     ndim = property(lambda self: self.array.ndim)
     device = property(lambda self: backend.device_of(self.array))
@@ -156,11 +196,15 @@ class Tensor:
     def numel(self) -> int:
         return int(self.array.size)
 
-    def backward(self, gradient=None, retain_graph=False) -> None:
+    nelement = numel
+
+    def backward(self, gradient=None, retain_graph=False, create_graph=False) -> None:
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
 
         gradient: array or Tensor of this shape, d(something)/d(self); 1 if self has one element.
-        retain_graph: keep what the Functions saved, so that backward may run again."""
+        retain_graph: keep what the Functions saved, so that backward may run again.
+        create_graph: refused if True, as there are no gradients of gradients here."""
+        refuse_create_graph(create_graph)
         walk([self], [gradient], retain_graph)
 
     def on_grad_ready(self, hook) -> "Handle":
@@ -176,6 +220,22 @@ class Tensor:
         return Handle(remove)
 
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
+
+    def register_hook(self, hook) -> "Handle":
+        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
+        complete and before anybody uses it. What the hook returns, if not None, takes its place.
+        Returns a Handle, whose remove() ends that."""
+        if not self.requires_grad:
+            raise RuntimeError("register_hook: this tensor does not require a gradient")
+        if self.grad_fn is not None:
+            return self.grad_fn.add_gradient_hook(self.slot, GradientHook(hook))
+        self._hooks = [*(self._hooks or ()), GradientHook(hook)]
+        mine = self._hooks[-1]
+
+        def remove():
+            self._hooks = [h for h in self._hooks or () if h is not mine]
+
+        return Handle(remove)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
@@ -210,6 +270,28 @@ class Tensor:
 class Absent:
     """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO). Its use
     raises an error that says where."""
+
+
+class GradientHook:
+    """A hook of Tensor.register_hook. It stands among the hooks of a leaf, or in a node, and acts
+    in `change`."""
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def change(self, gradient):
+        """Returns the gradient array that goes on: what the hook made of this one."""
+        changed = self.hook(Tensor._from(gradient))
+        if changed is None:
+            return gradient
+        changed = backend.array_of(changed)
+        if changed.shape != gradient.shape:
+            raise RuntimeError(f"register_hook: the hook returned a gradient of shape "
+                               f"{tuple(changed.shape)}, wanted {tuple(gradient.shape)}")
+        return changed.astype(gradient.dtype, copy=False)
+
+    def __call__(self, leaf):
+        """Does nothing: the gradient was changed before it was added to the leaf's."""
 
 
 class Handle:

@@ -13,6 +13,7 @@ from numpy.typing import DTypeLike
 from minidl import backend as backend
 from minidl.backend import DEFAULT_FLOAT as DEFAULT_FLOAT
 from minidl.backend import is_floating as is_floating
+from minidl.backward import refuse_create_graph as refuse_create_graph
 from minidl.backward import walk as walk
 from minidl.mode import is_grad_enabled as is_grad_enabled
 from minidl.ops.extra.sort import KthvalueResult, MedianResult, SortResult, TopkResult
@@ -22,15 +23,32 @@ from minidl.saved import Memory as Memory
 
 class Absent:
     """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
+class GradientHook:
+    """A hook of Tensor.register_hook."""
+    def __init__(self, hook: Any) -> None: ...
+    def change(self, gradient: Tensor | ndarray) -> Any:
+        """Returns the gradient array that goes on: what the hook made of this one."""
+    def __call__(self, leaf: Any) -> Any:
+        """Does nothing: the gradient was changed before it was added to the leaf's."""
 class Handle:
     """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
     def __init__(self, remove: Any) -> None: ...
     def remove(self) -> None: ...
     __call__ = remove
+class Size(tuple):
+    """A shape: a tuple of integers that prints as PyTorch's."""
+    def numel(self) -> Any: ...
+    def __getitem__(self, index: Any) -> Any: ...
+    def __add__(self, other: Tensor | ndarray | generic | float) -> Any: ...
+    def __radd__(self, other: Tensor | ndarray | generic | float) -> Any: ...
+    def __mul__(self, times: Any) -> Any: ...
+    __rmul__ = __mul__
+    def __repr__(self) -> str: ...
 class Tensor:
     """An array, and the way back from it."""
-    __array_ufunc__: None
-    def __init__(self, data: Any, requires_grad: _bool = False) -> None:
+    def __init__(
+        self, data: Any, requires_grad: _bool = False, *sizes: _int | Sequence[_int]
+    ) -> None:
         """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
     @property
     def data(self) -> Tensor: ...
@@ -71,14 +89,19 @@ class Tensor:
     @property
     def nbytes(self) -> int: ...
     def numel(self) -> int: ...
+    nelement = numel
     def backward(
-        self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False
+        self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False,
+        create_graph: _bool = False
     ) -> None:
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it."""
     def on_grad_ready(self, hook: Any) -> Handle:
         """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
         complete; returns a Handle, whose remove() ends that."""
     register_post_accumulate_grad_hook = on_grad_ready
+    def register_hook(self, hook: Any) -> Handle:
+        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
+        complete and before anybody uses it."""
     def retain_grad(self) -> None:
         """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
     def detach(self) -> Tensor:
@@ -100,6 +123,8 @@ class Tensor:
     def __add__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __and__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
+    def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **options: Any) -> Tensor:
+        """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph."""
     def __bool__(self) -> bool: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[_int, _int]: ...
@@ -199,13 +224,13 @@ class Tensor:
         """The array itself, no copy; a CUDA tensor wants .cpu() first."""
     @overload
     def size(self, dim: None = None) -> tuple[_int, ...]:
-        """The shape as a tuple, or one dimension of it."""
+        """The shape, or one dimension of it."""
     @overload
     def size(self, dim: _int) -> int:
-        """The shape as a tuple, or one dimension of it."""
+        """The shape, or one dimension of it."""
     @overload
     def size(self, dim: Any = None) -> Any:
-        """The shape as a tuple, or one dimension of it."""
+        """The shape, or one dimension of it."""
     def tolist(self) -> Any: ...
 
 
@@ -226,6 +251,8 @@ class Tensor:
         """y = e^x."""
     def floor(self) -> Tensor:
         """The largest integer that is not above the element."""
+    def fmod(self, other: Tensor | ndarray | generic | _float) -> Tensor:
+        """a - b * trunc(a / b), which has the sign of a."""
     def log(self) -> Tensor:
         """The natural logarithm."""
     def mul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -266,6 +293,8 @@ class Tensor:
         """y[i] = x[0] x[1] ... x[i] along `dim`."""
     def diff(self, n: _int = 1, dim: _int = -1) -> Tensor:
         """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+    def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
+        """Whether both have the same shape and the same elements, as a bool."""
     def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def fliplr(self) -> Tensor: ...
     def flipud(self) -> Tensor: ...
@@ -313,117 +342,117 @@ class Tensor:
 
     # minidl/ops/extra/in_place_forms.py
     def abs_(self) -> Tensor:
-        """x.abs(...), written over x; only where no graph is recorded."""
+        """x.abs(...), written over x."""
     def add_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.add(...), written over x; only where no graph is recorded."""
+        """x.add(...), written over x."""
     def bernoulli_(
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """x.bernoulli(...), written over x; only where no graph is recorded."""
+        """x.bernoulli(...), written over x."""
     def ceil_(self) -> Tensor:
-        """x.ceil(...), written over x; only where no graph is recorded."""
+        """x.ceil(...), written over x."""
     def clamp_(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """x.clamp(...), written over x; only where no graph is recorded."""
+        """x.clamp(...), written over x."""
     def cos_(self) -> Tensor:
-        """x.cos(...), written over x; only where no graph is recorded."""
+        """x.cos(...), written over x."""
     def cumsum_(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """x.cumsum(...), written over x; only where no graph is recorded."""
+        """x.cumsum(...), written over x."""
     def div_(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """x.div(...), written over x; only where no graph is recorded."""
+        """x.div(...), written over x."""
     def erf_(self) -> Tensor:
-        """x.erf(...), written over x; only where no graph is recorded."""
+        """x.erf(...), written over x."""
     def exp2_(self) -> Tensor:
-        """x.exp2(...), written over x; only where no graph is recorded."""
+        """x.exp2(...), written over x."""
     def exp_(self) -> Tensor:
-        """x.exp(...), written over x; only where no graph is recorded."""
+        """x.exp(...), written over x."""
     def expm1_(self) -> Tensor:
-        """x.expm1(...), written over x; only where no graph is recorded."""
+        """x.expm1(...), written over x."""
     def floor_(self) -> Tensor:
-        """x.floor(...), written over x; only where no graph is recorded."""
+        """x.floor(...), written over x."""
     def floor_divide_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.floor_divide(...), written over x; only where no graph is recorded."""
+        """x.floor_divide(...), written over x."""
     def index_add_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """x.index_add(...), written over x; only where no graph is recorded."""
+        """x.index_add(...), written over x."""
     def index_copy_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray
     ) -> Tensor:
-        """x.index_copy(...), written over x; only where no graph is recorded."""
+        """x.index_copy(...), written over x."""
     def index_fill_(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.index_fill(...), written over x; only where no graph is recorded."""
+        """x.index_fill(...), written over x."""
     def log10_(self) -> Tensor:
-        """x.log10(...), written over x; only where no graph is recorded."""
+        """x.log10(...), written over x."""
     def log1p_(self) -> Tensor:
-        """x.log1p(...), written over x; only where no graph is recorded."""
+        """x.log1p(...), written over x."""
     def log2_(self) -> Tensor:
-        """x.log2(...), written over x; only where no graph is recorded."""
+        """x.log2(...), written over x."""
     def log_(self) -> Tensor:
-        """x.log(...), written over x; only where no graph is recorded."""
+        """x.log(...), written over x."""
     def logical_and_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_and(...), written over x; only where no graph is recorded."""
+        """x.logical_and(...), written over x."""
     def logical_not_(self) -> Tensor:
-        """x.logical_not(...), written over x; only where no graph is recorded."""
+        """x.logical_not(...), written over x."""
     def logical_or_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_or(...), written over x; only where no graph is recorded."""
+        """x.logical_or(...), written over x."""
     def masked_fill_(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.masked_fill(...), written over x; only where no graph is recorded."""
+        """x.masked_fill(...), written over x."""
     def mul_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.mul(...), written over x; only where no graph is recorded."""
+        """x.mul(...), written over x."""
     def neg_(self) -> Tensor:
-        """x.neg(...), written over x; only where no graph is recorded."""
+        """x.neg(...), written over x."""
     def normal_(
         self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
         """Overwrite with Gaussian numbers."""
     def pow_(self, exponent: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.pow(...), written over x; only where no graph is recorded."""
+        """x.pow(...), written over x."""
     def reciprocal_(self) -> Tensor:
-        """x.reciprocal(...), written over x; only where no graph is recorded."""
+        """x.reciprocal(...), written over x."""
     def relu_(self) -> Tensor:
-        """x.relu(...), written over x; only where no graph is recorded."""
+        """x.relu(...), written over x."""
     def remainder_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.remainder(...), written over x; only where no graph is recorded."""
+        """x.remainder(...), written over x."""
     def round_(self, *, decimals: _int = 0) -> Tensor:
-        """x.round(...), written over x; only where no graph is recorded."""
+        """x.round(...), written over x."""
     def rsqrt_(self) -> Tensor:
-        """x.rsqrt(...), written over x; only where no graph is recorded."""
+        """x.rsqrt(...), written over x."""
     def scatter_(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """x.scatter(...), written over x; only where no graph is recorded."""
+        """x.scatter(...), written over x."""
     def scatter_add_(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """x.scatter_add(...), written over x; only where no graph is recorded."""
+        """x.scatter_add(...), written over x."""
     def sigmoid_(self) -> Tensor:
-        """x.sigmoid(...), written over x; only where no graph is recorded."""
+        """x.sigmoid(...), written over x."""
     def sign_(self) -> Tensor:
-        """x.sign(...), written over x; only where no graph is recorded."""
+        """x.sign(...), written over x."""
     def sin_(self) -> Tensor:
-        """x.sin(...), written over x; only where no graph is recorded."""
+        """x.sin(...), written over x."""
     def sqrt_(self) -> Tensor:
-        """x.sqrt(...), written over x; only where no graph is recorded."""
+        """x.sqrt(...), written over x."""
     def square_(self) -> Tensor:
-        """x.square(...), written over x; only where no graph is recorded."""
+        """x.square(...), written over x."""
     def sub_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.sub(...), written over x; only where no graph is recorded."""
+        """x.sub(...), written over x."""
     def tanh_(self) -> Tensor:
-        """x.tanh(...), written over x; only where no graph is recorded."""
+        """x.tanh(...), written over x."""
     def tril_(self, diagonal: _int = 0) -> Tensor:
-        """x.tril(...), written over x; only where no graph is recorded."""
+        """x.tril(...), written over x."""
     def triu_(self, diagonal: _int = 0) -> Tensor:
-        """x.triu(...), written over x; only where no graph is recorded."""
+        """x.triu(...), written over x."""
     def uniform_(
         self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
@@ -480,6 +509,12 @@ class Tensor:
         coordinates of an element of src are its own. reduce="add": added instead."""
     def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
         """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    def scatter_reduce(
+        self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
+        include_self: _bool = True
+    ) -> Tensor:
+        """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
+        j] along `dim`, and of the old element unless include_self is False."""
 
 
     # minidl/ops/extra/search.py

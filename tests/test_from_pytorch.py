@@ -225,7 +225,8 @@ def ours_of(row):
             compare(row, code, plain(value(code, names)), got)
         for code, kind, words in row.raises:
             error = error_of(code, names)
-            assert type(error).__name__ == kind and words in str(error), (
+            kinds = [each.__name__ for each in type(error).__mro__]
+            assert kind in kinds and words in str(error), (
                 f"{row}\n    {code} raised {error!r}, and not {kind}: {words}")
         return got
 

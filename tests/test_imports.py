@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "timeline": "",
     "text": "",  # of messages: languages, columns
     "mode": "",
+    "printing": "backend",
     "nest": "",
     "saved": "backend",  # it knows tensors and nodes by their attributes
     "backward": "saved mode backend",  # the same
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "cuda": "own_files text mode random backend",
     "cuda/fuse": f"cuda {ENGINE}",  # a kernel made from a function of tensors, and its Function
     "cuda/host_memory": "backend",
-    "ops": f"cuda {ENGINE}",
+    "ops": f"cuda printing {ENGINE}",
     "creation": f"ops cuda {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
     "nn": f"memory ops {ENGINE}",
@@ -56,8 +57,11 @@ MAY_IMPORT = {
     "data/stream": "comm random backend",  # the same
     "snapshot": "parallel optim comm random backend",
     "snapshot/hugging_face": "nn",  # it makes models
+    "snapshot/one_file": "precision/bf16 tensor backend",  # it makes tensors
     "elastic": "snapshot parallel comm text timeline random backend",
     "profile": f"memory cuda comm text timeline {ENGINE}",  # instrument.py wraps by name
+    "accelerator": "cuda backend",
+    "backends": "cuda",
     "course": ANYTHING,
     "cli": ANYTHING,
     "": ANYTHING,  # minidl/__init__.py: the public names

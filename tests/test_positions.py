@@ -12,8 +12,6 @@ from minidl.nn import functional as F
 
 # Positions that PyTorch has, too, with another meaning or name, and why.
 DIFFERENT = {
-    "data.DataLoader": "sampler is third: tutorials say DataLoader(data, n, sampler)",
-    "data.DistributedSampler": "(n, rank, size): it needs a length, and no dataset",
     # a method and a function in one: the tensor is PyTorch's self
     "Tensor.norm": "self comes first", "Tensor.split": "self comes first",
     "Tensor.unique": "self comes first", "Tensor.unflatten": "self comes first",

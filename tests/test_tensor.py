@@ -16,9 +16,18 @@ def leaf(*values, dtype=np.float32):
 def test_wraps_an_array_without_copying_and_nothing_else():
     a = np.zeros(3)
     assert Tensor(a).array is a
-    for wrong in ([1, 2], 3.0, np.float32(1), Tensor(a)):
+    for wrong in (3.0, np.float32(1), Tensor(a), "ab"):
         with pytest.raises(TypeError, match="minidl.tensor"):
             Tensor(wrong)
+
+
+def test_of_a_list_and_of_sizes_it_is_pytorchs_constructor():
+    assert Tensor([1, 2]).dtype == np.float32 and Tensor((1, 2)).tolist() == [1, 2]
+    assert Tensor(3).shape == (3,) and Tensor(2, 3).shape == (2, 3)
+    assert Tensor(2, 3, 4).shape == (2, 3, 4) and not Tensor(2, 1).requires_grad
+    assert Tensor(np.zeros(3), True).requires_grad
+    with pytest.raises(TypeError, match="got 1 arguments more"):
+        Tensor(np.zeros(3), True, 4)
 
 
 def test_only_floating_tensors_require_a_gradient():
@@ -290,6 +299,61 @@ def test_iteration_and_length():
 
 def test_repr_shows_what_matters():
     assert repr(minidl.tensor([1.0, 2.0])) == "tensor([1., 2.])"
-    assert repr(minidl.zeros(1, dtype=np.float64)) == "tensor([0.], dtype=float64)"
+    assert repr(minidl.zeros(1, dtype=np.float64)) == "tensor([0.], dtype=torch.float64)"
     assert "requires_grad=True" in repr(leaf(1))
-    assert "grad_fn=<Mul>" in repr(leaf(1) * 2)
+    assert "grad_fn=<MulBackward0>" in repr(leaf(1) * 2)
+
+
+def test_a_hook_changes_the_gradient_of_a_leaf_before_it_is_added():
+    x = leaf(1, 2)
+    seen = []
+    x.on_grad_ready(lambda x: seen.append(x.grad.tolist()))
+    x.register_hook(lambda g: g * 10)
+    last = x.register_hook(lambda g: seen.append(g.tolist()))
+    (x * x + x).sum().backward()  # two gradients, one call
+    assert seen == [[30, 50], [30, 50]] and x.grad.tolist() == [30, 50]
+    last.remove()
+    assert minidl.grad((2 * x).sum(), x)[0].tolist() == [20, 20] and len(seen) == 2
+
+
+def test_a_hook_changes_the_gradient_of_a_result_for_all_below_it():
+    x = leaf(1, 2)
+    y = x * 3
+    y.retain_grad()
+    handle = y.register_hook(lambda g: -g)
+    (y * y).sum().backward(retain_graph=True)
+    assert y.grad.tolist() == [-6, -12] and x.grad.tolist() == [-18, -36]
+    handle.remove()
+    x.grad = None
+    (y * 1).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_a_hook_that_does_not_fit_is_refused():
+    with pytest.raises(RuntimeError, match="does not require"):
+        minidl.ones(2).register_hook(print)
+    x = leaf(1, 2)
+    x.register_hook(lambda g: g[:1])
+    with pytest.raises(RuntimeError, match=r"shape \(1,\), wanted \(2,\)"):
+        x.sum().backward()
+
+
+def test_functions_of_numpy_give_tensors_outside_of_the_graph():
+    x = minidl.tensor([1.0, 4.0])
+    y = np.sqrt(x)
+    assert isinstance(y, minidl.Tensor) and y.tolist() == [1, 2] and y.dtype == np.float32
+    assert np.maximum(x, 2).tolist() == [2, 4]
+    with pytest.raises(RuntimeError, match="np.sqrt of a tensor that requires a gradient"):
+        np.sqrt(leaf(1, 4))
+
+
+@pytest.mark.parametrize("op", (
+    "add sub mul truediv floordiv mod pow lt le gt ge eq ne matmul").split())
+def test_an_operator_of_an_array_and_a_tensor_is_the_tensors(op):
+    op = getattr(operator, op)
+    a, x = np.array([5, 3], np.float32), leaf(2, 3)
+    y, wanted = op(a, x), op(minidl.tensor(a), x)
+    assert isinstance(y, minidl.Tensor) and y.tolist() == wanted.tolist()
+    assert y.requires_grad == wanted.requires_grad
+    if op is not operator.matmul:
+        assert isinstance(op(np.float32(5), x.sum()), minidl.Tensor)

@@ -93,6 +93,6 @@ def _bounds(t, block, root, bounds):
 
 def _check_root_array(t, x, out, bounds):
     if x is None or x.shape != (bounds[-1], *out.shape[1:]) or x.dtype != out.dtype:
-        got = None if x is None else f"{x.dtype} of shape {x.shape}"
+        got = None if x is None else f"{x.dtype} of shape {tuple(x.shape)}"
         raise ValueError(f"rank {t.rank}: the root of a scatter wants {out.dtype} of shape "
                          f"{(bounds[-1], *out.shape[1:])}, all blocks; got {got}")

@@ -26,15 +26,18 @@ from minidl.random import Generator, default_generator, using
 class DataLoader:
     """Iterates over batches of Tensors, (x, y) for samples (x, y), in the sampler's order whatever
     `prefetch` is.
+    shuffle:    True: a new random order for each pass, drawn from `generator` or the default one.
+                On several ranks every rank would see all samples: there pass a
+                DistributedSampler. A sampler may stand in this place, too.
     sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
-    shuffle:    instead of a sampler, a new random order for each pass, drawn from `generator` or
-                the default one. On several ranks every rank would see all samples: there pass a
-                DistributedSampler.
     batch_sampler:  gives lists of indices, in place of batch_size, sampler and drop_last.
     drop_last:  leave out a last batch smaller than batch_size.
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
     workers:    so many threads, or "auto" (prefetch.py).
+    num_workers: PyTorch's processes. Here they are threads: n > 0 means workers=n, and 0 changes
+                nothing. pin_memory, persistent_workers and prefetch_factor are taken and do
+                nothing: `device` and `prefetch` do their work.
     collate_fn: from a list of samples to a batch: default_collate (collate.py) makes one Tensor of
                 each field.
     device:     'cuda' or 'cuda:i': the Tensors of a batch lie there, copied in the background
@@ -49,9 +52,18 @@ class DataLoader:
     are the same whatever prefetch, the batches, the number of ranks, and after a resumed run; they
     differ between epochs: the sampler's, or if it counts none, the passes of this loader."""
 
-    def __init__(self, dataset, batch_size=1, sampler=None, drop_last=False, prefetch=2,
-                 collate_fn=default_collate, device=None, *, shuffle=False, batch_sampler=None,
-                 generator=None, workers=1):
+    def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None,
+                 num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, *,
+                 generator=None, persistent_workers=False, prefetch_factor=None, prefetch=2,
+                 workers=1, device=None):
+        if not (isinstance(shuffle, bool) or shuffle is None):
+            if sampler is not None:
+                raise TypeError("DataLoader: got two samplers, one in the place of shuffle")
+            shuffle, sampler = False, shuffle
+        if num_workers < 0:
+            raise ValueError(f"DataLoader: num_workers is {num_workers}, want 0 or more")
+        workers = num_workers or workers
+        collate_fn = default_collate if collate_fn is None else collate_fn
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last

@@ -31,13 +31,36 @@ def order(n, seed, epoch):
 
 class DistributedSampler(Sampler):
     """Iterates over this rank's share of range(n).
+
+        DistributedSampler(n, rank, size)                     n: the number of samples
+        DistributedSampler(dataset, num_replicas, rank)       a dataset: PyTorch's positions
+
     tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
            rank the same number of samples, hence of batches. "pad" repeats samples, so an average
-           over them is biased: evaluate with "uneven"."""
+           over them is biased: evaluate with "uneven".
+    drop_last:  PyTorch's name of tail="drop"."""
 
-    def __init__(self, n, rank=0, size=1, shuffle=True, seed=0, tail="pad"):
-        if not isinstance(n, int | np.integer) or n < 0:
-            raise ValueError(f"n is a number of samples, got {n!r}. Of a dataset pass the len().")
+    def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,
+                 tail="pad", drop_last=False):
+        names = ("rank", "size")
+        if not isinstance(n, int | np.integer):
+            if not hasattr(n, "__len__"):
+                raise TypeError("DistributedSampler wants a number of samples or a dataset with a "
+                                f"len(), got {type(n).__name__}")
+            names, n = ("num_replicas", "rank"), len(n)
+        named = {"rank": rank, "size": size, "num_replicas": num_replicas}
+        named = {name: value for name, value in named.items() if value is not None}
+        given = dict(zip(names, place))
+        if len(place) > 2 or given.keys() & named.keys() or {"size", "num_replicas"} <= {
+                *given, *named}:
+            raise TypeError(f"DistributedSampler(..., {', '.join(names)}, shuffle=...): a rank and "
+                            f"a number of ranks, once each; got {place} and {named}")
+        given.update(named)
+        rank = given.get("rank", 0)
+        size = given.get("size", given.get("num_replicas", 1))
+        if n < 0:
+            raise ValueError(f"DistributedSampler: n is a number of samples, got {n}")
+        tail = "drop" if drop_last else tail
         partition.check(rank, size, tail, ("pad", "drop", "uneven"))
         self.n, self.rank, self.size = int(n), rank, size
         self.shuffle, self.seed, self.tail = shuffle, seed, tail

@@ -103,7 +103,7 @@ class Recompute(Function):
         kept, arrays = self.saved[:self.n_kept], self.saved[self.n_kept:]
         given = [Tensor(x, wants) for x, wants in zip(arrays, self.wants, strict=False)]
         outputs = self.segment.run_again(given, kept)
-        if [(y.shape, y.dtype) for y in outputs] != self.output_meta:
+        if [(y.array.shape, y.dtype) for y in outputs] != self.output_meta:
             raise RuntimeError(
                 f"recompute: the segment returned {self.output_meta} the first time and "
                 f"{[(y.shape, y.dtype) for y in outputs]} when it ran again; it must do the same")
@@ -149,7 +149,7 @@ def arrivals(roots):
 def _counted(uses):
     """'input 0 once, a parameter of shape (3, 4) 2 times'."""
     return ", ".join(
-        (f"input {edge}" if isinstance(edge, int) else f"a parameter of shape {edge.shape}")
+        (f"input {edge}" if isinstance(edge, int) else f"a parameter of shape {tuple(edge.shape)}")
         + (" once" if n == 1 else f" {n} times") for edge, n in uses.items()) or "no parameter"
 
 

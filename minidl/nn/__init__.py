@@ -2,13 +2,15 @@
 
     module       Module, Parameter: names, state, modes, hooks      norm         normalisations
     layers       linear, embedding, dropout, activations            transformer  attention, block
-    containers   chains, lists and dicts of modules                 transformer_encoder  PyTorch's
+    containers   chains, lists and dicts of modules                 transformer_encoder, _decoder
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
+    utils        parameters as one vector, padded sequences
     lora         fine-tuning            loss         criteria
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
+    transformer_decoder  PyTorch's decoder of Vaswani et al
 
 SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 """
@@ -16,7 +18,7 @@ SyncBatchNorm is in minidl/parallel/data/. It is imported on first use.
 import sys
 from importlib import import_module
 
-from minidl.nn import functional, init
+from minidl.nn import functional, init, utils
 from minidl.nn.cells import GRUCell, LSTMCell, RNNCell
 from minidl.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from minidl.nn.conv import (
@@ -24,15 +26,16 @@ from minidl.nn.conv import (
     ConvTranspose2d, MaxPool1d, MaxPool2d, Upsample,
 )
 from minidl.nn.layers import (
-    CELU, ELU, GELU, GLU, SELU, Dropout, Embedding, EmbeddingBag, Flatten, Hardsigmoid, Hardswish,
-    Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, Mish, PixelShuffle, PReLU, ReLU, ReLU6,
-    Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
+    CELU, ELU, GELU, GLU, SELU, Dropout, Dropout2d, Embedding, EmbeddingBag, Flatten, Hardsigmoid,
+    Hardswish, Hardtanh, Identity, LeakyReLU, Linear, LogSigmoid, LogSoftmax, Mish, PixelShuffle,
+    PReLU, ReLU, ReLU6, Sigmoid, SiLU, Softmax, Softmin, Softplus, Softsign, Tanh, Threshold,
+    Unflatten,
 )
 from minidl.nn.llama import Llama
 from minidl.nn.lora import LoRALinear
 from minidl.nn.loss import (
     BCELoss, BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, NLLLoss,
-    SmoothL1Loss,
+    SmoothL1Loss, TripletMarginLoss,
 )
 from minidl.nn.models import CNN, GPT, MLP
 from minidl.nn.module import Module, Parameter
@@ -44,6 +47,7 @@ from minidl.nn.recurrent import GRU, LSTM, RNN
 from minidl.nn.transformer import (
     CausalSelfAttention, FeedForward, MultiheadAttention, TransformerBlock,
 )
+from minidl.nn.transformer_decoder import Transformer, TransformerDecoder, TransformerDecoderLayer
 from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
 
 

@@ -15,7 +15,9 @@ from minidl.nn import moe as moe
 from minidl.nn import norm as norm
 from minidl.nn import recurrent as recurrent
 from minidl.nn import transformer as transformer
+from minidl.nn import transformer_decoder as transformer_decoder
 from minidl.nn import transformer_encoder as transformer_encoder
+from minidl.nn import utils as utils
 from minidl.nn.cells import GRUCell as GRUCell
 from minidl.nn.cells import LSTMCell as LSTMCell
 from minidl.nn.cells import RNNCell as RNNCell
@@ -40,6 +42,7 @@ from minidl.nn.layers import GELU as GELU
 from minidl.nn.layers import GLU as GLU
 from minidl.nn.layers import SELU as SELU
 from minidl.nn.layers import Dropout as Dropout
+from minidl.nn.layers import Dropout2d as Dropout2d
 from minidl.nn.layers import Embedding as Embedding
 from minidl.nn.layers import EmbeddingBag as EmbeddingBag
 from minidl.nn.layers import Flatten as Flatten
@@ -50,6 +53,7 @@ from minidl.nn.layers import Identity as Identity
 from minidl.nn.layers import LeakyReLU as LeakyReLU
 from minidl.nn.layers import Linear as Linear
 from minidl.nn.layers import LogSigmoid as LogSigmoid
+from minidl.nn.layers import LogSoftmax as LogSoftmax
 from minidl.nn.layers import Mish as Mish
 from minidl.nn.layers import PixelShuffle as PixelShuffle
 from minidl.nn.layers import PReLU as PReLU
@@ -63,6 +67,7 @@ from minidl.nn.layers import Softplus as Softplus
 from minidl.nn.layers import Softsign as Softsign
 from minidl.nn.layers import Tanh as Tanh
 from minidl.nn.layers import Threshold as Threshold
+from minidl.nn.layers import Unflatten as Unflatten
 from minidl.nn.llama import Llama as Llama
 from minidl.nn.lora import LoRALinear as LoRALinear
 from minidl.nn.loss import BCELoss as BCELoss
@@ -74,6 +79,7 @@ from minidl.nn.loss import L1Loss as L1Loss
 from minidl.nn.loss import MSELoss as MSELoss
 from minidl.nn.loss import NLLLoss as NLLLoss
 from minidl.nn.loss import SmoothL1Loss as SmoothL1Loss
+from minidl.nn.loss import TripletMarginLoss as TripletMarginLoss
 from minidl.nn.models import CNN as CNN
 from minidl.nn.models import GPT as GPT
 from minidl.nn.models import MLP as MLP
@@ -94,6 +100,9 @@ from minidl.nn.transformer import CausalSelfAttention as CausalSelfAttention
 from minidl.nn.transformer import FeedForward as FeedForward
 from minidl.nn.transformer import MultiheadAttention as MultiheadAttention
 from minidl.nn.transformer import TransformerBlock as TransformerBlock
+from minidl.nn.transformer_decoder import Transformer as Transformer
+from minidl.nn.transformer_decoder import TransformerDecoder as TransformerDecoder
+from minidl.nn.transformer_decoder import TransformerDecoderLayer as TransformerDecoderLayer
 from minidl.nn.transformer_encoder import TransformerEncoder as TransformerEncoder
 from minidl.nn.transformer_encoder import TransformerEncoderLayer as TransformerEncoderLayer
 from minidl.parallel.data.sync_batchnorm import SyncBatchNorm as SyncBatchNorm

@@ -24,6 +24,10 @@ class Sequential(Module):
                 raise TypeError(f"Sequential(*modules) wants Modules; got {type(module).__name__}")
             setattr(self, name, module)
 
+    def append(self, module):
+        setattr(self, str(len(self)), module)
+        return self
+
     def forward(self, x):
         for module in self.children():
             x = module(x)
@@ -45,12 +49,51 @@ class ModuleList(Module):
 
     def __init__(self, modules=()):
         super().__init__()
-        for module in modules:
-            self.append(module)
+        self.extend(modules or ())
 
     def append(self, module):
         setattr(self, str(len(self)), module)
         return self
+
+    def extend(self, modules):
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index, module):
+        modules = list(self)
+        modules.insert(index, module)
+        self._become(modules)
+
+    def __setitem__(self, index, module):
+        modules = list(self)
+        modules[index] = module
+        self._become(modules)
+
+    def __delitem__(self, index):
+        modules = list(self)
+        del modules[index]
+        self._become(modules)
+
+    def _become(self, modules):
+        """Holds these modules, numbered from 0."""
+        self._modules.clear()
+        self.extend(modules)
+
+    def __repr__(self):
+        """Equal modules that follow each other share a line: "(0-2): 3 x Linear(...)"."""
+        lines, texts = [], [repr(module) for module in self]
+        start = 0
+        while start < len(texts):
+            end = start
+            while end + 1 < len(texts) and texts[end + 1] == texts[start]:
+                end += 1
+            n = end - start + 1
+            name = f"({start})" if n == 1 else f"({start}-{end})"
+            times = "" if n == 1 else f"{n} x "
+            lines.append(f"  {name}: {times}" + texts[start].replace("\n", "\n  "))
+            start = end + 1
+        return "\n".join(["ModuleList(", *lines, ")"]) if lines else "ModuleList()"
 
     def __getitem__(self, index):
         modules = list(self.children())[index]

@@ -43,8 +43,19 @@ class _Conv(Module):
                        self.groups)
 
     def extra_repr(self):
-        return (f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
-                f"stride={self.stride}, padding={self.padding}")
+        text = (f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+                f"stride={self._each(self.stride)}")
+        usual = dict(padding=0, dilation=1, output_padding=0, groups=1)
+        for name, value in usual.items():
+            own = getattr(self, name, value)
+            shown = own if name == "groups" or isinstance(own, str) else self._each(own)
+            if shown not in (value, self._each(value)):
+                text += f", {name}={shown}"
+        return text + ("" if self.bias is not None else ", bias=False")
+
+    def _each(self, value):
+        """The value for each dimension of the image."""
+        return (value,) * self.n_dims if isinstance(value, int) else tuple(value)
 
 
 class Conv1d(_Conv):
@@ -85,6 +96,11 @@ class ConvTranspose2d(_ConvTranspose):
     n_dims, op = 2, staticmethod(F.conv_transpose2d)
 
 
+def _pool_text(layer):
+    stride = layer.kernel_size if layer.stride is None else layer.stride
+    return f"kernel_size={layer.kernel_size}, stride={stride}, padding={layer.padding}"
+
+
 class MaxPool2d(Module):
     pool = staticmethod(F.max_pool2d)
 
@@ -93,12 +109,18 @@ class MaxPool2d(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode = ceil_mode
 
+    def extra_repr(self):
+        return f"{_pool_text(self)}, dilation=1, ceil_mode={self.ceil_mode}"
+
     def forward(self, x):
         return self.pool(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
 class AvgPool2d(MaxPool2d):
     pool = staticmethod(F.avg_pool2d)
+
+    def extra_repr(self):
+        return _pool_text(self)
 
 
 class MaxPool1d(MaxPool2d):
@@ -112,6 +134,9 @@ class AdaptiveAvgPool2d(Module):
     def __init__(self, output_size):
         super().__init__()
         self.output_size = output_size
+
+    def extra_repr(self):
+        return f"output_size={self.output_size}"
 
     def forward(self, x):
         return self.pool(x, self.output_size)
@@ -128,6 +153,13 @@ class Upsample(Module):
         super().__init__()
         self.options = dict(size=size, scale_factor=scale_factor, mode=mode,
                             align_corners=align_corners)
+
+    def extra_repr(self):
+        size, factor = self.options["size"], self.options["scale_factor"]
+        if factor is None:
+            return f"size={size}, mode={self.options['mode']!r}"
+        factor = tuple(map(float, factor)) if isinstance(factor, tuple) else float(factor)
+        return f"scale_factor={factor}, mode={self.options['mode']!r}"
 
     def forward(self, x):
         return F.interpolate(x, **self.options)

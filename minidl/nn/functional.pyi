@@ -24,7 +24,7 @@ def tanh(input: Tensor | ndarray) -> Tensor: ...
 def scaled_dot_product_attention(
     query: Tensor | ndarray, key: Tensor | ndarray, value: Tensor | ndarray,
     attn_mask: Tensor | ndarray | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, *, generator: Generator | None = None
+    scale: float | None = None, enable_gqa: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
     """softmax(scale * query @ key.T + mask) @ value: (..., L, E), (..., S, E), (..., S, Ev) ->
     (..., L, Ev). scale: 1 / sqrt(E) unless given."""
@@ -92,9 +92,37 @@ def selu(input: Tensor | ndarray) -> Tensor:
     """scale * (input where positive, else alpha (e^input - 1))."""
 
 
+# minidl/ops/extra/columns.py
+def fold(
+    input: Tensor | ndarray, output_size: int | Sequence[int], kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1
+) -> Tensor:
+    """Images of `output_size` from columns (N, C kh kw, L) or (C kh kw, L)."""
+def unfold(
+    input: Tensor | ndarray, kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1
+) -> Tensor:
+    """The windows of images (N, C, H, W) or (C, H, W), as columns (N, C kh kw, L)."""
+
+
 # minidl/ops/extra/composed.py
 def celu(input: Tensor | ndarray, alpha: float = 1.0) -> Tensor:
     """alpha elu(x / alpha): smooth at 0 for any alpha."""
+def dropout2d(
+    input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
+    generator: Generator | None = None
+) -> Tensor:
+    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 -
+    p); the input itself when not training."""
+def gumbel_softmax(
+    logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
+    generator: Generator | None = None
+) -> Tensor:
+    """A random class in a form that has a gradient: softmax((logits + g) / tau), g =
+    -log(-log(u)). hard: 1 at the largest and 0 elsewhere, with the gradient of the soft
+    one. eps: not used."""
 def hardsigmoid(input: Tensor | ndarray) -> Tensor:
     """A sigmoid of three straight lines: relu6(x + 3) / 6."""
 def hardswish(input: Tensor | ndarray) -> Tensor:
@@ -117,6 +145,12 @@ def threshold(
     input: Tensor | ndarray, threshold: float, value: Tensor | ndarray | generic | float
 ) -> Tensor:
     """x where it is above the threshold, else value."""
+def triplet_margin_loss(
+    anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
+    eps: float = 1e-06, swap: bool = False, *, reduction: str = 'mean'
+) -> Tensor:
+    """max(0, |anchor - positive| - |anchor - negative| + margin). swap: the negative is
+    compared with the positive instead, where that is nearer."""
 
 
 # minidl/ops/extra/conv_transpose.py

@@ -57,9 +57,12 @@ def calculate_gain(nonlinearity, param=None):
 def fans(tensor):
     """(fan_in, fan_out) of a weight (out, in, *kernel)."""
     if tensor.ndim < 2:
-        raise ValueError(f"fans want a weight (out, in, ...), got shape {tensor.shape}")
+        raise ValueError(f"fans want a weight (out, in, ...), got shape {tuple(tensor.shape)}")
     receptive = math.prod(tensor.shape[2:])
     return tensor.shape[1] * receptive, tensor.shape[0] * receptive
+
+
+_calculate_fan_in_and_fan_out = fans  # PyTorch's name, which programs use
 
 
 def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
@@ -96,7 +99,8 @@ def orthogonal_(tensor, gain=1, generator=None):
     """A random matrix with orthonormal rows or columns, whichever are fewer, times gain. Of more
     than two dimensions the last ones count as one. Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:
-        raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape {tensor.shape}")
+        raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape "
+                         f"{tuple(tensor.shape)}")
     generator = generator or random.default_generator()
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     q, r = np.linalg.qr(generator.normal((max(rows, columns), min(rows, columns))))

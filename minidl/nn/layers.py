@@ -1,5 +1,6 @@
 """The layers a model is assembled from: linear, embedding, dropout, activations.
 
+`inplace=` is taken, is shown, and does nothing: the graph frees what backward does not need.
 Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
 both ways. `generator=` draws the initial weights from it instead of the rank's default generator.
 Test: tests/nn/test_layers.py
@@ -13,6 +14,7 @@ from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.module import Module, Parameter
 from minidl.ops.dropout import check_probability
+from minidl.ops.extra.composed import unflatten
 from minidl.ops.shape import flatten
 from minidl.tensor import wrapped
 
@@ -35,7 +37,8 @@ class Linear(Module):
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self):
-        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+        return (f"in_features={self.in_features}, out_features={self.out_features}, "
+                f"bias={self.bias is not None}")
 
 
 class Embedding(Module):
@@ -51,11 +54,20 @@ class Embedding(Module):
         if padding_idx is not None:
             self.weight.array[padding_idx] = 0
 
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
+        """The layer of these weights, (num_embeddings, embedding_dim), whose memory it takes.
+        freeze: they receive no gradient."""
+        layer = cls(*embeddings.shape, padding_idx)
+        layer.weight = Parameter(embeddings, requires_grad=not freeze)
+        return layer
+
     def forward(self, ids):
         return F.embedding(ids, self.weight, padding_idx=self.padding_idx)
 
     def extra_repr(self):
-        return f"{self.num_embeddings}, {self.embedding_dim}"
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
 class EmbeddingBag(Embedding):
@@ -73,22 +85,31 @@ class EmbeddingBag(Embedding):
                                include_last_offset=self.include_last_offset,
                                padding_idx=self.padding_idx)
 
+    def extra_repr(self):
+        return f"{super().extra_repr()}, mode={self.mode!r}"
+
 
 class Dropout(Module):
     """In training, zeroes each element with probability p and scales the rest by 1/(1-p)."""
 
     drop = staticmethod(F.dropout)  # of a text in parts: parallel/model/context.py's
 
-    def __init__(self, p=0.5, *, generator=None):
+    def __init__(self, p=0.5, inplace=False, *, generator=None):
         super().__init__()
         check_probability(p)
-        self.p, self.generator = p, generator
+        self.p, self.inplace, self.generator = p, inplace, generator
 
     def forward(self, x):
         return self.drop(x, self.p, self.training, generator=self.generator)
 
     def extra_repr(self):
-        return f"p={self.p}"
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout2d(Dropout):
+    """In training, zeroes whole channels of (N, C, H, W) with probability p."""
+
+    drop = staticmethod(F.dropout2d)
 
 
 class Flatten(Module):
@@ -99,67 +120,103 @@ class Flatten(Module):
     def forward(self, x):
         return flatten(x, self.start_dim, self.end_dim)
 
+    def extra_repr(self):
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """Dimension `dim` becomes several, of these sizes."""
+
+    def __init__(self, dim, unflattened_size):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, unflattened_size
+
+    def forward(self, x):
+        return unflatten(wrapped(x), self.dim, self.unflattened_size)
+
+    def extra_repr(self):
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
 
 class Identity(Module):
     def forward(self, x):
         return wrapped(x)
 
 
-class ReLU(Module):
+class _Shown(Module):
+    """A layer without weights, of these arguments of its constructor; `shown` are in its text."""
+    shown = ()
+
+    def __init__(self, inplace=False, **arguments):
+        super().__init__()
+        self.inplace = inplace
+        for name, value in arguments.items():
+            setattr(self, name, value)
+
+    def extra_repr(self):
+        parts = [f"{name}={getattr(self, name)!r}" for name in self.shown]
+        return ", ".join([*parts, "inplace=True"] if self.inplace else parts)
+
+
+class ReLU(_Shown):
     def forward(self, x):
         return F.relu(x)
 
 
-class LeakyReLU(Module):
-    def __init__(self, negative_slope=0.01):
-        super().__init__()
-        self.negative_slope = negative_slope
+class LeakyReLU(_Shown):
+    shown = ("negative_slope",)
+
+    def __init__(self, negative_slope=0.01, inplace=False):
+        super().__init__(inplace, negative_slope=negative_slope)
 
     def forward(self, x):
         return F.leaky_relu(x, self.negative_slope)
 
 
-class ELU(Module):
-    def __init__(self, alpha=1.0):
-        super().__init__()
-        self.alpha = alpha
+class ELU(_Shown):
+    shown = ("alpha",)
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__(inplace, alpha=alpha)
 
     def forward(self, x):
         return F.elu(x, self.alpha)
 
 
-class SiLU(Module):
+class SiLU(_Shown):
     def forward(self, x):
         return F.silu(x)
 
 
-class GELU(Module):
+class GELU(_Shown):
     """approximate: 'none' for the erf form, 'tanh' for the approximation of GPT-2."""
 
+    shown = ("approximate",)
+
     def __init__(self, approximate="none"):
-        super().__init__()
-        self.approximate = approximate
+        super().__init__(approximate=approximate)
 
     def forward(self, x):
         return F.gelu(x, approximate=self.approximate)
 
 
-class SELU(Module):
+class SELU(_Shown):
     def forward(self, x):
         return F.selu(x)
 
 
-class Mish(Module):
+class Mish(_Shown):
     def forward(self, x):
         return F.mish(x)
 
 
-class GLU(Module):
+class GLU(_Shown):
     """a * sigmoid(b) of the halves along dim."""
 
+    shown = ("dim",)
+
     def __init__(self, dim=-1):
-        super().__init__()
-        self.dim = dim
+        super().__init__(dim=dim)
 
     def forward(self, x):
         return F.glu(x, self.dim)
@@ -170,7 +227,11 @@ class PReLU(Module):
 
     def __init__(self, num_parameters=1, init=0.25):
         super().__init__()
+        self.num_parameters = num_parameters
         self.weight = Parameter(np.full(num_parameters, init, np.float32))
+
+    def extra_repr(self):
+        return f"num_parameters={self.num_parameters}"
 
     def forward(self, x):
         return F.prelu(x, self.weight)
@@ -186,31 +247,37 @@ class Tanh(Module):
         return F.tanh(x)
 
 
-class Softplus(Module):
+class Softplus(_Shown):
+    shown = ("beta", "threshold")
+
+    def __init__(self, beta=1.0, threshold=20.0):
+        super().__init__(beta=beta, threshold=threshold)
+
     def forward(self, x):
-        return F.softplus(x)
+        return F.softplus(x, self.beta, self.threshold)
 
 
-class ReLU6(Module):
+class ReLU6(_Shown):
     def forward(self, x):
         return F.relu6(x)
 
 
-class Hardtanh(Module):
-    def __init__(self, min_val=-1.0, max_val=1.0):
-        super().__init__()
-        self.min_val, self.max_val = min_val, max_val
+class Hardtanh(_Shown):
+    shown = ("min_val", "max_val")
+
+    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False):
+        super().__init__(inplace, min_val=min_val, max_val=max_val)
 
     def forward(self, x):
         return F.hardtanh(x, self.min_val, self.max_val)
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_Shown):
     def forward(self, x):
         return F.hardsigmoid(x)
 
 
-class Hardswish(Module):
+class Hardswish(_Shown):
     def forward(self, x):
         return F.hardswish(x)
 
@@ -225,53 +292,63 @@ class LogSigmoid(Module):
         return F.logsigmoid(x)
 
 
-class CELU(Module):
-    def __init__(self, alpha=1.0):
-        super().__init__()
-        self.alpha = alpha
+class CELU(_Shown):
+    shown = ("alpha",)
+
+    def __init__(self, alpha=1.0, inplace=False):
+        super().__init__(inplace, alpha=alpha)
 
     def forward(self, x):
         return F.celu(x, self.alpha)
 
 
-class Threshold(Module):
+class Threshold(_Shown):
     """x where it is above the threshold, else value."""
 
-    def __init__(self, threshold, value):
-        super().__init__()
-        self.threshold, self.value = threshold, value
+    shown = ("threshold", "value")
+
+    def __init__(self, threshold, value, inplace=False):
+        super().__init__(inplace, threshold=threshold, value=value)
 
     def forward(self, x):
         return F.threshold(x, self.threshold, self.value)
 
 
-class PixelShuffle(Module):
+class PixelShuffle(_Shown):
     """(..., c r r, h, w) -> (..., c, h r, w r), for r = upscale_factor."""
 
+    shown = ("upscale_factor",)
+
     def __init__(self, upscale_factor):
-        super().__init__()
-        self.upscale_factor = upscale_factor
+        super().__init__(upscale_factor=upscale_factor)
 
     def forward(self, x):
         return F.pixel_shuffle(x, self.upscale_factor)
 
 
-class Softmin(Module):
+class Softmin(_Shown):
+    shown = ("dim",)
+
     def __init__(self, dim):
-        super().__init__()
-        self.dim = dim
+        super().__init__(dim=dim)
 
     def forward(self, x):
         return F.softmin(x, self.dim)
 
 
-class Softmax(Module):
+class Softmax(_Shown):
+    shown = ("dim",)
+
     def __init__(self, dim):
-        super().__init__()
-        self.dim = dim
+        super().__init__(dim=dim)
 
     def forward(self, x):
         return F.softmax(x, self.dim)
+
+
+class LogSoftmax(Softmax):
+    def forward(self, x):
+        return F.log_softmax(x, self.dim)
 
 
 def empty_parameter(*shape):

@@ -78,6 +78,17 @@ class HuberLoss(_Loss):
         super().__init__(reduction, delta=delta)
 
 
+class TripletMarginLoss(Module):
+    """Anchors (N, D) shall be nearer to the positive than to the negative, by `margin`."""
+
+    def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, *, reduction="mean"):
+        super().__init__()
+        self.options = dict(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
+
+    def forward(self, anchor, positive, negative):
+        return F.triplet_margin_loss(anchor, positive, negative, **self.options)
+
+
 class KLDivLoss(_Loss):
     op = staticmethod(F.kl_div)
 

@@ -13,16 +13,35 @@ the same order, which is what lets a collective sum the right ones.   Test: test
 
 from collections import namedtuple
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from minidl import backend
 from minidl.backward import clear_gradient
+from minidl.forward import WrongValue
 from minidl.mode import note_training
+from minidl.ops.shape import view
 from minidl.tensor import Handle, Tensor
 
-Loaded = namedtuple("Loaded", "missing_keys unexpected_keys")  # as load_state_dict found them
+
+class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
+    """What load_state_dict found. It prints as PyTorch's."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        if self.missing_keys or self.unexpected_keys:
+            return super().__repr__()
+        return "<All keys matched successfully>"
+
+
+class WrongKeys(KeyError, RuntimeError):
+    """A KeyError that is also a RuntimeError, which PyTorch's load_state_dict raises."""
+
+
+Loaded.__name__ = "_IncompatibleKeys"  # the name that a program prints
 
 
 class Parameter(Tensor):
@@ -60,7 +79,7 @@ class Parameter(Tensor):
         return twin
 
     def __repr__(self):
-        return "Parameter: " + super().__repr__()
+        return "Parameter containing:\n" + super().__repr__()
 
 
 class Module:
@@ -69,7 +88,8 @@ class Module:
     def __init__(self):
         # straight into __dict__: our own __setattr__ needs them
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
-                             _transient=set(), _forward_pre_hooks=[], _forward_hooks=[])
+                             _transient=set(), _forward_pre_hooks=[], _forward_hooks=[],
+                             _backward_hooks=[])
 
     @property
     def training(self):
@@ -90,7 +110,11 @@ class Module:
             changed = hook(self, inputs)
             if changed is not None:
                 inputs = changed if isinstance(changed, tuple) else (changed,)
+        if self._backward_hooks:
+            inputs, watch = watch_backward(self, inputs)
         output = self.forward(*inputs, **options)
+        if self._backward_hooks:
+            output = watch(output)
         for hook in self._forward_hooks:
             changed = hook(self, inputs, output)
             if changed is not None:
@@ -154,6 +178,12 @@ class Module:
     def register_forward_hook(self, hook):
         """`hook(module, inputs, output)` after forward; a result replaces the output."""
         return _add(self._forward_hooks, hook)
+
+    def register_full_backward_hook(self, hook):
+        """`hook(module, grad_input, grad_output)` in backward, two tuples: the gradients of the
+        inputs and of the outputs, None where there is none. Of a module of one input, a result
+        replaces the gradient of that input."""
+        return _add(self._backward_hooks, hook)
 
     def add_module(self, name, module):
         """Register `module`, or None, under a name without a dot, as `self.name = module` does."""
@@ -318,7 +348,7 @@ class Module:
         missing = [n for n in slots if n not in state_dict]
         unexpected = [n for n in state_dict if n not in slots]
         if strict and (missing or unexpected):
-            raise KeyError(
+            raise WrongKeys(
                 f"load_state_dict into {type(self).__name__}: missing {missing or 'none'}, "
                 f"unexpected {unexpected or 'none'}; strict=False to load the rest")
         pairs = []
@@ -329,7 +359,7 @@ class Module:
                 source = backend.array_of(source)
                 source = source if hasattr(source, "ndim") else np.asarray(source)
                 if tuple(source.shape) != target.shape:
-                    raise ValueError(f"load_state_dict: {name} has shape {target.shape}, "
+                    raise WrongValue(f"load_state_dict: {name} has shape {tuple(target.shape)}, "
                                      f"the state has {tuple(source.shape)}")
                 pairs.append((target, source))
         for target, source in pairs:
@@ -358,6 +388,52 @@ class Module:
         lines = [f"  ({n}): " + repr(m).replace("\n", "\n  ") for n, m in self.named_children()]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + ("\n" + "\n".join(lines) + "\n)" if lines else ")")
+
+
+def watch_backward(module, inputs):
+    """(the inputs to call forward with, a function that must be given the output and returns the
+    output to go on with): both are views, whose gradients are this module's alone. When all these
+    gradients are there, the module's backward hooks are called."""
+    inputs = tuple(view(x, x.shape) if isinstance(x, Tensor) and x.requires_grad else x
+                   for x in inputs)
+    wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
+    grad_input = [None] * len(inputs)
+    grad_output = []
+
+    def call(gradient=None):
+        for hook in module._backward_hooks:
+            changed = hook(module, tuple(grad_input), tuple(grad_output))
+            if changed is not None:
+                if len(wanted) != 1:
+                    raise RuntimeError("a backward hook may replace the gradient of one input; "
+                                       f"{type(module).__name__} has {len(wanted)} with one")
+                gradient = changed[0] if isinstance(changed, tuple) else changed
+                grad_input[wanted[0]] = gradient
+        return gradient
+
+    def of_input(i, gradient):
+        grad_input[i] = gradient
+        if all(grad_input[j] is not None for j in wanted):
+            return call(gradient)
+
+    def of_output(i, gradient):
+        grad_output[i] = gradient
+        if not wanted and all(g is not None for g in grad_output):
+            call()
+
+    def watch(output):
+        outputs = output if isinstance(output, tuple) else (output,)
+        outputs = tuple(view(y, y.shape) if isinstance(y, Tensor) and y.requires_grad else y
+                        for y in outputs)
+        grad_output[:] = [None] * len(outputs)
+        for i, y in enumerate(outputs):
+            if isinstance(y, Tensor) and y.requires_grad:
+                y.register_hook(partial(of_output, i))
+        return outputs if isinstance(output, tuple) else outputs[0]
+
+    for i in wanted:
+        inputs[i].register_hook(partial(of_input, i))
+    return inputs, watch
 
 
 def _add(hooks, hook):

@@ -98,8 +98,10 @@ class _Recurrent(Module):
         return self.sequence(F.linear(x, w_ih, b_ih), *states, w_hh, b_hh)
 
     def extra_repr(self):
-        return (f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}, "
-                f"batch_first={self.batch_first}, bidirectional={self.bidirectional}")
+        usual = dict(num_layers=1, bias=True, batch_first=False, dropout=0.0, bidirectional=False)
+        parts = [f"{name}={getattr(self, name)}" for name, value in usual.items()
+                 if getattr(self, name) != value]
+        return ", ".join([str(self.input_size), str(self.hidden_size), *parts])
 
 
 class RNN(_Recurrent):

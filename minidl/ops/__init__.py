@@ -7,6 +7,8 @@ An op is a Function (forward and backward adjacent) plus a function with PyTorch
 order and defaults. To add one: docs/changing.md, "A new op".
 """
 
+import functools
+
 import numpy as np
 
 from minidl.ops import (
@@ -16,13 +18,13 @@ from minidl.ops import (
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
-    composed, conv_transpose, distance, einsum, embedding_bag, in_place_forms, instance_norm,
-    interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
+    columns, composed, conv_transpose, distance, einsum, embedding_bag, in_place_forms,
+    instance_norm, interpolate, rearrange, recurrent, sampling, scatter, search, sort, unary,
 )
 from minidl.tensor import Tensor
 
 TABLE = [  # (file, homes, names)
-    (elementwise, "mt", "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos"),
+    (elementwise, "mt", "add sub mul div remainder fmod neg pow exp log sqrt rsqrt sin cos"),
     (elementwise, "mt", "abs sign floor ceil round"),
     (select, "mt", "maximum minimum clamp masked_fill"),
     (select, "t", "where"),
@@ -62,6 +64,7 @@ TABLE = [  # (file, homes, names)
     (search, "t", "searchsorted bucketize"),
     (search, "f", "one_hot"),
     (scatter, "mt", "scatter scatter_add index_add index_copy index_fill masked_select"),
+    (scatter, "mt", "scatter_reduce"),
     (rearrange, "mt", "roll diagonal repeat_interleave"),
     (rearrange, "f", "pad"),
     (rearrange, "t", "meshgrid"),
@@ -77,11 +80,12 @@ TABLE = [  # (file, homes, names)
     (instance_norm, "f", "instance_norm"),
     (in_place_forms, "m", in_place_forms.NAMES),
     (composed, "mt", "mm mv addmm clip cumprod trunc lerp nan_to_num flipud fliplr movedim"),
-    (composed, "mt", "unflatten narrow diff argwhere is_floating_point"),
+    (composed, "mt", "unflatten narrow diff argwhere equal is_floating_point"),
     (composed, "t", "tensordot concat hstack vstack"),
     (composed, "m", "unfold expand_as view_as type_as new_zeros new_ones"),
     (composed, "f", "hardtanh relu6 hardsigmoid hardswish softsign logsigmoid celu softmin"),
-    (composed, "f", "threshold pixel_shuffle"),
+    (composed, "f", "threshold pixel_shuffle gumbel_softmax dropout2d triplet_margin_loss"),
+    (columns, "f", "unfold fold"),
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
@@ -93,6 +97,14 @@ BINARY = {  # Python's operator -> op, or its Function: a call less. All have a 
 }
 COMPARISONS = {"eq": logic.eq, "ne": logic.ne, "lt": logic.lt, "le": logic.le, "gt": logic.gt,
                "ge": logic.ge}
+convert.OF_UFUNC.update({  # array * tensor is the tensor's operator, so that the graph sees it
+    "add": BINARY["add"], "subtract": BINARY["sub"], "multiply": BINARY["mul"],
+    "divide": BINARY["truediv"], "floor_divide": BINARY["floordiv"], "remainder": BINARY["mod"],
+    "power": BINARY["pow"], "matmul": BINARY["matmul"], "bitwise_and": BINARY["and"],
+    "bitwise_or": BINARY["or"], "bitwise_xor": BINARY["xor"], "equal": logic.eq,
+    "not_equal": logic.ne, "less": logic.lt, "less_equal": logic.le, "greater": logic.gt,
+    "greater_equal": logic.ge,
+})
 UNARY = {
     "__neg__": elementwise.neg, "__abs__": elementwise.abs, "__invert__": logic.bitwise_not,
     "__getitem__": index.getitem, **inplace.OPERATORS, **convert.OPERATORS,
@@ -101,13 +113,33 @@ PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
 OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
 
 
+# PyTorch takes NumPy's names of two arguments, too: x.sum(axis=0, keepdims=True).
+WITH_AXIS = frozenset("sum mean var std prod any all max min amax amin argmax argmin cumsum norm "
+                      "logsumexp squeeze unsqueeze flip cat stack concat "
+                      "split chunk unbind sort argsort topk".split())
+
+
 def namespace(home):
     """{name: function} of every op that has this home."""
-    return {
-        name: getattr(module, name)
-        for module, homes, names in TABLE if home in homes
-        for name in names.split()
-    }
+    found = {name: getattr(module, name)
+             for module, homes, names in TABLE if home in homes for name in names.split()}
+    if home == "f":
+        return found
+    return {name: _with_axis(op) if name in WITH_AXIS else op for name, op in found.items()}
+
+
+@functools.cache  # a name is one function wherever it is found
+def _with_axis(op):
+    """op, which takes `axis` for `dim`, and `keepdims` for `keepdim`."""
+    other = {"axis": "dims" if op.__name__ == "flip" else "dim", "keepdims": "keepdim"}
+
+    @functools.wraps(op)
+    def call(*args, **options):
+        if options:
+            options = {other.get(name, name): value for name, value in options.items()}
+        return op(*args, **options)
+
+    return call
 
 
 def _operator(op, reflected=False):

@@ -33,6 +33,7 @@ from minidl.cuda.launch import scratch
 from minidl.function import Function
 from minidl.ops import attention_kernel
 from minidl.ops.dropout import check_probability, inverse_keep, keep_mask, reserve
+from minidl.ops.extra.rearrange import repeat_interleave
 from minidl.ops.matmul import same_dtype
 
 BLOCK_ROWS = 64
@@ -243,13 +244,21 @@ def check_shapes(q, k, v, mask):
 
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
-                                 scale=None, *, generator=None):
+                                 scale=None, enable_gqa=False, *, generator=None):
     """softmax(scale * query @ key.T + mask) @ value: (..., L, E), (..., S, E), (..., S, Ev) ->
     (..., L, Ev). scale: 1 / sqrt(E) unless given.
 
     attn_mask: bool, True where a query may look, or floating, added to the scores; it broadcasts
     to (..., L, S). is_causal: query i sees keys 0 to i. A query that sees no key gives zeros.
-    dropout_p: probabilities are dropped after the softmax, also outside training (pass 0 there)."""
+    dropout_p: probabilities are dropped after the softmax, also outside training (pass 0 there).
+    enable_gqa: key and value have fewer heads, dimension -3, and each serves as many of query's."""
+    if enable_gqa:
+        times, left = divmod(query.shape[-3], key.shape[-3])
+        if left or key.shape[-3] != value.shape[-3]:
+            raise ValueError(f"scaled_dot_product_attention: {query.shape[-3]} heads of the query "
+                             f"are no multiple of {key.shape[-3]} of the key and "
+                             f"{value.shape[-3]} of the value")
+        key, value = (repeat_interleave(x, times, -3) for x in (key, value))
     check_probability(dropout_p, "scaled_dot_product_attention")
     return Attention.apply(query, key, value, attn_mask, is_causal=is_causal, dropout_p=dropout_p,
                            scale=scale, generator=generator)

@@ -3,12 +3,17 @@
 Test: tests/test_tensor.py
 """
 
+import builtins
 from typing import Any
 
 import numpy as np
 
-from minidl import backend
+from minidl import backend, printing
 from minidl.cuda.index_check import waiting
+from minidl.forward import WrongValue
+from minidl.tensor import Tensor
+
+OF_UFUNC = {}  # {NumPy's name of an operator: the op}, filled by the table (ops/__init__.py)
 
 
 def numpy(input) -> np.ndarray:
@@ -21,7 +26,7 @@ def numpy(input) -> np.ndarray:
 def item(input) -> Any:
     """The only element as a Python number."""
     if input.numel() != 1:
-        raise ValueError(f"item() wants one element, this tensor has shape {input.shape}")
+        raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
     if type(input.array) is np.ndarray:
         return input.array.item()
     with waiting(input.array):
@@ -34,8 +39,8 @@ def tolist(input) -> Any:
 
 
 def size(input, dim=None) -> tuple[int, ...] | int:
-    """The shape as a tuple, or one dimension of it."""
-    return input.shape if dim is None else input.shape[dim]
+    """The shape, or one dimension of it."""
+    return input.shape if dim is None else input.array.shape[dim]
 
 
 def dim(input) -> int:
@@ -58,6 +63,26 @@ def _array(self, dtype=None, copy=None):
     return array.copy() if copy else array
 
 
+def _ufunc(self, ufunc, method, *inputs, **options):
+    """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph. Its other
+    functions, np.sqrt(x), give a tensor outside of the graph, as in PyTorch."""
+    op = OF_UFUNC.get(ufunc.__name__)
+    if method == "__call__" and op is not None and not options:
+        return op(*inputs)
+    arrays = []
+    for x in inputs:
+        if isinstance(x, Tensor):
+            if x.requires_grad:
+                raise RuntimeError(f"np.{ufunc.__name__} of a tensor that requires a gradient is "
+                                   "not in the graph; use minidl's function, or x.detach()")
+            x = numpy(x)
+        arrays.append(x)
+    result = getattr(ufunc, method)(*arrays, **options)
+    if isinstance(result, np.generic):
+        result = np.asarray(result)
+    return Tensor(result) if isinstance(result, np.ndarray) else result
+
+
 def _index(self):
     if self.dtype.kind not in "iu":
         raise TypeError(f"only integer tensors can be an index, this is {self.dtype}")
@@ -73,20 +98,34 @@ def _len(self):
 def _repr(self):
     with waiting(self.array):
         host = backend.to_device(self.array, "cpu")
-    body = np.array2string(host, separator=", ", prefix="tensor(")
-    notes = [] if self.dtype in (np.float32, np.int64, np.bool_) else [f"dtype={self.dtype}"]
+    notes = []
     if self.device != "cpu":
-        notes.append(f"device={self.device!r}")
+        notes.append(f"device='{self.device}'")
+    usual = (np.float32, np.int64, np.bool_)
+    if self.numel() == 0:  # no element shows which dtype it is
+        usual = (np.float32,)
+        if self.ndim != 1:
+            notes.append(f"size={tuple(self.shape)}")
+    if self.dtype not in usual:
+        notes.append(f"dtype=torch.{self.dtype}")
     if self.grad_fn is not None:
-        notes.append(f"grad_fn={self.grad_fn}")
+        notes.append(f"grad_fn={_node_name(self.grad_fn)}")
     elif self.requires_grad:
         notes.append("requires_grad=True")
-    return f"tensor({', '.join([body, *notes])})"
+    return printing.text(host, notes)
+
+
+def _node_name(node):
+    """As PyTorch prints it: a node of its own ends in a 0, a user's does not."""
+    kind = builtins.type(node)
+    ending = "Backward0" if kind.__module__.startswith("minidl.") else "Backward"
+    return f"<{kind.__name__}{ending}>"
 
 
 OPERATORS = {
     "__repr__": _repr,
     "__array__": _array,
+    "__array_ufunc__": _ufunc,
     "__dlpack__": lambda self, **options: self.array.__dlpack__(**options),
     "__dlpack_device__": lambda self: self.array.__dlpack_device__(),
     "__float__": lambda self: float(item(self)),

@@ -126,6 +126,18 @@ class Remainder(Function):
         return gy, (-gy * (a // b) if self.needs[1] else None)
 
 
+class Fmod(Remainder):
+    """a - b * trunc(a / b), which has the sign of a."""
+
+    def forward(self, a, b):
+        self.save(a, b)
+        return self.xp.fmod(a, b)
+
+    def backward(self, gy):
+        a, b = self.saved
+        return gy, (-gy * self.xp.trunc(a / b) if self.needs[1] else None)
+
+
 class Exp(Function):
     """y = e^x. Saves y: dy/dx = y."""
     precision = "black"
@@ -287,6 +299,7 @@ def binary(name, function, doc=None, /, **options):
 
 
 mul, remainder = binary("mul", Mul), binary("remainder", Remainder)
+fmod = binary("fmod", Fmod)
 neg, abs = unary("neg", Neg), unary("abs", Abs)
 exp, log = unary("exp", Exp), unary("log", Log)
 sqrt, rsqrt = unary("sqrt", Sqrt), unary("rsqrt", Rsqrt)

@@ -32,7 +32,7 @@ def parts_of(x, index, op="getitem"):
             i is None or i is Ellipsis or isinstance(i, (list, tuple, slice, Tensor, np.ndarray))
             for i in index):
         raise IndexError(f"{op}: a list of lists, slices or tensors is no clear index of shape "
-                         f"{x.shape}: write x[a, b] for one index for each dimension, "
+                         f"{tuple(x.shape)}: write x[a, b] for one index for each dimension, "
                          "x[minidl.tensor(list)] for one array of indices")
     return (_part(x, index, op),)
 
@@ -51,16 +51,18 @@ def _part(x, i, op):
     if dtype is None and hasattr(i, "__index__"):
         return i.__index__()
     if dtype is None or isinstance(i, np.bool_):
-        raise IndexError(f"{op}: an index of shape {x.shape} is a number, a slice, None, ..., or "
+        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a number, a slice, None, "
+                         "..., or "
                          "integers or bools in a list, an array or a tensor; got "
                          f"{type(i).__name__}")
     kind, size = dtype.kind, dtype.itemsize
     if kind == "u" and size == 1:
-        raise IndexError(f"{op}: an index of uint8 into shape {x.shape} could be a mask or "
+        raise IndexError(f"{op}: an index of uint8 into shape {tuple(x.shape)} could be a mask or "
                          "places; .bool() makes a mask, .long() places")
     if kind not in "biu" or isinstance(i, Tensor) and kind != "b" and (kind, size) not in (
             ("i", 8), ("i", 4)):
-        raise IndexError(f"{op}: an index of shape {x.shape} is a tensor of int64, int32 or bool, "
+        raise IndexError(f"{op}: an index of shape {tuple(x.shape)} is a tensor of int64, int32 "
+                         "or bool, "
                          f"or an array of integers or bools; got {dtype}")
     return int(array) if not array.ndim and kind != "b" else array
 

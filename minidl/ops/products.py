@@ -15,7 +15,7 @@ from minidl.ops.shape import unsqueeze
 
 def bmm(input, mat2):
     """A matrix product for each of a batch; neither batch is broadcast."""
-    a, b = input.shape, mat2.shape
+    a, b = tuple(input.shape), tuple(mat2.shape)
     if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
         raise ValueError(f"bmm: shapes {a} and {b}; want (b, n, k) and (b, k, m), with the same b "
                          "and k; matmul broadcasts")
@@ -26,8 +26,8 @@ def bmm(input, mat2):
 def dot(input, other):
     """The sum of the products of two vectors' elements."""
     if len(input.shape) != 1 or input.shape != other.shape:
-        raise ValueError(f"dot: shapes {input.shape} and {other.shape}; want two vectors of one "
-                         "length; of all elements: (a * b).sum()")
+        raise ValueError(f"dot: shapes {tuple(input.shape)} and {tuple(other.shape)}; want two "
+                         "vectors of one length; of all elements: (a * b).sum()")
     same_dtype("dot", input, other)
     return MatMul.apply(input, other)
 
@@ -35,5 +35,6 @@ def dot(input, other):
 def outer(input, vec2):
     """The product of every element of one vector with every element of the other."""
     if len(input.shape) != 1 or len(vec2.shape) != 1:
-        raise ValueError(f"outer: shapes {input.shape} and {vec2.shape}; want two vectors")
+        raise ValueError(f"outer: shapes {tuple(input.shape)} and {tuple(vec2.shape)}; want two "
+                         "vectors")
     return mul(unsqueeze(input, 1), vec2)

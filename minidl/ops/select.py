@@ -9,7 +9,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.ops.elementwise import binary
 from minidl.ops.masks import select
-from minidl.tensor import Tensor
+from minidl.tensor import Tensor, wrapped
 
 
 class Maximum(Function):
@@ -87,8 +87,11 @@ def clamp(input, min=None, max=None):
     return Clamp.apply(input, min, max)
 
 
-def where(condition, input, other):
-    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
+def where(condition, input=None, other=None):
+    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast. Of the
+    condition alone: the indices where it is True, a tensor for each dimension."""
+    if input is None and other is None:
+        return tuple(Tensor(i) for i in wrapped(condition).array.nonzero())
     return Where.apply(condition, input, other)
 
 

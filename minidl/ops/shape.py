@@ -196,7 +196,8 @@ def unsqueeze(input, dim):
 def permute(input, *dims):
     dims = sizes(dims)
     if len(dims) != input.ndim:
-        raise ValueError(f"permute: wants {input.ndim} dims for shape {input.shape}, got {dims}")
+        raise ValueError(f"permute: wants {input.ndim} dims for shape {tuple(input.shape)}, got "
+                         f"{dims}")
     return Permute.apply(input, dims=dims)
 
 
@@ -215,14 +216,14 @@ swapaxes = transpose
 def t(input):
     """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
     if input.ndim > 2:
-        raise ValueError(f"t: wants at most 2 dimensions, got shape {input.shape}; use .mT")
+        raise ValueError(f"t: wants at most 2 dimensions, got shape {tuple(input.shape)}; use .mT")
     return Permute.apply(input, dims=tuple(reversed(range(input.ndim))), name="t")
 
 
 def matrix_transpose(input):
     """x.mT: the last two dimensions swapped."""
     if input.ndim < 2:
-        raise ValueError(f"mT: wants at least 2 dimensions, got shape {input.shape}")
+        raise ValueError(f"mT: wants at least 2 dimensions, got shape {tuple(input.shape)}")
     return transpose(input, -2, -1)
 
 
@@ -269,7 +270,7 @@ def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
         parts = [min(parts, n - start) for start in range(0, n, parts)] or [0]
     elif sum(parts) != n:
         raise ValueError(f"split: the sizes {list(parts)} sum to {sum(parts)}, dimension {dim} of "
-                         f"shape {tensor.shape} has {n}")
+                         f"shape {tuple(tensor.shape)} has {n}")
     return Split.apply(tensor, parts=parts, dim=dim)
 
 

@@ -2,13 +2,15 @@
 
     optimizer   groups, state, the step       master         float32 weights behind 2-byte ones
     sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
-    rmsprop, adagrad, muon                    lr_scheduler   the learning rate as a formula
-    layerwise   lars, lamb: large batches     ema            an average of the weights
-    scaling     the rate for a larger batch   plateau        ... that falls when the loss does not
+    rmsprop, adagrad, adadelta, muon          lr_scheduler   the learning rate as a formula
+    lbfgs       the curvature, guessed        ema            an average of the weights
+    layerwise   lars, lamb: large batches     plateau        ... that falls when the loss does not
+    scaling     the rate for a larger batch
     over_ranks  one norm, one decision to skip, of shards on several ranks
 """
 
 from minidl.optim import lr_scheduler
+from minidl.optim.adadelta import Adadelta
 from minidl.optim.adagrad import Adagrad
 from minidl.optim.adam import Adam, AdamW
 from minidl.optim.clip import clip_grad_norm_, clip_grad_value_, grad_norm
@@ -16,6 +18,7 @@ from minidl.optim.ema import EMA
 from minidl.optim.lamb import LAMB
 from minidl.optim.lars import LARS
 from minidl.optim.layerwise import groups_by_ndim
+from minidl.optim.lbfgs import LBFGS
 from minidl.optim.master import use_master_weights
 from minidl.optim.muon import Muon
 from minidl.optim.optimizer import Optimizer

@@ -1,5 +1,6 @@
 """minidl.optim as editors see it. `make stubs` writes this file."""
 
+from minidl.optim import adadelta as adadelta
 from minidl.optim import adagrad as adagrad
 from minidl.optim import adam as adam
 from minidl.optim import clip as clip
@@ -7,6 +8,7 @@ from minidl.optim import ema as ema
 from minidl.optim import lamb as lamb
 from minidl.optim import lars as lars
 from minidl.optim import layerwise as layerwise
+from minidl.optim import lbfgs as lbfgs
 from minidl.optim import lr_scheduler as lr_scheduler
 from minidl.optim import master as master
 from minidl.optim import muon as muon
@@ -14,6 +16,7 @@ from minidl.optim import optimizer as optimizer
 from minidl.optim import rmsprop as rmsprop
 from minidl.optim import scaling as scaling
 from minidl.optim import sgd as sgd
+from minidl.optim.adadelta import Adadelta as Adadelta
 from minidl.optim.adagrad import Adagrad as Adagrad
 from minidl.optim.adam import Adam as Adam
 from minidl.optim.adam import AdamW as AdamW
@@ -24,6 +27,7 @@ from minidl.optim.ema import EMA as EMA
 from minidl.optim.lamb import LAMB as LAMB
 from minidl.optim.lars import LARS as LARS
 from minidl.optim.layerwise import groups_by_ndim as groups_by_ndim
+from minidl.optim.lbfgs import LBFGS as LBFGS
 from minidl.optim.master import use_master_weights as use_master_weights
 from minidl.optim.muon import Muon as Muon
 from minidl.optim.optimizer import Optimizer as Optimizer

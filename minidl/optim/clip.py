@@ -41,8 +41,8 @@ def grad_norm(parameters, norm_type=2.0):
 
 def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
     """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
-    before: a float, of gradients on a GPU a Tensor there, for which nobody has waited. A non-finite
-    norm makes every gradient non-finite, or is an error if asked for."""
+    before, a Tensor of no dimensions. Of gradients on a GPU it lies there, and nobody has waited
+    for it. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
     parameters = _list(parameters)
     grads = [p.grad.array for p in parameters if p.grad is not None]
     on_host = isinstance(grads[0], np.ndarray) if grads else True
@@ -54,7 +54,13 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
         raise RuntimeError(f"the gradient norm is {total}, so it cannot be clipped; look for the "
                            "first layer with a non-finite gradient")
     scale_to(parameters, total, max_norm)
-    return total
+    return norm_tensor(total, parameters)
+
+
+def norm_tensor(total, parameters):
+    """The norm as a Tensor: of float64 if a parameter is, else of float32."""
+    wide = any(p.dtype == np.float64 for p in parameters)
+    return Tensor(np.array(total, np.float64 if wide else np.float32))
 
 
 def _clip_on_device(grads, max_norm):

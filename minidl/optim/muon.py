@@ -43,10 +43,12 @@ class Muon(Optimizer):
         super().add_param_group(group)
         for p in self.param_groups[-1]["params"]:
             if p.ndim != 2:
-                raise ValueError(f"Muon takes matrices, got a parameter of shape {p.shape}; give "
+                raise ValueError(f"Muon takes matrices, got a parameter of shape "
+                                 f"{tuple(p.shape)}; give "
                                  "the others to an AdamW of their own")
             if getattr(p, "part", None) is not None:
-                raise ValueError(f"Muon wants whole matrices; got a slice {p.shape} of one that "
+                raise ValueError(f"Muon wants whole matrices; got a slice {tuple(p.shape)} of one "
+                                 "that "
                                  "several ranks have (parallel/model/tensor.py). Use AdamW")
 
     def update(self, p, grad, state, group):

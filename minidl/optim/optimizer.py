@@ -64,7 +64,8 @@ class Optimizer:
                 got = f"the result of {p.grad_fn}" if isinstance(p, Tensor) else type(p).__name__
                 raise TypeError(f"an optimizer takes leaf Tensors; got {got}")
             if p in known:
-                raise ValueError(f"a parameter of shape {p.shape} is in two groups, or twice "
+                raise ValueError(f"a parameter of shape {tuple(p.shape)} is in two groups, or "
+                                 "twice "
                                  "in one")
             known.add(p)
         self.param_groups.append(group)
@@ -210,7 +211,7 @@ class Optimizer:
             for name, value in state.items():
                 if hasattr(value, "shape") and tuple(value.shape) != p.shape:
                     raise ValueError(f"load_state_dict: {name} of parameter {i} has shape "
-                                     f"{tuple(value.shape)}, the parameter {p.shape}")
+                                     f"{tuple(value.shape)}, the parameter {tuple(p.shape)}")
             if ("master" in state) != (p in self.low):
                 fault = ("a master copy here, the state has none" if p in self.low else
                          "no master copy here, the state has one; first call "

@@ -12,6 +12,7 @@
     fit       does a snapshot fit the model?
     hugging_face  GPT-2 and Llama from their files
     header        Reads the header of a safetensors file, and refuses what the format does not allow
+    one_file      save and load: tensors in dicts and lists, as one safetensors file
 
     minidl.snapshot.save("runs", step, model=model, optimizer=optimizer)
     step = minidl.snapshot.load("runs", model=model, optimizer=optimizer)

@@ -51,6 +51,20 @@ def read(path):
         raise ValueError(f"{path}: no whole safetensors file ({error}); get it again") from None
 
 
+def of_bytes(data):
+    """({name: Entry}, {name: text} of the metadata) of a whole file in memory. Raises ValueError,
+    in one sentence, if it is cut off or its header is wrong."""
+    try:
+        n = int.from_bytes(bytes(data[:8]), "little")
+        if len(data) < 8 or n > min(len(data) - 8, MOST_BYTES):
+            raise ValueError(f"a header of {n} bytes in a file of {len(data)}")
+        told = _parsed(bytes(data[8:8 + n]))
+        metadata = told.get("__metadata__") or {}
+        return _entries(told, 8 + n, len(data)), metadata
+    except ValueError as error:
+        raise ValueError(f"no whole safetensors file ({error})") from None
+
+
 def _parsed(text):
     """Returns the header as a dict. JSON in Python allows more than the format does."""
     try:

@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytest
 
 from minidl.data import DistributedSampler
@@ -152,8 +151,10 @@ def test_a_finished_epoch_resumes_as_nothing_left():
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(ValueError, match=r"n is a number of samples, got array\(.*pass the len"):
-        DistributedSampler(np.zeros(2))
+    with pytest.raises(TypeError, match="a number of samples or a dataset .* got generator"):
+        DistributedSampler(i for i in range(3))
+    with pytest.raises(TypeError, match="once each; got"):
+        DistributedSampler(5, 0, rank=1)
     with pytest.raises(ValueError, match="got rank 3 of size 3"):
         DistributedSampler(5, 3, 3)
     with pytest.raises(ValueError, match="pad, drop, uneven; got 'keep'"):

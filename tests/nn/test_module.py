@@ -253,3 +253,46 @@ def test_a_deep_copy_of_a_divided_model_lies_on_the_same_ranks(t):
         assert p is not q and p.sharded_by == q.sharded_by and p.copies == q.copies
     x = np.ones((2, 4), np.float32)
     np.testing.assert_array_equal(twin(x).array, model(x).array)
+
+
+@pytest.mark.parametrize("wants", [(True, True), (False, False)])
+def test_a_backward_hook_sees_what_pytorchs_sees(wants):
+    torch = pytest.importorskip("torch", reason="the oracle")
+
+    def seen(lib):
+        class Both(lib.nn.Module):
+            def forward(self, a, b):
+                return a * b, a + 2 * b
+
+        module, found = Both(), []
+        module.register_full_backward_hook(lambda module, gx, gy: found.append(
+            [[None if g is None else g.tolist() for g in part] for part in (gx, gy)]))
+        w = lib.tensor([1.0, 2.0], requires_grad=True)
+        a, b = (lib.tensor([3.0, 4.0], requires_grad=flag) for flag in wants)
+        x, y = module(a, b)
+        (w * (x + 3 * y) + a).sum().backward()  # a is used outside of the module, too
+        return found
+
+    ours, theirs = seen(minidl), seen(torch)
+    if any(wants):
+        assert ours == theirs and len(ours) == 1
+    else:
+        assert ours == []  # no output wants a gradient: there is no backward through the module
+
+
+def test_a_backward_hook_sees_none_for_an_input_without_a_gradient():
+    module, seen = nn.MSELoss(), []
+    module.register_full_backward_hook(lambda module, gx, gy: seen.append(gx))
+    module(minidl.ones(2, requires_grad=True), minidl.zeros(2)).backward()
+    (gradients,) = seen
+    assert gradients[0].tolist() == [1, 1] and gradients[1] is None  # PyTorch makes zeros of it
+
+
+def test_what_a_backward_hook_returns_takes_the_gradients_place():
+    module = nn.Identity()
+    handle = module.register_full_backward_hook(lambda module, gx, gy: (gx[0] * 10,))
+    x = minidl.tensor([1.0, 2.0], requires_grad=True)
+    (module(x) * x).sum().backward()  # 10 x through the module, x around it
+    assert x.grad.tolist() == [11, 22]
+    handle.remove()
+    assert module._backward_hooks == []

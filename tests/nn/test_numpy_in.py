@@ -82,13 +82,18 @@ CASES = {  # {class: (arguments, inputs)}
     nn.Hardsigmoid: ((), [x(4, 3)]), nn.Softsign: ((), [x(4, 3)]), nn.LogSigmoid: ((), [x(4, 3)]),
     nn.CELU: ((), [x(4, 3)]), nn.Softmin: ((-1,), [x(4, 3)]),
     nn.Threshold: ((0.1, 2.0), [x(4, 3)]), nn.PixelShuffle: ((2,), [x(1, 4, 2, 3)]),
+    nn.Dropout2d: ((0.5,), [x(2, 3, 4, 4)]),
+    nn.TripletMarginLoss: ((), [x(4, 3), x(4, 3), x(4, 3)]),
+    nn.LogSoftmax: ((-1,), [x(4, 3)]), nn.Unflatten: ((1, (3, 1)), [x(4, 3)]),
     nn.TransformerBlock: ((8, 2), [x(2, 5, 8)]),
+    nn.TransformerDecoderLayer: ((8, 2, 16), [x(5, 2, 8), x(3, 2, 8)]),
     nn.TransformerEncoderLayer: ((8, 2, 16), [x(5, 2, 8)]),
     nn.Upsample: ((None, 2), [x(2, 3, 4, 4)]),
 }
 # They hold other modules, or are made of one; what they call is above.
 OF_OTHERS = {nn.Module, nn.ModuleDict, nn.ModuleList, nn.ParameterDict, nn.ParameterList,
-             nn.Sequential, nn.LoRALinear, nn.TransformerEncoder}
+             nn.Sequential, nn.LoRALinear, nn.TransformerEncoder, nn.TransformerDecoder,
+             nn.Transformer}
 
 
 def test_every_module_has_a_case():

@@ -36,6 +36,40 @@ def test_outputs_and_gradients_equal_pytorchs(options, masked):
         np.testing.assert_allclose(p.grad, q.grad.numpy(), **close, err_msg=name)
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # PyTorch's, of its own default
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_whole_transformer_is_pytorchs(options, masked):
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    torch.manual_seed(0)
+    sizes = dict(SIZES, num_encoder_layers=1, num_decoder_layers=2)
+    theirs, ours = torch.nn.Transformer(**sizes, **options), nn.Transformer(**sizes, **options)
+    assert [*ours.state_dict()] == [*theirs.state_dict()]
+    ours.load_state_dict(theirs.state_dict())
+    rng = np.random.default_rng(0)
+    first = options.get("batch_first", False)
+    src, tgt = (rng.standard_normal((5, n, 8) if first else (n, 5, 8)).astype("f4")
+                for n in (6, 4))
+    masks, their_masks = {}, {}
+    if masked:
+        mask = nn.Transformer.generate_square_subsequent_mask(4)
+        theirs_mask = torch.nn.Transformer.generate_square_subsequent_mask(4)
+        np.testing.assert_array_equal(mask, theirs_mask)
+        padding = np.arange(6)[None] >= np.array([6, 3, 4, 5, 1])[:, None]
+        masks = dict(tgt_mask=mask, memory_key_padding_mask=padding)
+        theirs_padding = torch.tensor(np.where(padding, -np.inf, 0).astype("f4"))
+        their_masks = dict(tgt_mask=theirs_mask, memory_key_padding_mask=theirs_padding)
+    a, b = (minidl.tensor(v, requires_grad=True) for v in (src, tgt))
+    c, d = (torch.tensor(v, requires_grad=True) for v in (src, tgt))
+    y, z = ours(a, b, **masks), theirs(c, d, **their_masks)
+    y.sin().sum().backward()
+    z.sin().sum().backward()
+    close = dict(rtol=1e-4, atol=5e-5)  # float32, three layers of sums of 16 terms
+    np.testing.assert_allclose(y.array, z.detach().numpy(), **close)
+    for mine, wanted in ((a, c), (b, d), *zip(ours.parameters(), theirs.parameters())):
+        np.testing.assert_allclose(mine.grad, wanted.grad.numpy(), **close)
+
+
 def test_layers_start_equal_and_are_not_shared():
     layer = nn.TransformerEncoderLayer(**SIZES)
     first, second = nn.TransformerEncoder(layer, 2).layers

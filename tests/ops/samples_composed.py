@@ -30,6 +30,8 @@ PRODUCTS = [
 ]
 ELEMENTWISE = [
     row("clip", lambda m, F, a: m.clip(a, -0.5, 0.5) + a.clip(max=1.0), [n(2, 3), n()]),
+    row("fmod", lambda m, F, a, b: m.fmod(a, b) + a.fmod(0.7),
+        [(n(2, 3), n(2, 3)), (n(3, 1), n(4)), (n(0, 3), n(3))]),
     row("trunc", lambda m, F, a: m.trunc(a * 2) + a.trunc(), [n(2, 3), f(-1.3, -0.4, 0.6, 2.7)],
         [f(np.nan, np.inf, -np.inf, -0.0, 2)]),
     row("lerp", lambda m, F, a, b: m.lerp(a, b, 0.25) + a.lerp(b, 0.75) * 2, [(n(2, 3), n(2, 3))]),
@@ -61,6 +63,13 @@ SHAPES = [
     row("new_ones", lambda m, F, a: a.new_ones((2, 3)), [n(2)]),
     row("argwhere", lambda m, F, a: m.argwhere(a) + a.argwhere(), [f(3, 1, -1, -2).reshape(2, 2)],
         [f(0, 1, 0, -2).reshape(2, 2)]),
+    row("unfold image", lambda m, F, a: F.unfold(a, 2),
+        [n(2, 3, 4, 5), n(3, 3, 2), n(0, 1, 2, 2), n(1, 1, 2, 2)]),
+    row("unfold image options", lambda m, F, a: F.unfold(a, (2, 3), (2, 1), (0, 2), (1, 2)),
+        [n(2, 3, 5, 4)]),
+    row("fold", lambda m, F, a: F.fold(a, (3, 4), 2), [n(2, 8, 6), n(4, 6), n(0, 4, 6)]),
+    row("fold options", lambda m, F, a: F.fold(a, (5, 4), (2, 3), (2, 1), (0, 2), (1, 2)),
+        [n(2, 6, 9)]),
     row("pixel_shuffle", lambda m, F, a: F.pixel_shuffle(a, 2), [n(1, 8, 2, 3), n(4, 3, 1)]),
 ]
 ACTIVATIONS = [
@@ -76,4 +85,16 @@ ACTIVATIONS = [
     row("softmin", lambda m, F, a: F.softmin(a, 1), [n(2, 3)]),
     row("threshold", lambda m, F, a: F.threshold(a, 0.1, 20.0), [n(2, 3)], [f(0.1, 0.2)]),
 ]
-ROWS = [*PRODUCTS, *ELEMENTWISE, *SHAPES, *ACTIVATIONS]
+PLACES = np.array([[0, 1, 1], [2, 1, 2]])  # two meet at the middle of row 1
+REDUCED = [row(f"scatter_reduce {kind}", lambda m, F, a, i, b, kind=kind: m.scatter_reduce(
+    a, 0, i, b, kind) + 2 * a.scatter_reduce(0, i, b, kind, include_self=False),
+    [(n(4, 3), PLACES, n(2, 3))]) for kind in ("sum", "mean", "amax", "amin")]
+LOSSES = [
+    row("triplet_margin_loss", lambda m, F, a, b, c: F.triplet_margin_loss(a, b, c),
+        [(n(4, 3), n(4, 3), n(4, 3))]),
+    row("triplet_margin_loss options", lambda m, F, a, b, c: F.triplet_margin_loss(
+        a, b, c, margin=0.5, p=1.5, swap=True, reduction="sum"), [(n(4, 3), n(4, 3), n(4, 3))]),
+    row("scaled_dot_product_attention gqa", lambda m, F, q, k, v: F.scaled_dot_product_attention(
+        q, k, v, is_causal=True, enable_gqa=True), [(n(2, 4, 3, 5), n(2, 2, 3, 5), n(2, 2, 3, 4))]),
+]
+ROWS = [*REDUCED, *LOSSES, *PRODUCTS, *ELEMENTWISE, *SHAPES, *ACTIVATIONS]

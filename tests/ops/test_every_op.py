@@ -27,9 +27,10 @@ EACH_ROW = [pytest.param(r, id=r.name) for r in ROWS]
 NOT_DIFFERENTIABLE = set("argmax argmin any all int long bool".split()) | {
     name for module, _, names in ops.TABLE if module in (ops.logic, ops.search)
     for name in names.split()} | {
-    "argsort", "argwhere", "bernoulli", "is_floating_point", "multinomial"}
+    "argsort", "argwhere", "bernoulli", "equal", "is_floating_point", "multinomial"}
 # float32 casts cannot be seen by float64 differences, `cuda` needs one: tests/ops/test_cast.py
 TESTED_ELSEWHERE = {"float", "half", "cuda", "self_attention",
+                    "dropout2d", "gumbel_softmax",  # random: tests/ops/extra/test_composed.py
                     "rnn_sequence", "lstm_sequence", "gru_sequence"}  # tests/nn/test_recurrent.py
 
 

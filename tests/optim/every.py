@@ -15,7 +15,8 @@ from minidl.optim.layerwise import Layerwise
 
 FOUND = sorted(name for name, cls in vars(optim).items()
                if inspect.isclass(cls) and issubclass(cls, optim.Optimizer)
-               and cls is not optim.Optimizer)
+               and cls not in (optim.Optimizer, optim.LBFGS))
+# LBFGS calls a closure several times in a step, on whole parameters: tests/optim/test_lbfgs.py
 # Arguments of those that want some, or that do nothing worth a test without.
 ARGUMENTS = {"SGD": {"momentum": 0.9}}
 # Those that take no parameters of other shapes, and no flat shares of ZeRO: they refuse both.

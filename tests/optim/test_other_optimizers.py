@@ -1,4 +1,5 @@
-"""RMSprop, Adagrad, and the options amsgrad and maximize: PyTorch's weights after several steps."""
+"""RMSprop, Adagrad, Adadelta, and the options amsgrad and maximize: PyTorch's weights after several
+steps."""
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ CASES = [
     ("RMSprop", dict(centered=True, momentum=0.5, alpha=0.9)), ("RMSprop", dict(maximize=True)),
     ("Adagrad", {}), ("Adagrad", dict(lr_decay=0.1, weight_decay=0.1)),
     ("Adagrad", dict(initial_accumulator_value=0.5, maximize=True)),
+    ("Adadelta", {}), ("Adadelta", dict(rho=0.5, weight_decay=0.1, eps=1e-3)),
+    ("Adadelta", dict(maximize=True)),
     ("Adam", dict(amsgrad=True)), ("AdamW", dict(amsgrad=True, maximize=True)),
     ("Adam", dict(maximize=True)), ("SGD", dict(maximize=True, momentum=0.9)),
     ("SGD", dict(maximize=True, weight_decay=0.1, nesterov=True, momentum=0.9)),

@@ -7,6 +7,7 @@
     unary.py       erf log1p tan ...                    conv_transpose.py, recurrent.py,
     activations.py mish prelu selu glu                  embedding_bag.py, instance_norm.py
     in_place_forms.py x.add_(y) ...                     composed.py    mm diff movedim hardswish ...
+                                                        columns.py     unfold fold
     quantize.py    numbers in 8 bits                    int8_linear.py their product
 
 PyTorch's names that are not here, and what to write instead: docs/from_pytorch.md.

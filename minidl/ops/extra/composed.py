@@ -7,15 +7,21 @@ Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 import math
 from numbers import Number
 
-from minidl.ops.activations import elu, softplus
+import numpy as np
+
+from minidl.ops.activations import elu, relu, softplus
 from minidl.ops.dims import normalize_dims
+from minidl.ops.dropout import dropout
 from minidl.ops.elementwise import Step, abs, add, div, mul, neg, sub
+from minidl.ops.extra.distance import pairwise_distance
 from minidl.ops.extra.search import nonzero
-from minidl.ops.logic import bitwise_and, gt, isnan, lt
+from minidl.ops.extreme import amax
+from minidl.ops.logic import bitwise_and, eq, gt, isnan, lt
 from minidl.ops.matmul import matmul
-from minidl.ops.select import clamp, where
+from minidl.ops.select import clamp, minimum, where
 from minidl.ops.shape import cat, flip, permute, reshape, stack, unbind
 from minidl.ops.softmax import softmax
+from minidl.random import default_generator
 from minidl.tensor import Tensor, wrapped
 
 # -- products
@@ -50,8 +56,9 @@ def tensordot(a, b, dims=2):
     left_b = [i for i in range(b.ndim) if i not in over_b]
     n = math.prod(a.shape[i] for i in over_a)
     if [a.shape[i] for i in over_a] != [b.shape[i] for i in over_b]:
-        raise ValueError(f"tensordot: dimensions {over_a} of shape {a.shape} and {over_b} of shape "
-                         f"{b.shape} differ")
+        raise ValueError(f"tensordot: dimensions {over_a} of shape {tuple(a.shape)} and {over_b} "
+                         "of shape "
+                         f"{tuple(b.shape)} differ")
     shape_a, shape_b = [a.shape[i] for i in left_a], [b.shape[i] for i in left_b]
     a = reshape(permute(a, (*left_a, *over_a)), (math.prod(shape_a), n))
     b = reshape(permute(b, (*over_b, *left_b)), (n, math.prod(shape_b)))
@@ -154,7 +161,7 @@ def unflatten(input, dim, sizes):
         sizes[sizes.index(-1)] = n // known if known else -1
     if math.prod(sizes) != n:
         raise ValueError(f"unflatten: sizes {sizes} do not multiply to {n}, dimension {dim} of "
-                         f"shape {input.shape}")
+                         f"shape {tuple(input.shape)}")
     return reshape(input, (*input.shape[:dim], *sizes, *input.shape[dim + 1:]))
 
 
@@ -165,7 +172,7 @@ def narrow(input, dim, start, length):
     begin = start + n if start < 0 else start
     if not 0 <= begin <= begin + length <= n:
         raise IndexError(f"narrow: {length} slices from {start} on, but dimension {dim} of shape "
-                         f"{input.shape} has {n}")
+                         f"{tuple(input.shape)} has {n}")
     return input[(slice(None),) * dim + (slice(begin, begin + length),)]
 
 
@@ -185,7 +192,7 @@ def unfold(input, dimension, size, step):
     (dim,) = normalize_dims(dimension, input.ndim, "unfold")
     if size > input.shape[dim] or step < 1:
         raise ValueError(f"unfold: windows of {size} every {step}, but dimension {dim} of shape "
-                         f"{input.shape} has {input.shape[dim]}")
+                         f"{tuple(input.shape)} has {input.shape[dim]}")
     starts = range(0, input.shape[dim] - size + 1, step)
     windows = stack([narrow(input, dim, start, size) for start in starts], dim)
     return movedim(windows, dim + 1, -1)
@@ -207,6 +214,11 @@ def type_as(input, other):
 def argwhere(input):
     """The index of each element that is not zero: (how many, ndim) int64."""
     return nonzero(input)
+
+
+def equal(input, other) -> bool:
+    """Whether both have the same shape and the same elements, as a bool."""
+    return input.shape == other.shape and bool((input == other).all())
 
 
 def is_floating_point(input) -> bool:
@@ -278,6 +290,44 @@ def softmin(input, dim):
 def threshold(input, threshold, value):
     """x where it is above the threshold, else value."""
     return where(gt(input, threshold), input, value)
+
+
+def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
+    """A random class in a form that has a gradient: softmax((logits + g) / tau), g = -log(-log(u)).
+    hard: 1 at the largest and 0 elsewhere, with the gradient of the soft one. eps: not used."""
+    draw = default_generator() if generator is None else generator
+    u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
+    noise = -np.log(-np.log(u))  # u is neither 0 nor 1
+    noise = Tensor(noise.astype(logits.dtype)).to(logits.device)
+    soft = softmax(div(add(logits, noise), tau), dim)
+    if not hard:
+        return soft
+    one_hot = eq(soft.detach(), amax(soft.detach(), dim, keepdim=True)).to(soft.dtype)
+    return add(sub(one_hot, soft.detach()), soft)
+
+
+def dropout2d(input, p=0.5, training=True, *, generator=None):
+    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 - p);
+    the input itself when not training."""
+    if input.ndim != 4:
+        raise ValueError(f"dropout2d: wants (N, C, H, W), got shape {tuple(input.shape)}")
+    input = wrapped(input)
+    ones = new_ones(input, (*input.shape[:2], 1, 1))
+    return mul(input, dropout(ones, p, training, generator=generator)) if training else input
+
+
+def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, *,
+                        reduction="mean"):
+    """max(0, |anchor - positive| - |anchor - negative| + margin). swap: the negative is compared
+    with the positive instead, where that is nearer."""
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    loss = relu(add(sub(near, far), margin))
+    if reduction not in ("none", "sum", "mean"):
+        raise ValueError(f"triplet_margin_loss: reduction is none, sum or mean, got {reduction!r}")
+    return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
 
 
 def pixel_shuffle(input, upscale_factor):

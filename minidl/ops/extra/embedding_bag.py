@@ -31,7 +31,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
     if per_sample_weights is not None and mode != "sum":
         raise ValueError(f"embedding_bag: per_sample_weights are for mode 'sum', got {mode!r}")
     if (offsets is None) != (input.ndim == 2):
-        raise ValueError(f"embedding_bag: input of shape {input.shape}; want (bags, n), or a "
+        raise ValueError(f"embedding_bag: input of shape {tuple(input.shape)}; want (bags, n), or "
+                         "a "
                          "vector and offsets")
     xp, factors = weight._xp, per_sample_weights
     ids = input.array

@@ -93,7 +93,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
                                   "an image smaller")
     wanted = {**LINEAR, "bicubic": 4}.get(mode, input.ndim)
     if n_dims not in (1, 2, 3) or wanted != input.ndim:
-        raise ValueError(f"interpolate: mode {mode!r} and an input of shape {input.shape}; want "
+        raise ValueError(f"interpolate: mode {mode!r} and an input of shape {tuple(input.shape)}; "
+                         "want "
                          "linear for (N, C, L), bilinear or bicubic for (N, C, H, W), trilinear "
                          "for (N, C, D, H, W)")
     if (size is None) == (scale_factor is None):

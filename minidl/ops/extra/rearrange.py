@@ -154,7 +154,8 @@ def pad(input, pad, mode="constant", value=None):
         raise ValueError(f"pad: wants mode 'constant' or one of {[*BORDERS]}, got {mode!r}")
     if len(pad) % 2 or not 0 < len(pad) // 2 <= min(input.ndim - 1, 3) or value:
         raise ValueError(f"pad: mode {mode!r} wants (left, right) for the last one, two or three "
-                         f"dimensions, and no value; got {tuple(pad)} for shape {input.shape}")
+                         f"dimensions, and no value; got {tuple(pad)} for shape "
+                         f"{tuple(input.shape)}")
     places = {}
     for i, (left, right) in enumerate(zip(pad[::2], pad[1::2])):
         d = input.ndim - 1 - i

@@ -38,7 +38,7 @@ class Multinomial(Function):
         xp = self.xp
         if w.ndim not in (1, 2) or w.dtype.kind != "f":
             raise ValueError(f"multinomial: wants floating weights (n,) or (rows, n), got "
-                             f"{w.dtype} of shape {w.shape}")
+                             f"{w.dtype} of shape {tuple(w.shape)}")
         w = w.astype(np.float64)
         if not (xp.isfinite(w).all() and (w >= 0).all() and (w.sum(axis=-1) > 0).all()):
             raise ValueError("multinomial: weights must be finite, none negative, not all zero")

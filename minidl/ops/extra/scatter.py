@@ -18,6 +18,7 @@ from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 from minidl.ops.index import along
 from minidl.ops.index import scatter_add as add_at
+from minidl.ops.select import clamp, where
 from minidl.ops.shape import broadcast_to
 from minidl.saved import note
 from minidl.tensor import Tensor, wrapped
@@ -114,12 +115,13 @@ def _places(op, xp, x, index, dim, src):
         return None
     if index.dtype.kind not in "iu" or index.ndim != x.ndim:
         raise ValueError(f"{op}: wants an integer index of {x.ndim} dimensions, got {index.dtype} "
-                         f"of shape {index.shape}")
+                         f"of shape {tuple(index.shape)}")
     given = getattr(src, "shape", index.shape)
     fits = all(n <= m for n, m in zip(index.shape, given)) and len(given) == index.ndim
     fits &= all(n <= m for d, (n, m) in enumerate(zip(index.shape, x.shape)) if d != dim)
     if not fits:
-        raise ValueError(f"{op}: index {index.shape}, src {given}, input {x.shape}: want an index "
+        raise ValueError(f"{op}: index {tuple(index.shape)}, src {given}, input {tuple(x.shape)}: "
+                         "want an index "
                          f"not larger than src, nor than the input outside of dimension {dim}")
     n = x.shape[dim] if x.ndim else 1
     return along(xp, _in_range(op, index, n), dim)
@@ -129,7 +131,7 @@ def _slices(op, x, index, dim):
     (dim,) = normalize_dims(dim, x.ndim, op)
     if index.dtype.kind not in "iu" or index.ndim > 1:
         raise ValueError(f"{op}: wants a vector of integers as index, got {index.dtype} of shape "
-                         f"{index.shape}")
+                         f"{tuple(index.shape)}")
     index = _in_range(op, index, x.shape[dim])
     return (slice(None),) * dim + (index.reshape(-1),)
 
@@ -162,6 +164,41 @@ def scatter_add(input, dim, index, src):
     """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
+
+
+def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
+    """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i, j]
+    along `dim`, and of the old element unless include_self is False. Equal largest ones share the
+    gradient."""
+    _same_dtype("scatter_reduce", input, src)
+    if reduce not in ("sum", "mean", "amax", "amin"):
+        raise ValueError(f"scatter_reduce: reduce is sum, mean, amax or amin, got {reduce!r}")
+    input, index, src = wrapped(input), wrapped(index), wrapped(src)
+    worst = {"amax": -np.inf, "amin": np.inf}.get(reduce, 0)
+    ones = Tensor(src._xp.ones(src.shape, src.dtype))
+    met = scatter_add(input.detach() * 0, dim, index, ones)  # how many of src are at each place
+    kept = input if include_self else where((met > 0), worst, input)
+    if reduce in ("sum", "mean"):
+        total = scatter_add(kept, dim, index, src)
+        n = met + 1 if include_self else clamp(met, min=1)
+        return total if reduce == "sum" else total / n
+    best = _best(reduce, kept.detach(), dim, index, src.detach())
+    here, there = kept == best, src == best.gather(dim, index)
+    n = scatter_add(here.to(input.dtype), dim, index, there.to(input.dtype))
+    # their mean is their value, and gives each its share of the gradient
+    shared = scatter_add(where(here, kept, 0.0), dim, index, where(there, src, 0.0)) / n
+    return where(n > 1, shared - shared.detach() + best, shared)
+
+
+def _best(reduce, x, dim, index, src):
+    """The largest or smallest of each place, outside of the graph."""
+    xp = x._xp
+    y = x.array.copy()
+    at = _places("scatter_reduce", xp, y, index.array, dim, src)
+    if at is not None:
+        ufunc = xp.maximum if reduce == "amax" else xp.minimum
+        ufunc.at(y, at, src.array[tuple(map(slice, index.shape))])
+    return Tensor(y)
 
 
 def index_add(input, dim, index, source, *, alpha=1):

@@ -50,7 +50,7 @@ class Ordered(Function):
         stop = n if stop is None else stop
         if not 0 <= start <= stop <= n:
             raise ValueError(f"{name}: want the elements {start} to {stop} in order, but dimension "
-                             f"{dim} of shape {self.shape} has {n}")
+                             f"{dim} of shape {tuple(self.shape)} has {n}")
         indices = self.choose(x, dim, slice(start, stop), descending)
         self.at, self.one_d = along(self.xp, indices, dim), x.shape
         kept = self.kept = indices.shape
@@ -138,7 +138,7 @@ def median(input, dim=None, keepdim=False) -> Tensor | MedianResult:
         return Median.apply(input)
     n = input.shape[dim] if input.ndim else 1
     if not n:
-        raise IndexError(f"median: dimension {dim} of shape {input.shape} has no elements")
+        raise IndexError(f"median: dimension {dim} of shape {tuple(input.shape)} has no elements")
     return with_indices(MedianResult, MedianAlong.apply(
         input, dim=dim, name="median", start=(n - 1) // 2, stop=(n + 1) // 2,
         squeeze=not keepdim))

@@ -265,7 +265,7 @@ class Reducer:
         """The engine's call: p.grad is complete on this rank."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
-                f"rank {self.t.rank}: a gradient of shape {p.shape} arrived that the latest "
+                f"rank {self.t.rank}: a gradient of shape {tuple(p.shape)} arrived that the latest "
                 "forward does not account for. One synchronised backward wants one forward: run "
                 "the others under no_sync(), and do not call backward twice on one forward")
         bucket = self.bucket_of[p]

@@ -510,7 +510,7 @@ def _hollow(y):
 
 
 def _in_words(form):
-    return ", ".join(f"{dtype} {shape}" for shape, dtype, _ in form)
+    return ", ".join(f"{dtype} {tuple(shape)}" for shape, dtype, _ in form)
 
 
 def _header(t, do, counts, form):

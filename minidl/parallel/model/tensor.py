@@ -65,7 +65,8 @@ def cut(p, t, dim, bounds=None, repeats=1):
         return
     if left or part.bounds[-1] != length or min(np.diff(part.bounds)) < 1:
         raise ValueError(f"rank {t.rank}: wanted something for each of {t.size} ranks along "
-                         f"dimension {dim} of {p.shape}; got bounds {part.bounds}, {repeats} times")
+                         f"dimension {dim} of {tuple(p.shape)}; got bounds {part.bounds}, "
+                         f"{repeats} times")
     p.array = own_part(part, p.array)  # `p.data =` would ask for the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
@@ -221,7 +222,8 @@ def leaving(layer, y):
         return functions.all_reduce(layer.t, y, layer.all_reduce)
     if y.shape[layer.seq] % layer.t.size:  # the next layer gathers blocks of equal length
         raise ValueError(f"rank {layer.t.rank}: sequence parallelism wants a number of tokens that "
-                         f"{layer.t.size} ranks divide; got shape {y.shape}, dimension {layer.seq}."
+                         f"{layer.t.size} ranks divide; got shape {tuple(y.shape)}, dimension "
+                         f"{layer.seq}."
                          " Pad the sequences")
     return functions.reduce_scatter(layer.t, y, layer.seq)
 

@@ -25,7 +25,8 @@ class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _used(self, *_, **__):
         raise AttributeError(
-            f"a weight of shape {self.shape} is freed, its shards are on their owners' ranks: it "
+            f"a weight of shape {tuple(self.shape)} is freed, its shards are on their owners' "
+            "ranks: it "
             "was used outside of its unit's forward. Let the module that uses it be the unit, or "
             "use it inside `with model.gathered():`. An optimizer is made of model.shards()")
 
@@ -43,7 +44,8 @@ class Scattered(Absent, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _used(self, *_, **__):
         raise RuntimeError(
-            f"the gradient of a parameter of shape {self.shape} is scattered over the ranks' "
+            f"the gradient of a parameter of shape {tuple(self.shape)} is scattered over the "
+            "ranks' "
             "shards. Make the optimizer of model.shards(), after wrapping the model: "
             "AdamW(model.shards()). Clip with model.clip_grad_norm_(...), or "
             "optim.clip_grad_norm_(model.shards(), ...)")

@@ -291,9 +291,9 @@ class Zero1(DataParallel):
 
     def clip_grad_norm_(self, max_norm):
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
-        norm = self.grad_norm()
-        clip.scale_to([*self.shards(), *self.local_parameters()], norm, max_norm)
-        return norm
+        norm, parameters = self.grad_norm(), [*self.shards(), *self.local_parameters()]
+        clip.scale_to(parameters, norm, max_norm)
+        return clip.norm_tensor(norm, parameters)
 
     def local_parameters(self):
         """The parameters that stay as they are, because other ranks have other ones (experts)."""

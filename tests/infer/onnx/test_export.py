@@ -18,7 +18,8 @@ ROWS = {r.name: r for module in (samples, samples_nn, samples_extra, samples_com
 REFUSED = {"cross_entropy", "nll_loss", "norm", "huber", "diagonal", "median", "max_along", "roll",
            "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss", "l1_loss",
            "scatter", "repeat_each", "adaptive_max_pool2d", "kl_div", "kthvalue", "scatter_add",
-           "index_add", "index_copy", "index_fill", "min_along", "nonzero"}
+           "index_add", "index_copy", "index_fill", "min_along", "nonzero", "fmod",
+           "unfold", "fold"}
 
 
 def there_and_back(graph, arrays):

@@ -112,7 +112,7 @@ def trained_alone(n_steps, m):
     for step in range(n_steps):
         optimizer.zero_grad()
         loss = one_rank([model], entropy, *text(step % 5, m), m)
-        figures.append((loss.item(), optim.clip_grad_norm_(model.parameters(), 0.5)))
+        figures.append((loss.item(), optim.clip_grad_norm_(model.parameters(), 0.5).item()))
         optimizer.step()
     return figures, model.state_dict()
 
@@ -127,7 +127,7 @@ def test_the_steps_of_a_tiny_gpt_are_one_ranks(t):
     for step, want in enumerate(figures):
         optimizer.zero_grad()
         loss = pipe.everywhere(pipe.step(*text(step % 5, m)))
-        norm = optim.clip_grad_norm_(pipe.parameters(), 0.5)
+        norm = optim.clip_grad_norm_(pipe.parameters(), 0.5).item()
         assert (loss, norm) == pytest.approx(want, rel=1e-12)
         optimizer.step()
     for name, x in pipe.state_dict().items():
@@ -333,10 +333,10 @@ def test_the_norm_is_over_all_stages_and_counts_a_shared_weight_once(t):
     """clip_grad_norm_ and GradScaler.step(max_norm=) are told by the parameters."""
     want, (x, y) = tiny_gpt(), text(0, 2)
     one_rank([want], entropy, x, y, 2)
-    norm = optim.clip_grad_norm_(want.parameters(), 0.1)
+    norm = optim.clip_grad_norm_(want.parameters(), 0.1).item()
     pipe = pipeline(t, tiny_gpt(), gpipe(t.size, 2), entropy)
     pipe.step(x, y)
-    assert optim.clip_grad_norm_(pipe.parameters(), 0.1) == pytest.approx(norm, rel=1e-12)
+    assert optim.clip_grad_norm_(pipe.parameters(), 0.1).item() == pytest.approx(norm, rel=1e-12)
     assert_gradients(pipe, want, lambda got, g, err_msg: np.testing.assert_allclose(
         got, g, rtol=1e-9, atol=1e-15, err_msg=err_msg))
     pipe = pipeline(t, tiny_gpt(), gpipe(t.size, 2), entropy)

@@ -1,0 +1,119 @@
+"""PyTorch's decoder of Vaswani et al. 2017, and the whole transformer: encoder and decoder.
+
+    x = norm1(x + self_attn(x))                  among the positions of the target
+    x = norm2(x + multihead_attn(x, memory))     to what the encoder made of the source
+    x = norm3(x + linear2(relu(linear1(x))))     norm_first=True: the norm is in the branch
+
+Names of the parts, and so of the weights, are PyTorch's. A decoder without an encoder is nn.GPT.
+Test: tests/nn/test_transformer_encoder.py
+"""
+
+import copy
+
+import numpy as np
+
+from minidl.nn import init
+from minidl.nn.containers import ModuleList
+from minidl.nn.layers import Dropout
+from minidl.nn.module import Module
+from minidl.nn.norm import LayerNorm
+from minidl.nn.transformer import MultiheadAttention
+from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
+from minidl.tensor import Tensor, wrapped
+
+
+class TransformerDecoderLayer(TransformerEncoderLayer):
+    """tgt (T, N, E), memory (S, N, E), or (N, ..., E) with batch_first."""
+
+    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
+                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, *,
+                 generator=None):
+        super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
+                         batch_first, norm_first, bias, generator=generator)
+        parts = dict(self._modules)
+        self._modules.clear()  # PyTorch's order: the second attention comes after the first
+        for name, part in parts.items():
+            setattr(self, name, part)
+            if name == "self_attn":
+                self.multihead_attn = MultiheadAttention(
+                    d_model, nhead, dropout, bias, batch_first=batch_first, generator=generator)
+            if name == "norm2":
+                self.norm3 = LayerNorm(d_model, layer_norm_eps, bias=bias)
+            if name == "dropout2":
+                self.dropout3 = Dropout(dropout)
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+        """Masks as in MultiheadAttention."""
+        x, memory = wrapped(tgt), wrapped(memory)
+        own = dict(attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
+                   is_causal=tgt_is_causal)
+        other = dict(attn_mask=memory_mask, key_padding_mask=memory_key_padding_mask,
+                     is_causal=memory_is_causal)
+        if self.norm_first:
+            x = x + self._attend(self.norm1(x), own)
+            x = x + self._look(self.norm2(x), memory, other)
+            return x + self._feed_forward(self.norm3(x))
+        x = self.norm1(x + self._attend(x, own))
+        x = self.norm2(x + self._look(x, memory, other))
+        return self.norm3(x + self._feed_forward(x))
+
+    def _look(self, x, memory, masks):
+        return self.dropout2(self.multihead_attn(x, memory, memory, need_weights=False, **masks)[0])
+
+    def _feed_forward(self, x):
+        return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+class TransformerDecoder(Module):
+    """num_layers copies of `decoder_layer` in a chain, and `norm` at the end if there is one."""
+
+    def __init__(self, decoder_layer, num_layers, norm=None):
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
+                memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+        x = tgt
+        for layer in self.layers:
+            x = layer(x, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
+                      memory_key_padding_mask, tgt_is_causal or False, memory_is_causal)
+        return x if self.norm is None else self.norm(x)
+
+
+class Transformer(Module):
+    """decoder(tgt, encoder(src)): src (S, N, E), tgt (T, N, E), or (N, ..., E) with batch_first."""
+
+    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6,
+                 dim_feedforward=2048, dropout=0.1, activation="relu", custom_encoder=None,
+                 custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
+                 bias=True, *, generator=None):
+        super().__init__()
+        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
+                   batch_first, norm_first, bias)
+
+        def norm():
+            return LayerNorm(d_model, layer_norm_eps, bias=bias)
+
+        self.encoder = custom_encoder or TransformerEncoder(
+            TransformerEncoderLayer(*options, generator=generator), num_encoder_layers, norm())
+        self.decoder = custom_decoder or TransformerDecoder(
+            TransformerDecoderLayer(*options, generator=generator), num_decoder_layers, norm())
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        for p in self.parameters():
+            if p.ndim > 1:
+                init.xavier_uniform_(p, generator=generator)
+
+    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None,
+                src_key_padding_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
+                src_is_causal=None, tgt_is_causal=None, memory_is_causal=False):
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
+                            memory_key_padding_mask, tgt_is_causal, memory_is_causal)
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz):
+        """(sz, sz): 0 where position i may look at j, j <= i, and -inf elsewhere."""
+        return Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1))

@@ -1,0 +1,44 @@
+"""PyTorch's `torch.nn.utils`: parameters as one vector, and clipping. Sequences: rnn.py.
+
+Test: tests/nn/test_utils.py
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from minidl.mode import no_grad
+from minidl.nn.utils import rnn
+from minidl.ops.shape import cat, reshape
+
+if TYPE_CHECKING:
+    from minidl.optim.clip import clip_grad_norm_, clip_grad_value_
+
+__all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn",
+           "vector_to_parameters"]
+
+CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
+
+
+def parameters_to_vector(parameters):
+    """All of them in a row, (their number of elements,); in the graph."""
+    return cat([reshape(p, (-1,)) for p in parameters])
+
+
+def vector_to_parameters(vec, parameters):
+    """Copies a vector into the parameters, in their order. ValueError if the sizes differ."""
+    parameters = list(parameters)
+    wanted = sum(p.numel() for p in parameters)
+    if vec.ndim != 1 or vec.numel() != wanted:
+        raise ValueError(f"vector_to_parameters: a vector of shape {tuple(vec.shape)} for "
+                         f"{wanted} elements")
+    start = 0
+    with no_grad():
+        for p in parameters:
+            p.copy_(reshape(vec[start:start + p.numel()], p.shape))
+            start += p.numel()
+
+
+def __getattr__(name):
+    if name in CLIPPING:  # of the package optim, which nn does not import
+        return getattr(import_module("minidl.optim.clip"), name)
+    raise AttributeError(f"module 'minidl.nn.utils' has no attribute {name!r}")

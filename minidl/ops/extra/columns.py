@@ -1,0 +1,96 @@
+"""An image as columns, one for each place of a window, and columns as an image: im2col, col2im.
+
+    image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
+                        <--  fold  --  elements that windows share are summed
+
+Each is the gradient of the other. A convolution is a matrix product with such columns (conv.py).
+Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
+"""
+
+import math
+
+from minidl.backend import accumulate_dtype
+from minidl.function import Function
+from minidl.ops.conv import crop_image, output_size, pad_image, pair, patches, places
+from minidl.ops.shape import squeeze, unsqueeze
+
+
+class Unfold(Function):
+    """The columns of an image. Saves nothing but sizes."""
+
+    def forward(self, x, window):
+        self.size, self.window = x.shape[2:], window
+        return to_columns(self.xp, x, window)
+
+    def backward(self, gy):
+        return to_image(self.xp, gy, self.size, self.window)
+
+
+class Fold(Function):
+    """The image of columns."""
+
+    def forward(self, x, size, window):
+        self.window = window
+        return to_image(self.xp, x, size, window)
+
+    def backward(self, gy):
+        return to_columns(self.xp, gy, self.window)
+
+
+def to_columns(xp, x, window):
+    """(N, C, H, W) -> (N, C kh kw, L). window: kernel, dilation, padding, stride, two ints each."""
+    kernel, dilation, padding, stride = window
+    image = pad_image(xp, x, [(p, p) for p in padding])
+    view = patches(xp, image, kernel, stride, dilation).transpose(0, 1, 4, 5, 2, 3)
+    return view.reshape(x.shape[0], x.shape[1] * math.prod(kernel), math.prod(view.shape[4:]))
+
+
+def to_image(xp, columns, size, window):
+    """(N, C kh kw, L) -> (N, C, *size)."""
+    kernel, dilation, padding, stride = window
+    wide = [n + 2 * p for n, p in zip(size, padding)]
+    out = _counts(size, window)
+    n, c = columns.shape[0], columns.shape[1] // math.prod(kernel)
+    image = xp.zeros((n, c, *wide), accumulate_dtype(columns.dtype))
+    parts = columns.reshape(n, c, *kernel, *out)
+    for i, j, at in places(kernel, stride, dilation, out):
+        image[at] += parts[:, :, i, j]
+    return crop_image(image.astype(columns.dtype, copy=False), [(p, p) for p in padding])
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The windows of images (N, C, H, W) or (C, H, W), as columns (N, C kh kw, L)."""
+    window = _window("unfold", kernel_size, dilation, padding, stride)
+    if input.ndim not in (3, 4) or min(_counts(input.shape[-2:], window)) < 1:
+        raise ValueError(f"unfold: an input of shape {tuple(input.shape)}, windows of {window[0]}; "
+                         "want (N, C, H, W) or (C, H, W), not smaller than a window")
+    if input.ndim == 3:
+        return squeeze(Unfold.apply(unsqueeze(input, 0), window=window), 0)
+    return Unfold.apply(input, window=window)
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """Images of `output_size` from columns (N, C kh kw, L) or (C kh kw, L). What several windows
+    hold is summed."""
+    window = _window("fold", kernel_size, dilation, padding, stride)
+    size = pair(output_size, "fold", "output_size")
+    n_windows, n_elements = math.prod(_counts(size, window)), math.prod(window[0])
+    if input.ndim not in (2, 3) or input.shape[-1] != n_windows or input.shape[-2] % n_elements:
+        raise ValueError(f"fold: an input of shape {tuple(input.shape)}; want columns of a "
+                         f"multiple of {n_elements} elements, {n_windows} of them")
+    if input.ndim == 2:
+        return squeeze(Fold.apply(unsqueeze(input, 0), size=size, window=window), 0)
+    return Fold.apply(input, size=size, window=window)
+
+
+def _window(op, kernel_size, dilation, padding, stride):
+    names = ("kernel_size", "dilation", "padding", "stride")
+    values = (kernel_size, dilation, padding, stride)
+    return tuple(pair(value, op, name) for name, value in zip(names, values))
+
+
+def _counts(size, window):
+    """How many windows fit, along each dimension of the image."""
+    kernel, dilation, padding, stride = window
+    return [output_size(n + 2 * p, k, s, d) for n, p, k, s, d in zip(
+        size, padding, kernel, stride, dilation)]

@@ -1,0 +1,39 @@
+"""Adadelta: steps in the units of the weight, from an average of former steps.
+
+    v = rho v + (1 - rho) g^2              the squares of the gradients
+    d = sqrt(u + eps) / sqrt(v + eps) g    the step
+    u = rho u + (1 - rho) d^2              the squares of the steps
+    w = w - lr d
+
+Source: Zeiler 2012 (arXiv 1212.5701); the lr is PyTorch's, 1 there and in the paper.
+Test: tests/optim/test_other_optimizers.py
+"""
+
+from minidl.optim.optimizer import Optimizer
+
+
+class Adadelta(Optimizer):
+    """State per parameter: step, square_avg, acc_delta."""
+
+    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0, *, maximize=False):
+        if min(lr, eps, weight_decay) < 0 or not 0 <= rho <= 1:
+            raise ValueError(f"Adadelta wants no negative numbers and rho in 0 to 1, got lr {lr}, "
+                             f"rho {rho}, eps {eps}, weight_decay {weight_decay}")
+        super().__init__(params, dict(lr=lr, rho=rho, eps=eps, weight_decay=weight_decay,
+                                      maximize=maximize))
+
+    def update(self, p, grad, state, group):
+        xp, rho, eps = p._xp, group["rho"], group["eps"]
+        if not state:
+            state.update(step=0, square_avg=xp.zeros_like(p.array),
+                         acc_delta=xp.zeros_like(p.array))
+        state["step"] += 1
+        if group["weight_decay"]:
+            grad = grad + group["weight_decay"] * p.array
+        v, u = state["square_avg"], state["acc_delta"]
+        v *= rho
+        v += (1 - rho) * grad * grad
+        step = xp.sqrt(u + eps) / xp.sqrt(v + eps) * grad
+        u *= rho
+        u += (1 - rho) * step * step
+        p.array -= group["lr"] * step

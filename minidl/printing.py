@@ -1,0 +1,140 @@
+"""The text of a tensor, as PyTorch writes it: a program prints here what it prints there.
+
+    tensor([[ 1.5000, -2.0000],      all elements have one form and one width. Four digits after the
+            [ 0.2500, 30.0000]])     point; "1." where all are whole; 1.5000e+00 where one is
+                                     above 1e8, or below 1e-4, or 1000 times as large as another
+
+More than 1000 elements: only the three first and the three last of each dimension.
+set_printoptions changes these numbers.      Test: tests/test_printing.py
+"""
+
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from minidl import backend
+
+
+@dataclass(frozen=True)
+class Options:
+    """precision: digits after the point. threshold: elements beyond which only the edges are
+    shown. edgeitems: elements of an edge. linewidth: characters of a line. sci_mode: whether floats
+    have an exponent; None: where it helps."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+_PROFILES = {"default": Options(), "short": Options(precision=2, edgeitems=2),
+             "full": Options(threshold=float("inf"))}
+_options = ContextVar("minidl.printing.options", default=_PROFILES["default"])
+
+
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None,
+                     sci_mode=None):
+    """Changes how tensors are printed from now on. What is None stays as it is, but sci_mode.
+    profile: "default", "short" or "full", from which the others start."""
+    if profile is not None and profile not in _PROFILES:
+        raise ValueError(f"set_printoptions: profile {profile!r}, want one of {[*_PROFILES]}")
+    given = dict(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth)
+    changes = {name: value for name, value in given.items() if value is not None}
+    start = _PROFILES[profile] if profile else _options.get()
+    _options.set(replace(start, sci_mode=sci_mode, **changes))
+
+
+@contextmanager
+def printoptions(**changes):
+    """set_printoptions for the block alone."""
+    before = _options.get()
+    set_printoptions(**changes)
+    try:
+        yield
+    finally:
+        _options.set(before)
+
+
+def text(array, notes=(), prefix="tensor("):
+    """Returns 'tensor([1., 2.], note, note)' of an array in the host's memory."""
+    options = _options.get()
+    indent = len(prefix)
+    if array.size == 0:
+        lines = prefix + "[]"
+    else:
+        if backend.is_floating(array.dtype):
+            array = array.astype(np.float64)  # exact, and Python knows how to print it
+        short = array.size > options.threshold
+        form, width = _form(_edges(array, options.edgeitems) if short else array, options)
+        lines = prefix + _nested(array, indent, form, width, options, short)
+    last = len(lines) - lines.rfind("\n") + 1  # the length of the last line, with ", "
+    for note in notes:  # on the same line if there is room
+        if last + len(note) + 2 > options.linewidth:
+            lines += ",\n" + " " * indent + note
+            last = indent + len(note)
+        else:
+            lines += ", " + note
+            last += len(note) + 2
+    return lines + ")"
+
+
+def _edges(array, n):
+    """The first and the last n elements of each dimension."""
+    for dim, size in enumerate(array.shape):
+        if size > 2 * n:
+            array = array.take([*range(n), *range(size - n, size)], dim)
+    return array
+
+
+def _form(array, options):
+    """(the function that writes an element, the width of all of them)."""
+    values = array.reshape(-1)
+    if array.dtype.kind != "f":
+        write, extra = str, 0
+        shown = values.tolist()
+    else:
+        shown = values[np.isfinite(values) & (values != 0)].tolist()
+        write, extra = _float_form(shown, options)
+    width = max((len(write(v)) + extra for v in shown), default=1)
+    if extra:  # whole floats: "1.", but "inf" and "nan" without a point
+        return (lambda v: (write(v) + "." * bool(np.isfinite(v))).rjust(width)), width
+    return (lambda v: write(v).rjust(width)), width
+
+
+def _float_form(values, options):
+    """(how to write a float, 1 if a point comes after it) for finite values, none of them zero."""
+    sizes = [abs(v) for v in values]
+    exponent = options.sci_mode
+    if exponent is None:
+        exponent = bool(sizes) and (max(sizes) / min(sizes) > 1000.0 or max(sizes) > 1e8
+                                    or min(sizes) < 1e-4)
+    if not sizes:
+        return "{:.0f}".format, 1
+    if exponent:
+        return f"{{:.{options.precision}e}}".format, 0
+    if all(v.is_integer() for v in values):
+        return "{:.0f}".format, 1
+    return f"{{:.{options.precision}f}}".format, 0
+
+
+def _nested(array, indent, form, width, options, short):
+    """The elements in brackets, one bracket a dimension. `indent`: characters before the first."""
+    if array.ndim == 0:
+        return form(array.item())
+    n = options.edgeitems
+    cut = short and len(array) > 2 * n
+    rows = [*array[:n], *array[len(array) - n:]] if cut else [*array]
+    if array.ndim > 1:
+        parts = [_nested(row, indent + 1, form, width, options, short) for row in rows]
+        if cut:
+            parts.insert(n, "...")
+        return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+    parts = [form(v.item()) for v in rows]
+    if cut:
+        parts.insert(n, " ...")
+    per_line = max(1, (options.linewidth - indent) // (width + 2))
+    lines = [", ".join(parts[i:i + per_line]) for i in range(0, len(parts), per_line)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"

@@ -1,0 +1,131 @@
+"""save and load: tensors in dicts and lists, as one safetensors file.
+
+    minidl.save({"model": net.state_dict(), "epoch": 3}, "checkpoint.pt")
+    checkpoint = minidl.load("checkpoint.pt")        tensors of a memory of their own, on the CPU
+
+The tensors are the file's tensors, named by their keys: "model.0.weight". What stands around them,
+dicts, lists, numbers and text, is JSON in the file's metadata. Nothing is pickled: to load a file
+never runs code of whoever wrote it. A run that must go on to the same bits, on several ranks and
+after a crash, wants minidl.snapshot.save.
+
+Source: github.com/huggingface/safetensors, "Format".
+Test: tests/snapshot/test_one_file.py
+"""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from minidl import backend
+from minidl.precision import bf16
+from minidl.snapshot import durable, header
+from minidl.tensor import Tensor
+
+STRUCTURE = "minidl"  # the name of the JSON text in the metadata
+PLAIN = (bool, int, float, str, type(None))
+
+
+def save(obj, f):
+    """Writes `obj` to the file f, a path or an open binary file: a Tensor, a number, text or None,
+    or dicts, lists and tuples of them. TypeError, which names the place, of anything else."""
+    arrays = {}
+    structure = json.dumps(_told(obj, "", arrays))
+    pieces = _pieces(arrays, structure)
+    if hasattr(f, "write"):
+        for piece in pieces:
+            f.write(piece)
+    else:
+        durable.write(Path(f), pieces)
+
+
+def load(f, map_location=None, *, weights_only=True):
+    """Returns what `save` wrote to f. Of a safetensors file of another program: {name: Tensor}.
+    map_location: the device of the tensors, the CPU unless given. ValueError if the file is damaged
+    or of another format, such as a pickle of torch.save. weights_only is always true here."""
+    data = f.read() if hasattr(f, "read") else np.fromfile(os.fspath(f), np.uint8)
+    try:
+        entries, metadata = header.of_bytes(data)
+        tensors = {name: _tensor(data, name, entry, map_location)
+                   for name, entry in entries.items()}
+        if STRUCTURE not in metadata:
+            return tensors
+        return _built(json.loads(metadata[STRUCTURE]), tensors)
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; it reads what minidl.save"
+                         " wrote, and safetensors files. A file of torch.save: write it with "
+                         "safetensors.torch.save_file there") from None
+
+
+def _told(value, place, arrays):
+    """Returns the JSON of a value; its arrays go into {name: array}."""
+    if isinstance(value, Tensor):
+        name = place or "tensor"
+        while name in arrays or name == "__metadata__":
+            name += "_"
+        arrays[name] = value.array
+        return {"tensor": name}
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        value = value.item()
+    if type(value) in PLAIN:
+        return value
+    if isinstance(value, dict):
+        pairs = []
+        for key, part in value.items():
+            if type(key) not in PLAIN:
+                raise TypeError(f"minidl.save: a key of {place or 'the dict'} is a "
+                                f"{type(key).__name__}; keys are text, numbers or None")
+            pairs.append([key, _told(part, f"{place}.{key}" if place else str(key), arrays)])
+        return {"dict": pairs}
+    if isinstance(value, (list, tuple)):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [_told(part, f"{place}.{i}" if place else str(i), arrays)
+                       for i, part in enumerate(value)]}
+    raise TypeError(f"minidl.save: {place or 'the object'} is of type {type(value).__name__}; a "
+                    "file holds tensors, numbers and text, in dicts, lists and tuples. Of a model "
+                    "or an optimizer, save its state_dict()")
+
+
+def _built(told, tensors):
+    """The value of this JSON."""
+    if type(told) in PLAIN:
+        return told
+    if not isinstance(told, dict) or len(told) != 1:
+        raise ValueError(f"{str(told)[:40]} is no value")
+    (kind, parts), = told.items()
+    if kind == "tensor":
+        return tensors[parts]
+    if kind == "dict":
+        return {key: _built(part, tensors) for key, part in parts}
+    if kind not in ("list", "tuple"):
+        raise ValueError(f"an unknown kind of value, {kind[:40]!r}")
+    found = [_built(part, tensors) for part in parts]
+    return found if kind == "list" else tuple(found)
+
+
+def _pieces(arrays, structure):
+    """The bytes of the file, one tensor after another."""
+    told, at = {"__metadata__": {STRUCTURE: structure}}, 0
+    for name, array in arrays.items():
+        told[name] = {"dtype": header.CODES[array.dtype.name], "shape": list(array.shape),
+                      "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(told).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        host = np.ascontiguousarray(backend.to_device(array, "cpu"))
+        yield memoryview(host.reshape(-1).view(np.uint8))
+
+
+def _tensor(data, name, entry, device):
+    """The tensor of an entry, in memory of its own."""
+    dtypes = {code: dtype for dtype, code in header.CODES.items()}
+    if entry.dtype not in dtypes:
+        raise ValueError(f"{name[:80]} has the dtype {entry.dtype}, which no tensor here has")
+    kind = dtypes[entry.dtype]
+    dtype = bf16.dtype() if kind == "bfloat16" else np.dtype(kind)
+    n = int(np.prod(entry.shape, dtype=np.int64)) * dtype.itemsize
+    array = np.frombuffer(data, np.uint8, n, entry.first).copy().view(dtype).reshape(entry.shape)
+    return Tensor(array if device is None else backend.to_device(array, device))
