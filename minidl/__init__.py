@@ -23,7 +23,9 @@ from minidl.creation import (
 from minidl.cuda.fuse import fuse
 from minidl.function import Function
 from minidl.gradcheck import grad
-from minidl.mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled, use_fused
+from minidl.mode import (
+    enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled, use_fused,
+)
 from minidl.printing import printoptions, set_printoptions
 from minidl.random import Generator, manual_seed
 from minidl.tensor import Size, Tensor

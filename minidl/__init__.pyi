@@ -61,6 +61,7 @@ from minidl.cuda.run import kernel as kernel
 from minidl.function import Function as Function
 from minidl.gradcheck import grad as grad
 from minidl.mode import enable_grad as enable_grad
+from minidl.mode import inference_mode as inference_mode
 from minidl.mode import is_grad_enabled as is_grad_enabled
 from minidl.mode import no_grad as no_grad
 from minidl.mode import set_grad_enabled as set_grad_enabled

@@ -19,8 +19,8 @@ from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y was recorded "
-            "since: its way back is no longer right. Make the view after the assignment")
+REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y or x.op_(y) "
+            "was recorded since: its way back is no longer right. Make the view after that")
 
 
 def run(node, mode, inputs, arrays, options):

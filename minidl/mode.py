@@ -64,6 +64,14 @@ def no_grad(orig_func=None):
     return block if orig_func is None else block(orig_func)
 
 
+def inference_mode(mode=True):
+    """Is no_grad. PyTorch's inference_mode also forbids later training with what the block makes;
+    this one does not. `inference_mode(False)` changes nothing. Also a decorator."""
+    if callable(mode):
+        return no_grad(mode)
+    return running(grad=False) if mode else running()
+
+
 def enable_grad(orig_func=None):
     block = running(grad=True)
     return block if orig_func is None else block(orig_func)

@@ -196,6 +196,8 @@ class Tensor:
     def numel(self) -> int:
         return int(self.array.size)
 
+    nelement = numel
+
     def backward(self, gradient=None, retain_graph=False, create_graph=False) -> None:
         """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
 

@@ -89,6 +89,7 @@ class Tensor:
     @property
     def nbytes(self) -> int: ...
     def numel(self) -> int: ...
+    nelement = numel
     def backward(
         self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False,
         create_graph: _bool = False
@@ -341,117 +342,117 @@ class Tensor:
 
     # minidl/ops/extra/in_place_forms.py
     def abs_(self) -> Tensor:
-        """x.abs(...), written over x; only where no graph is recorded."""
+        """x.abs(...), written over x."""
     def add_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.add(...), written over x; only where no graph is recorded."""
+        """x.add(...), written over x."""
     def bernoulli_(
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """x.bernoulli(...), written over x; only where no graph is recorded."""
+        """x.bernoulli(...), written over x."""
     def ceil_(self) -> Tensor:
-        """x.ceil(...), written over x; only where no graph is recorded."""
+        """x.ceil(...), written over x."""
     def clamp_(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """x.clamp(...), written over x; only where no graph is recorded."""
+        """x.clamp(...), written over x."""
     def cos_(self) -> Tensor:
-        """x.cos(...), written over x; only where no graph is recorded."""
+        """x.cos(...), written over x."""
     def cumsum_(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """x.cumsum(...), written over x; only where no graph is recorded."""
+        """x.cumsum(...), written over x."""
     def div_(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """x.div(...), written over x; only where no graph is recorded."""
+        """x.div(...), written over x."""
     def erf_(self) -> Tensor:
-        """x.erf(...), written over x; only where no graph is recorded."""
+        """x.erf(...), written over x."""
     def exp2_(self) -> Tensor:
-        """x.exp2(...), written over x; only where no graph is recorded."""
+        """x.exp2(...), written over x."""
     def exp_(self) -> Tensor:
-        """x.exp(...), written over x; only where no graph is recorded."""
+        """x.exp(...), written over x."""
     def expm1_(self) -> Tensor:
-        """x.expm1(...), written over x; only where no graph is recorded."""
+        """x.expm1(...), written over x."""
     def floor_(self) -> Tensor:
-        """x.floor(...), written over x; only where no graph is recorded."""
+        """x.floor(...), written over x."""
     def floor_divide_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.floor_divide(...), written over x; only where no graph is recorded."""
+        """x.floor_divide(...), written over x."""
     def index_add_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """x.index_add(...), written over x; only where no graph is recorded."""
+        """x.index_add(...), written over x."""
     def index_copy_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray
     ) -> Tensor:
-        """x.index_copy(...), written over x; only where no graph is recorded."""
+        """x.index_copy(...), written over x."""
     def index_fill_(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.index_fill(...), written over x; only where no graph is recorded."""
+        """x.index_fill(...), written over x."""
     def log10_(self) -> Tensor:
-        """x.log10(...), written over x; only where no graph is recorded."""
+        """x.log10(...), written over x."""
     def log1p_(self) -> Tensor:
-        """x.log1p(...), written over x; only where no graph is recorded."""
+        """x.log1p(...), written over x."""
     def log2_(self) -> Tensor:
-        """x.log2(...), written over x; only where no graph is recorded."""
+        """x.log2(...), written over x."""
     def log_(self) -> Tensor:
-        """x.log(...), written over x; only where no graph is recorded."""
+        """x.log(...), written over x."""
     def logical_and_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_and(...), written over x; only where no graph is recorded."""
+        """x.logical_and(...), written over x."""
     def logical_not_(self) -> Tensor:
-        """x.logical_not(...), written over x; only where no graph is recorded."""
+        """x.logical_not(...), written over x."""
     def logical_or_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_or(...), written over x; only where no graph is recorded."""
+        """x.logical_or(...), written over x."""
     def masked_fill_(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.masked_fill(...), written over x; only where no graph is recorded."""
+        """x.masked_fill(...), written over x."""
     def mul_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.mul(...), written over x; only where no graph is recorded."""
+        """x.mul(...), written over x."""
     def neg_(self) -> Tensor:
-        """x.neg(...), written over x; only where no graph is recorded."""
+        """x.neg(...), written over x."""
     def normal_(
         self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
         """Overwrite with Gaussian numbers."""
     def pow_(self, exponent: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.pow(...), written over x; only where no graph is recorded."""
+        """x.pow(...), written over x."""
     def reciprocal_(self) -> Tensor:
-        """x.reciprocal(...), written over x; only where no graph is recorded."""
+        """x.reciprocal(...), written over x."""
     def relu_(self) -> Tensor:
-        """x.relu(...), written over x; only where no graph is recorded."""
+        """x.relu(...), written over x."""
     def remainder_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.remainder(...), written over x; only where no graph is recorded."""
+        """x.remainder(...), written over x."""
     def round_(self, *, decimals: _int = 0) -> Tensor:
-        """x.round(...), written over x; only where no graph is recorded."""
+        """x.round(...), written over x."""
     def rsqrt_(self) -> Tensor:
-        """x.rsqrt(...), written over x; only where no graph is recorded."""
+        """x.rsqrt(...), written over x."""
     def scatter_(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """x.scatter(...), written over x; only where no graph is recorded."""
+        """x.scatter(...), written over x."""
     def scatter_add_(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """x.scatter_add(...), written over x; only where no graph is recorded."""
+        """x.scatter_add(...), written over x."""
     def sigmoid_(self) -> Tensor:
-        """x.sigmoid(...), written over x; only where no graph is recorded."""
+        """x.sigmoid(...), written over x."""
     def sign_(self) -> Tensor:
-        """x.sign(...), written over x; only where no graph is recorded."""
+        """x.sign(...), written over x."""
     def sin_(self) -> Tensor:
-        """x.sin(...), written over x; only where no graph is recorded."""
+        """x.sin(...), written over x."""
     def sqrt_(self) -> Tensor:
-        """x.sqrt(...), written over x; only where no graph is recorded."""
+        """x.sqrt(...), written over x."""
     def square_(self) -> Tensor:
-        """x.square(...), written over x; only where no graph is recorded."""
+        """x.square(...), written over x."""
     def sub_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.sub(...), written over x; only where no graph is recorded."""
+        """x.sub(...), written over x."""
     def tanh_(self) -> Tensor:
-        """x.tanh(...), written over x; only where no graph is recorded."""
+        """x.tanh(...), written over x."""
     def tril_(self, diagonal: _int = 0) -> Tensor:
-        """x.tril(...), written over x; only where no graph is recorded."""
+        """x.tril(...), written over x."""
     def triu_(self, diagonal: _int = 0) -> Tensor:
-        """x.triu(...), written over x; only where no graph is recorded."""
+        """x.triu(...), written over x."""
     def uniform_(
         self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:

@@ -331,6 +331,9 @@ def stub(module_name):
             body.append(class_of(value, of_tensor(value, ops)))
         elif inspect.isfunction(value) and value.__module__ == module_name:
             body.append(functions(name, value, "Any"))
+        elif isinstance(value, type) and value.__module__.startswith("minidl"):
+            head.add(f"from {value.__module__} import {value.__name__}")  # under another name
+            body.append(f"{name} = {value.__name__}\n")
         elif not callable(value):
             body.append(f"{name}: {constant(value)}\n")
     for file, names in by_file(its_ops).items():

@@ -65,6 +65,9 @@ def test_threads_and_ranks_have_modes_of_their_own():
 def test_no_grad_decorates_with_and_without_brackets():
     x = minidl.ones(2, requires_grad=True)
     for decorate, wanted in ((minidl.no_grad, False), (minidl.no_grad(), False),
+                             (minidl.inference_mode, False), (minidl.inference_mode(), False),
                              (minidl.enable_grad, True), (minidl.enable_grad(), True)):
         with minidl.set_grad_enabled(not wanted):
             assert decorate(lambda: x * 2)().requires_grad == wanted
+    with minidl.inference_mode(False):
+        assert (x * 2).requires_grad

@@ -83,7 +83,7 @@ class Pipeline:
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
-        """Every size-th element, from `rank` on. tail: partition.py; of group() "split", else "pad".
+        """Every size-th element, from `rank` on. tail: partition.py; "pad", or "split" of group().
         groups: a seed; rounds of `size` neighbours are dealt in random order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")

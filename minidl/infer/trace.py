@@ -2,9 +2,9 @@
 
     graph = infer.trace(model.eval(), x)
 
-A recorder stands around every op (Mode.intercept) and sees arrays: one that an op before made is that
-op's value, one of a parameter is the parameter, any other is a constant. That holds only if the
-model does the same for every input of this shape. So it runs a second time, with other numbers:
+A recorder stands around every op (Mode.intercept) and sees arrays: one that an op before made is
+that op's value, one of a parameter is the parameter, any other is a constant. That holds only if
+the model does the same for every input of this shape. So it runs a second time, with other numbers:
 another op, another attribute or another constant is an error that names it, never a wrong plan.
 The graph is then run by eager ops on the second input, and has to give what the model gave: a
 write in place, which is no Function, would show there.

@@ -3,7 +3,7 @@
     x.copy_(y)   x.fill_(1)   x += y   x[2:] = y          x.version goes up by one
 
 Where a graph is recorded, x += y makes a new tensor like x = x + y; elsewhere it is in place.
-x[2:] = y is always in place, and recorded.
+x[2:] = y is always in place, and recorded, and so are x.copy_(y) and each op with an underscore.
 Test: tests/test_tensor.py
 """
 
@@ -14,6 +14,7 @@ from minidl.backend import overwrite
 from minidl.mode import is_grad_enabled
 from minidl.ops import elementwise
 from minidl.ops.index import Setitem, arrays_kept, parts_of, put, steps
+from minidl.ops.select import where
 from minidl.saved import Memory, note
 from minidl.tensor import Tensor
 
@@ -30,7 +31,54 @@ def write(x, op, value):
 
 def copy_(input, source):
     """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+    if records(input, source):
+        if isinstance(source, Tensor):
+            source = source.to(dtype=input.dtype, device=input.device)
+        everywhere = Tensor(input._xp.ones(input.array.shape, bool))
+        return become(input, "copy_", lambda old: where(everywhere, source, old))
     return write(input, _copy, source)
+
+
+def records(*values):
+    """Returns whether a graph is recorded and one of the values requires a gradient."""
+    return is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values)
+
+
+def become(x, name, op):
+    """x becomes op(x), which the graph records, in x's memory. The graph sees a copy of what x was.
+    Returns x. RuntimeError for a leaf that requires a gradient, and for a view: the tensor that it
+    looks into would not be recorded."""
+    if x.is_leaf and x.requires_grad:
+        raise RuntimeError(f"{name} of a leaf that requires a gradient; do it under "
+                           "`with minidl.no_grad():`")
+    if x.array.base is not None and x._memory is not None:
+        raise RuntimeError(f"{name} of a view: its memory is another array's (of a slice, a "
+                           f"reshape, a transpose), for which it would not be recorded; write "
+                           "into that one, or into x.clone()")
+    before = Tensor._from(x.array.copy(), x.grad_fn, x.slot)
+    y = check_fit(op(before), x, name).to(x.dtype)
+    _copy(None, y.array, x.array, "same_kind")
+    _take_the_place(x, y)
+    return x
+
+
+def _take_the_place(x, y):
+    """x, whose memory was written, is the result y of the graph from now on."""
+    x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
+    before = x.memory
+    x._memory = Memory()
+    x.version = before.version = before.version + 1
+    before.replaced = True
+
+
+def check_fit(y, x, name):
+    """Returns y. ValueError if it cannot be written over x: another shape, or a kind of dtype above
+    x's, such as floating numbers for integers."""
+    kind = backend.promote_types(y.dtype, x.dtype).kind
+    if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
+        raise ValueError(f"{name}: the result is {y.dtype} of shape {tuple(y.shape)}, it cannot be "
+                         f"written into {x.dtype} of shape {tuple(x.shape)}")
+    return y
 
 
 def zero_(input):
@@ -94,11 +142,7 @@ def _assign(x, parts, value, places):
                            "write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     note(y, places)
-    x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
-    before = x.memory
-    x._memory = Memory()
-    x.version = before.version = before.version + 1
-    before.replaced = True
+    _take_the_place(x, y)
 
 
 OPERATORS = {

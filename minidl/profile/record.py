@@ -4,7 +4,8 @@
     lane "communication"                            |collective|  |collective|
                                                                                       time -->
 A lane is what one task does, one thing inside another. `timeline.recording` holds the lane of the
-running task, so threads and simulated ranks do not mix; instrument.py writes into it. A span is a tuple:
+running task, so threads and simulated ranks do not mix; instrument.py writes into it. A span is a
+tuple:
 
     kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot;
              or kernel, launch, module, user: these lie around or inside of the others

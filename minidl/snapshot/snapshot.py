@@ -13,8 +13,8 @@ the snapshot valid; only then rank 0 removes older snapshots and what crashes le
 
 The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
 these, on another number of ranks: every region is found in the files by overlap (regions.py), and
-what compression owes keeps its sum (residuals.py). It may be divided itself, over a grid of ranks, and
-be loaded into another grid or into none (divided.py): then `t` is that of all ranks.
+what compression owes keeps its sum (residuals.py). It may be divided itself, over a grid of ranks,
+and be loaded into another grid or into none (divided.py): then `t` is that of all ranks.
 Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
 step: gradients are not kept. All ranks see one folder, and call together.
 safetensors and JSON are plain data: loading runs no code, as unpickling would.

@@ -1,4 +1,4 @@
-"""minidl/data/prefetch.py: results in order, by one thread or several; how many threads (Little)."""
+"""minidl/data/prefetch.py: results in order, by one thread or several; how many threads."""
 
 import threading
 import time

@@ -13,7 +13,7 @@ from minidl.comm.observe import ledger
 from minidl.function import Function
 from minidl.memory.recompute import recompute, recompute_sequential
 from minidl.mode import current
-from minidl.saved import held as held_by
+from minidl.saved import held_by
 from minidl.tensor import Tensor
 from tests.devices import host, put
 
@@ -232,7 +232,7 @@ def test_kept_ops_do_not_run_again_and_their_results_are_counted():
         assert ran == [1] * 8
     finally:
         minidl.ops.linear.Linear.forward = original
-    assert current().around is None
+    assert current().intercept is None
 
 
 def test_what_a_segment_kept_is_free_after_backward():

@@ -421,6 +421,18 @@ BUGS = [
         'or not counts["passed"]', "",
         "tests/test_peers.py::test_a_wrong_answer_is_red_and_so_is_a_peer_that_ran_nothing"),
     Bug(
+        "the weights of a program may be whatever they like",
+        "tests/programs/test_programs.py", "compare",
+        "not d <= WEIGHTS", "d <= 0",
+        "tests/programs/test_programs.py::test_one_wrong_line_is_seen"),
+    Bug(
+        "a GRU mixes old and new state by the reset gate",
+        "minidl/ops/extra/recurrent.py", "Gru.forward",
+        "(1 - z) * n + z * h", "(1 - r) * n + r * h",
+        "tests/programs/test_programs.py"
+        "::test_a_program_computes_what_it_computes_on_pytorch[name_gru]"
+        " tests/nn/test_recurrent.py"),
+    Bug(
         "an op says that it returns something else, and editors are not told",
         "minidl/ops/convert.py", "is_contiguous",
         "-> bool", "-> int",

@@ -3,19 +3,17 @@
     with minidl.no_grad():
         p.mul_(0.9).add_(g, alpha=0.1)        p is the same tensor, its version two higher
 
-For what a graph records they are refused: a saved array would change behind backward's back. Unlike
-x += y they make the result first, and copy it: they are for short code, not for speed. The result's
-dtype must fit into x's kind, as in PyTorch.      Test: tests/ops/extra/test_in_place_forms.py
+    scores.masked_fill_(mask, -1e9)           recorded (become in ops/inplace.py)
+
+Unlike x += y they make the result first, and copy it: they are for short code, not for speed. The
+result's dtype must fit into x's kind, as in PyTorch.
+Test: tests/ops/extra/test_in_place_forms.py
 """
 
-import numpy as np
-
-from minidl import backend
-from minidl.mode import is_grad_enabled, no_grad
+from minidl.mode import no_grad
 from minidl.ops import activations, elementwise, index, inplace, logic, reduce, select
 from minidl.ops.extra import sampling, scatter, unary
 from minidl.random import default_generator
-from minidl.tensor import Tensor
 
 OPS = {  # file: the names whose form with _ there is
     elementwise: "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos abs sign floor ceil "
@@ -29,28 +27,19 @@ OPS = {  # file: the names whose form with _ there is
 
 def form(op):
     """The function `op_` that writes what `op` gives over its first argument."""
+    name = f"{op.__name__}_"
+
     def in_place(input, *args, **options):
-        given = [a for a in (input, *args) if isinstance(a, Tensor)]
-        if is_grad_enabled() and any(x.requires_grad for x in given):
-            raise RuntimeError(f"{op.__name__}_ of what requires a gradient; do it under `with "
-                               f"minidl.no_grad():`, or write x = x.{op.__name__}(...)")
+        if inplace.records(input, *args):
+            return inplace.become(input, name, lambda old: op(old, *args, **options))
         with no_grad():
             y = op(input, *args, **options)
-        if y.shape != input.shape or not _fits(y.dtype, input.dtype):
-            raise ValueError(f"{op.__name__}_: the result is {y.dtype} of shape {tuple(y.shape)}, "
-                             "it "
-                             f"cannot be written into {input.dtype} of shape {tuple(input.shape)}")
-        return inplace.copy_(input, y.to(input.dtype))
+        return inplace.copy_(input, inplace.check_fit(y, input, name).to(input.dtype))
 
-    in_place.__name__ = in_place.__qualname__ = f"{op.__name__}_"
+    in_place.__name__ = in_place.__qualname__ = name
     in_place.__wrapped__ = op  # help() and editors show its arguments
-    in_place.__doc__ = f"x.{op.__name__}(...), written over x; only where no graph is recorded."
+    in_place.__doc__ = f"x.{op.__name__}(...), written over x."
     return in_place
-
-
-def _fits(dtype, into):
-    """Whether the dtype is of a kind not above the other's: no floating numbers into integers."""
-    return backend.promote_types(dtype, into).kind == np.dtype(into).kind
 
 
 def normal_(input, mean=0.0, std=1.0, *, generator=None):

@@ -11,7 +11,7 @@ In every step, and so in the sum of all steps, to the rounding of the additions,
     what the parameters get + sum over ranks of residual after = mean + sum of residual before
 
 so nothing is lost, it comes later. As residuals are shares, their sum is what is still owed: a
-snapshot loaded on other ranks gives each new rank the sum of some old ones' (snapshot/residuals.py).
+snapshot loaded on other ranks gives each new rank a sum of old ones' (snapshot/residuals.py).
 
         model = Compressed(net, t, ErrorFeedback(codec.INT8))     # any optimizer
         model = Compressed(net, t, PowerSGD(rank=4))              # any optimizer

@@ -1,4 +1,4 @@
-"""x.add_(y): the same tensor and memory, one version more, refused where a graph is recorded."""
+"""x.add_(y): the same tensor and memory, one version more; recorded where a graph is recorded."""
 
 import numpy as np
 import pytest
@@ -32,12 +32,72 @@ def test_those_with_an_index_or_a_mask():
     assert x.tolist() == [1, 0, 0]
 
 
+W = [1.0, -2.0, 3.0]
+RECORDED = {  # {name: x.op_(...) of a constant or of a result of w, a leaf; the value is x}
+    "a result that is masked": lambda m, w: (w * 2).masked_fill_(m.tensor(W) > 2, 0.0),
+    "rows added at places": lambda m, w: m.zeros(4, 3).index_add_(0, m.tensor([1, 1]), w.expand(
+        2, 3)),
+    "a constant that becomes w": lambda m, w: m.zeros(2, 3).copy_(w * w),
+    "a chain": lambda m, w: (w * 2).mul_(w).add_(1.0).exp_(),
+    "what was there has no gradient": lambda m, w: (w * 2).zero_().add_(w, alpha=3),
+    "a number in each place": lambda m, w: (w * 2).fill_(4.0),
+    "w and what it is multiplied by": lambda m, w: m.full((3,), 2.0).mul_(w).mul_(w + 1),
+    "another dtype": lambda m, w: (w * 2).to(m.float64).copy_(w).float(),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_where_a_graph_is_recorded_it_is_pytorchs_value_and_gradient(name):
+    def run(m):
+        w = m.tensor(W, requires_grad=True)
+        x = RECORDED[name](m, w)
+        (x * x).sum().backward()
+        return x.tolist(), w.grad.tolist()
+
+    values, gradient = run(minidl)
+    torch = pytest.importorskip("torch", reason="compares with PyTorch")
+    wanted, wanted_gradient = run(torch)
+    # some roundings of float32 each
+    np.testing.assert_allclose(values, wanted, rtol=1e-6)
+    np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda w, x: (x * x, x.mul_(2))[0],  # the product saved what x was
+    lambda w, x: (w.exp().mul_(x)),  # exp saved its result
+])
+def test_what_the_graph_has_saved_is_seen_to_have_changed(spoil):
+    w = minidl.tensor(W, requires_grad=True)
+    y = spoil(w, w * 2)
+    with pytest.raises(RuntimeError, match="changed in place between forward and backward"):
+        y.sum().backward()
+
+
+def test_a_view_is_refused_and_one_from_before_is_of_no_use_afterwards():
+    w = minidl.tensor(W, requires_grad=True)
+    x = w * 2
+    view = x[:2]
+    with pytest.raises(RuntimeError, match="mul_ of a view"):
+        view.mul_(3)
+    x.mul_(3)
+    assert view.tolist() == [6, -12]
+    with pytest.raises(RuntimeError, match="way back is no longer right"):
+        view.sum()
+
+
+def test_the_data_of_a_parameter_is_written():
+    w, p = minidl.tensor(W, requires_grad=True), minidl.zeros(3, requires_grad=True)
+    p.data.copy_(w)
+    p.data.add_(w)
+    assert p.tolist() == [2, -4, 6] and p.is_leaf and p.requires_grad
+
+
 def test_a_parameter_under_no_grad_only():
     p = minidl.tensor([1.0, 2.0], requires_grad=True)
-    with pytest.raises(RuntimeError, match="mul_ of what requires a gradient; do it under"):
+    with pytest.raises(RuntimeError, match="mul_ of a leaf that requires a gradient; do it under"):
         p.mul_(2)
-    with pytest.raises(RuntimeError, match="add_ of what requires a gradient"):
-        minidl.zeros(2).add_(p)
+    with pytest.raises(RuntimeError, match="copy_ of a leaf that requires"):
+        p.zero_()
     with minidl.no_grad():
         p.mul_(2).add_(p, alpha=0.5)
     assert p.tolist() == [3, 6] and p.requires_grad and p.is_leaf

@@ -1,4 +1,4 @@
-"""minidl/parallel/model/grid_gpt.py: its parts are the whole GPT; it sends what the formula says."""
+"""minidl/parallel/model/grid_gpt.py: its parts are the whole GPT; what it sends is the formula."""
 
 from collections import Counter
 
