@@ -101,6 +101,8 @@ def test_an_editor_finds_minidl_from_a_folder_elsewhere(tmp_path):
 def test_the_stub_of_an_op_says_its_file(stub, op, file):
     """An editor leads to the stub. The line above it there says where the op is written."""
     lines = (ROOT / "minidl" / stub).read_text().splitlines()
+    if stub == "tensor.pyi":  # another class of the file may have an operator, too
+        lines = lines[lines.index("class Tensor:"):]
     at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"def {op}("))
     above = [line.strip() for line in lines[:at] if line.strip().startswith("# minidl/")]
     assert above[-1] == f"# minidl/ops/{file}"
