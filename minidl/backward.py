@@ -183,6 +183,7 @@ def _fit(g, shape, dtype, node):
     """Sum a gradient over the dimensions that were broadcast, and cast it to the input's dtype."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
+    g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it
     if g.shape != shape:
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(

@@ -6,8 +6,8 @@ import pytest
 import minidl
 from minidl import infer, nn
 from minidl.cuda.cuda_graph import graphed
+from tests.cuda.test_cuda_graph import capturing  # noqa: F401  a fixture
 from tests.devices import put
-from tests.fused.test_cuda_graph import capturing  # noqa: F401  a fixture
 
 pytestmark = pytest.mark.gpu
 X = np.ones((2, 4), np.float32)
