@@ -193,10 +193,13 @@ def clip(
     """Another name of clamp."""
 def concat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
     """Another name of cat."""
-def cumprod(input: Tensor | ndarray, dim: int) -> Tensor:
-    """y[i] = x[0] x[1] ... x[i] along `dim`."""
-def diff(input: Tensor | ndarray, n: int = 1, dim: int = -1) -> Tensor:
-    """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+def cumprod(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
+    """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+def diff(
+    input: Tensor | ndarray, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+) -> Tensor:
+    """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
+    append: what stands before and after the input."""
 def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
     """Whether both have the same shape and the same elements, as a bool."""
 def fliplr(input: Tensor | ndarray) -> Tensor: ...
@@ -333,8 +336,8 @@ def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
-    j] along `dim`, and of the old element unless include_self is False."""
+    """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
+    index[i, j] along `dim`, and of the old element unless include_self is False."""
 
 
 # minidl/ops/extra/search.py

@@ -289,10 +289,13 @@ class Tensor:
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
         """Another name of clamp."""
-    def cumprod(self, dim: _int) -> Tensor:
-        """y[i] = x[0] x[1] ... x[i] along `dim`."""
-    def diff(self, n: _int = 1, dim: _int = -1) -> Tensor:
-        """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+    def cumprod(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
+        """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+    def diff(
+        self, n: _int = 1, dim: _int = -1, prepend: Any = None, append: Any = None
+    ) -> Tensor:
+        """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
+        append: what stands before and after the input."""
     def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
         """Whether both have the same shape and the same elements, as a bool."""
     def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
@@ -315,10 +318,16 @@ class Tensor:
         given."""
     def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
         """A view of `length` slices of a dimension from `start` on."""
-    def new_ones(self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None) -> Tensor:
-        """Ones of any shape in the dtype, and on the device, of `input`."""
-    def new_zeros(self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None) -> Tensor:
-        """Zeros of any shape in the dtype, and on the device, of `input`."""
+    def new_ones(
+        self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
+        device: str | _int | None = None, requires_grad: _bool = False
+    ) -> Tensor:
+        """Ones of any shape, in the dtype and on the device of `input` unless others are given."""
+    def new_zeros(
+        self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
+        device: str | _int | None = None, requires_grad: _bool = False
+    ) -> Tensor:
+        """Zeros of any shape, in the dtype and on the device of `input` unless others are given."""
     def trunc(self) -> Tensor:
         """The nearest integer towards zero."""
     def type_as(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -513,8 +522,8 @@ class Tensor:
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
     ) -> Tensor:
-        """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i,
-        j] along `dim`, and of the old element unless include_self is False."""
+        """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
+        index[i, j] along `dim`, and of the old element unless include_self is False."""
 
 
     # minidl/ops/extra/search.py

@@ -23,6 +23,7 @@ def test_the_fast_one_is_used_and_says_what_the_plain_one_says():
     assert inspect.signature(fast_apply.apply) == inspect.signature(function.apply)
 
 
+@pytest.mark.skipif(not EVERY, reason="takes seconds: make test-every")
 @pytest.mark.timeout(300)
 def test_the_tests_of_the_engine_pass_with_the_plain_one():
     code = ("import sys, pytest; status = pytest.main(sys.argv[1:]); "

@@ -114,8 +114,8 @@ def dropout2d(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 -
-    p); the input itself when not training."""
+    """Zero whole channels of (N, C, H, W) or (N, C, L) with probability p and scale the others
+    by 1 / (1 - p); the input itself when not training."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
@@ -137,8 +137,8 @@ def pixel_shuffle(input: Tensor | ndarray, upscale_factor: int) -> Tensor:
     """(..., c r r, h, w) -> (..., c, h r, w r): channels become pixels."""
 def relu6(input: Tensor | ndarray) -> Tensor:
     """min(max(0, x), 6)."""
-def softmin(input: Tensor | ndarray, dim: int) -> Tensor:
-    """softmax(-x)."""
+def softmin(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
+    """softmax(-x). dtype: cast -x to it first."""
 def softsign(input: Tensor | ndarray) -> Tensor:
     """x / (1 + |x|)."""
 def threshold(

@@ -19,6 +19,7 @@ way under Adam: leave it out (bias=False), or compute in float64.
 """
 
 import functools
+import importlib.util
 import math
 import re
 from pathlib import Path
@@ -27,6 +28,7 @@ import numpy as np
 import pytest
 
 import minidl
+from tests.conftest import EVERY
 
 FOLDER = Path(__file__).parent
 
@@ -111,6 +113,8 @@ def compare(name, ours, theirs):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_trains_on_minidl(name):
+    if not EVERY and importlib.util.find_spec("torch"):
+        pytest.skip("takes seconds: make test-every; it runs beside PyTorch below")
     names = run(name, "minidl")
     losses = names["losses"]
     assert names["torch"] is minidl

@@ -10,13 +10,14 @@ from numbers import Number
 import numpy as np
 
 from minidl.ops.activations import elu, relu, softplus
+from minidl.ops.cast import clone
 from minidl.ops.dims import normalize_dims
 from minidl.ops.dropout import dropout
 from minidl.ops.elementwise import Step, abs, add, div, mul, neg, sub
 from minidl.ops.extra.distance import pairwise_distance
 from minidl.ops.extra.search import nonzero
 from minidl.ops.extreme import amax
-from minidl.ops.logic import bitwise_and, eq, gt, isnan, lt
+from minidl.ops.logic import bitwise_and, bitwise_xor, eq, gt, isnan, lt
 from minidl.ops.matmul import matmul
 from minidl.ops.select import clamp, minimum, where
 from minidl.ops.shape import cat, flip, permute, reshape, stack, unbind
@@ -65,9 +66,12 @@ def tensordot(a, b, dims=2):
     return reshape(matmul(a, b), (*shape_a, *shape_b))
 
 
-def cumprod(input, dim):
-    """y[i] = x[0] x[1] ... x[i] along `dim`. By as many products: right also where there are
-    zeros, by which no quotient helps."""
+def cumprod(input, dim, *, dtype=None):
+    """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64. By as many products: right also
+    where there are zeros, by which no quotient helps. dtype: cast the input to it first."""
+    if dtype is None and input.dtype.kind in "biu":
+        dtype = np.int64
+    input = input if dtype is None else input.to(dtype)
     if not input.ndim:
         return mul(input, 1)
     parts = list(unbind(input, dim))
@@ -103,7 +107,7 @@ def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
     """nan and the infinities as numbers: the largest and the smallest of the dtype unless given."""
     input = wrapped(input)
     if input.dtype.kind != "f":
-        return mul(input, 1)
+        return clone(input)
     limits = input._xp.finfo(input.dtype)
     posinf = float(limits.max) if posinf is None else posinf
     neginf = float(limits.min) if neginf is None else neginf
@@ -176,13 +180,19 @@ def narrow(input, dim, start, length):
     return input[(slice(None),) * dim + (slice(begin, begin + length),)]
 
 
-def diff(input, n=1, dim=-1):
-    """y[i] = x[i + 1] - x[i] along `dim`, n times."""
+def diff(input, n=1, dim=-1, prepend=None, append=None):
+    """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
+    append: what stands before and after the input."""
+    parts = [x for x in (prepend, input, append) if x is not None]
+    if n and len(parts) > 1:  # for no difference PyTorch puts nothing beside the input
+        input = cat(parts, dim)
+    input = wrapped(input)
+    minus = bitwise_xor if input.dtype == bool else sub
     for _ in range(n):
         length = input.shape[dim] - 1
         if length < 0:
             break
-        input = sub(narrow(input, dim, 1, length), narrow(input, dim, 0, length))
+        input = minus(narrow(input, dim, 1, length), narrow(input, dim, 0, length))
     return input
 
 
@@ -226,20 +236,20 @@ def is_floating_point(input) -> bool:
     return input.dtype.kind in "fV"
 
 
-def new_zeros(input, *size, dtype=None):
-    """Zeros of any shape in the dtype, and on the device, of `input`."""
-    return _new(input, input._xp.zeros, size, dtype)
+def new_zeros(input, *size, dtype=None, device=None, requires_grad=False):
+    """Zeros of any shape, in the dtype and on the device of `input` unless others are given."""
+    return _new(input, input._xp.zeros, size, dtype, device).requires_grad_(requires_grad)
 
 
-def new_ones(input, *size, dtype=None):
-    """Ones of any shape in the dtype, and on the device, of `input`."""
-    return _new(input, input._xp.ones, size, dtype)
+def new_ones(input, *size, dtype=None, device=None, requires_grad=False):
+    """Ones of any shape, in the dtype and on the device of `input` unless others are given."""
+    return _new(input, input._xp.ones, size, dtype, device).requires_grad_(requires_grad)
 
 
-def _new(input, make, size, dtype):
+def _new(input, make, size, dtype, device):
     size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
     x = Tensor(make(tuple(size), input.dtype if dtype is None else dtype))
-    return x.to(input.device)
+    return x.to(input.device if device is None else device)
 
 
 # -- activations
@@ -248,6 +258,8 @@ def _new(input, make, size, dtype):
 def hardtanh(input, min_val=-1.0, max_val=1.0):
     """clamp, but with no gradient at the two ends themselves."""
     input = wrapped(input)
+    if input.dtype.kind in "iu":  # the ends as integers, so that the result has integers
+        return clamp(input, int(min_val), int(max_val))
     inside = bitwise_and(gt(input, min_val), lt(input, max_val))
     return where(inside, input, clamp(input.detach(), min_val, max_val))
 
@@ -282,9 +294,9 @@ def celu(input, alpha=1.0):
     return mul(elu(div(input, alpha)), alpha)
 
 
-def softmin(input, dim):
-    """softmax(-x)."""
-    return softmax(neg(input), dim)
+def softmin(input, dim, *, dtype=None):
+    """softmax(-x). dtype: cast -x to it first."""
+    return softmax(neg(input), dim, dtype=dtype)
 
 
 def threshold(input, threshold, value):
@@ -307,12 +319,13 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
 
 
 def dropout2d(input, p=0.5, training=True, *, generator=None):
-    """Zero whole channels of (N, C, H, W) with probability p and scale the others by 1 / (1 - p);
-    the input itself when not training."""
-    if input.ndim != 4:
-        raise ValueError(f"dropout2d: wants (N, C, H, W), got shape {tuple(input.shape)}")
+    """Zero whole channels of (N, C, H, W) or (N, C, L) with probability p and scale the others by
+    1 / (1 - p); the input itself when not training."""
+    if input.ndim not in (3, 4):
+        raise ValueError("dropout2d: wants (N, C, H, W) or (N, C, L), got shape "
+                         f"{tuple(input.shape)}")
     input = wrapped(input)
-    ones = new_ones(input, (*input.shape[:2], 1, 1))
+    ones = new_ones(input, (*input.shape[:2], *[1] * (input.ndim - 2)))
     return mul(input, dropout(ones, p, training, generator=generator)) if training else input
 
 

@@ -69,6 +69,73 @@ class Scatter(Function):
         return gx, None, gsrc
 
 
+class ScatterProd(Function):
+    """x times the src[k] at index[k]. Saves x and src: a factor's slope is the product of the other
+    factors at its place."""
+
+    op = "scatter_reduce"
+
+    def forward(self, x, index, src, dim):
+        self.at = _places("scatter_reduce", self.xp, x, index, dim, src)
+        self.within = tuple(map(slice, index.shape))
+        self.save(x, src)
+        return self.multiplied(x, src)
+
+    def multiplied(self, x, src):
+        y = x.copy()
+        if self.at is not None:
+            self.xp.multiply.at(y, self.at, src[self.within])
+        return y
+
+    def backward(self, gy):
+        (x, src), xp = self.saved, self.xp
+        n_zeros = xp.asarray(x == 0).astype(np.int64)
+        if self.at is not None:
+            xp.add.at(n_zeros, self.at, src[self.within] == 0)
+        product = self.multiplied(xp.where(x == 0, 1, x), xp.where(src == 0, 1, src))  # without 0
+
+        def of_others(factor, n_zeros, product):
+            alone = n_zeros - (factor == 0) == 0  # no other factor is 0
+            return xp.where(alone, product / xp.where(factor == 0, 1, factor), 0)
+
+        gsrc = xp.zeros(src.shape, gy.dtype)
+        if self.at is not None:
+            gsrc[self.within] = gy[self.at] * of_others(src[self.within], n_zeros[self.at],
+                                                        product[self.at])
+        return gy * of_others(x, n_zeros, product), None, gsrc
+
+
+class ScatterWhole(Function):
+    """scatter_reduce of integers and bools."""
+
+    differentiable = False
+    op = "scatter_reduce"
+
+    def forward(self, x, index, src, dim, reduce, include_self):
+        xp, at = self.xp, _places("scatter_reduce", self.xp, x, index, dim, src)
+        y = x.copy()
+        if at is None:
+            return y
+        name, start = STARTS[reduce]
+        if not include_self:
+            if start is None:
+                least_most = (False, True) if x.dtype == bool else (
+                    np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+                start = least_most[reduce == "amin"]
+            y[at] = start
+        getattr(xp, name).at(y, at, src[tuple(map(slice, index.shape))])
+        if reduce == "mean":
+            n = xp.full(x.shape, int(include_self))
+            xp.add.at(n, at, 1)
+            y = (y // xp.maximum(n, 1)).astype(x.dtype)
+        return y
+
+
+# reduce: (NumPy's ufunc, what it starts from; None: the least or the largest number of the dtype)
+STARTS = {"sum": ("add", 0), "prod": ("multiply", 1), "mean": ("add", 0),
+          "amax": ("maximum", None), "amin": ("minimum", None)}
+
+
 class IndexAdd(Function):
     """x plus alpha times the slices of src, at the places in `index` along dim."""
 
@@ -167,13 +234,22 @@ def scatter_add(input, dim, index, src):
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """`input` with the "sum", "mean", "amax" or "amin" of the src[i, j] that meet at index[i, j]
-    along `dim`, and of the old element unless include_self is False. Equal largest ones share the
-    gradient."""
+    """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
+    index[i, j] along `dim`, and of the old element unless include_self is False. Equal largest ones
+    share the gradient. The mean of integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
-    if reduce not in ("sum", "mean", "amax", "amin"):
-        raise ValueError(f"scatter_reduce: reduce is sum, mean, amax or amin, got {reduce!r}")
+    if reduce not in STARTS:
+        raise ValueError(f"scatter_reduce: reduce is one of {', '.join(STARTS)}, got {reduce!r}")
     input, index, src = wrapped(input), wrapped(index), wrapped(src)
+    if not backend.is_floating(input.dtype):
+        return ScatterWhole.apply(input, index, src, dim=dim, reduce=reduce,
+                                  include_self=include_self)
+    if reduce == "prod":
+        if not include_self:
+            ones = Tensor(src._xp.ones(src.shape, src.dtype))
+            met = scatter_add(input.detach() * 0, dim, index, ones)
+            input = where(met > 0, 1.0, input)
+        return note(ScatterProd.apply(input, index, src, dim=dim), [index])
     worst = {"amax": -np.inf, "amin": np.inf}.get(reduce, 0)
     ones = Tensor(src._xp.ones(src.shape, src.dtype))
     met = scatter_add(input.detach() * 0, dim, index, ones)  # how many of src are at each place

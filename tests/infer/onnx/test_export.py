@@ -18,6 +18,7 @@ ROWS = {r.name: r for module in (samples, samples_nn, samples_extra, samples_com
 REFUSED = {"cross_entropy", "nll_loss", "norm", "huber", "diagonal", "median", "max_along", "roll",
            "binary_cross_entropy_with_logits", "binary_cross_entropy", "mse_loss", "l1_loss",
            "scatter", "repeat_each", "adaptive_max_pool2d", "kl_div", "kthvalue", "scatter_add",
+           "scatter_reduce",
            "index_add", "index_copy", "index_fill", "min_along", "nonzero", "fmod",
            "unfold", "fold"}
 
