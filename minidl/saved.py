@@ -35,6 +35,9 @@ class Memory:
     replaced = False
 
 
+NO_TENSOR = object()  # in place of the Memory of what is no tensor
+
+
 class Pack(tuple):
     """(held, undo): in a node's `_saved` in place of the array undo(unpack(held))."""
 
@@ -48,11 +51,11 @@ def pack(node, inputs, arrays, outputs, packers):
     edges = node.edges
     for s in node._saved:
         undos = ()
-        if type(s) is Pack:  # rounded
-            s, *undos = s
         if s is None:
             all_held.append(None)
             continue
+        if type(s) is Pack:  # rounded
+            s, *undos = s
         owner = getattr(s, "base", None)  # None: s owns its memory
         held = s
         noted = len(notes)
@@ -65,8 +68,8 @@ def pack(node, inputs, arrays, outputs, packers):
                 if base is not s and (owner is None or owner is not array and owner is not base):
                     continue  # it looks at other memory
             x = inputs[i]
-            if hasattr(x, "_memory"):
-                memory = x._memory
+            memory = getattr(x, "_memory", NO_TENSOR)
+            if memory is not NO_TENSOR:
                 notes.append((x, 0 if memory is None else memory.version))
                 if edges[i] is x and held is s:  # a leaf, the first one that fits
                     if array is s:
