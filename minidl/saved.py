@@ -63,10 +63,9 @@ def pack(node, inputs, arrays, outputs, packers):
         i = -1
         for array in arrays:
             i += 1
-            if array is not s:
-                base = getattr(array, "base", None)
-                if base is not s and (owner is None or owner is not array and owner is not base):
-                    continue  # it looks at other memory
+            if array is not s and (owner is None or owner is not array
+                                   and owner is not getattr(array, "base", None)):
+                continue  # it looks at other memory
             x = inputs[i]
             memory = getattr(x, "_memory", NO_TENSOR)
             if memory is not NO_TENSOR:
