@@ -41,7 +41,7 @@ def leaf_uses(roots):
     """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
     backward will reach, and how many gradients each of them waits for."""
     uses = {}
-    starts = [edge_to(root) for root in roots if root.requires_grad]
+    starts = [edge_to(root) for root in roots if root._requires_grad]
     for edge in itertools.chain(starts, *(node.edges for node in nodes(roots))):
         if edge is not None and type(edge) is not tuple:
             uses[edge] = uses.get(edge, 0) + 1
@@ -159,7 +159,7 @@ def _backward(node, gys, ledger):
 
 def _start(root, gradient):
     """The gradient array at a root, checked."""
-    if not root.requires_grad:
+    if not root._requires_grad:
         raise RuntimeError("backward of a tensor that does not require a gradient: no input of it "
                            "has requires_grad=True, or it was made under no_grad")
     if gradient is None:

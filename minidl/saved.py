@@ -138,11 +138,12 @@ def check(node):
         raise RuntimeError(f"backward through {type(node).__name__} a second time: what it saved "
                            "was freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
-        if x.version != version:
+        memory = x if type(x) is Memory else x._memory
+        if memory is not None and memory.version != version:
             what = "the result"  # noted by its memory: a node does not hold what it made
-            if not isinstance(x, Memory):
+            if x is not memory:
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(
-                f"{what} that {type(node).__name__} saved was changed in "
-                f"place between forward and backward (version {version} then, {x.version} now): "
-                "the gradient would be wrong. Step the optimizer after backward")
+                f"{what} that {type(node).__name__} saved was changed in place between forward and "
+                f"backward (version {version} then, {memory.version} now): the gradient would be "
+                "wrong. Step the optimizer after backward")

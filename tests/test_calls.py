@@ -67,3 +67,14 @@ def test_an_op_makes_few_calls(name):
         f"{name} makes {len(calls)} Python calls, wanted at most {most}. Each takes some 0.1 us of "
         "every op. Which are new? If they must be, raise the number in AT_MOST of "
         "tests/test_calls.py:\n" + "\n".join(calls))
+
+
+@pytest.mark.skipif(not dispatch.cpu_compiler(), reason="no C++ compiler for the kernels")
+def test_the_way_from_layer_norm_to_its_launch_is_short():
+    """What a student steps through with a debugger."""
+    code = "from tests.test_calls import *; print(*calls_of(lambda: F.layer_norm(h, 4, b, b)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    calls = done.stdout.split()
+    assert calls, done.stderr
+    way = calls[:calls.index("cuda/run.py:__call__") + 1]
+    assert len(way) <= 10 and len({call.split(":")[0] for call in way}) <= 5, "\n".join(way)

@@ -28,6 +28,7 @@ from minidl.own_files import write_whole
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
 SUM_TYPES = {**C_TYPES, HALF: "float"}  # what sums are made in
+SUM_DTYPES = {FLOAT: FLOAT, HALF: FLOAT, np.dtype(np.float64): np.dtype(np.float64)}
 
 
 def pick(kernel, reference, *arrays):

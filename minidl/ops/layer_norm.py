@@ -17,7 +17,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cuda import rows as row_kernels
-from minidl.cuda.dispatch import pick
+from minidl.cuda.dispatch import SUM_DTYPES, pick
 from minidl.function import Function
 from minidl.ops.matmul import column_sums
 from minidl.ops.norm import scale_shift, standardize, standardize_backward
@@ -39,8 +39,14 @@ class LayerNorm(Function):
         rows = xp.ascontiguousarray(x)
         if x.ndim != 2 or len(shape) != 1:
             rows = rows.reshape(math.prod(x.shape[:x.ndim - len(shape)]), width)
-        w = xp.ones(width, x.dtype) if w is None else as_vector(xp, w)
-        b = xp.zeros(width, x.dtype) if b is None else as_vector(xp, b)
+        if w is None:
+            w = xp.ones(width, x.dtype)
+        elif w.ndim != 1 or not w.flags.c_contiguous:
+            w = xp.ascontiguousarray(w).reshape(-1)
+        if b is None:
+            b = xp.zeros(width, x.dtype)
+        elif b.ndim != 1 or not b.flags.c_contiguous:
+            b = xp.ascontiguousarray(b).reshape(-1)
         self.shape, self.centered = shape, centered
         run = pick(by_kernel, by_numpy, rows, w, b)
         y, mean, r = run(rows, w, b, eps, centered)
@@ -58,11 +64,6 @@ class LayerNorm(Function):
 
 class RmsNorm(LayerNorm):
     """The same with nothing subtracted, and under its own name for autocast."""
-
-
-def as_vector(xp, v):
-    v = xp.ascontiguousarray(v)
-    return v if v.ndim == 1 else v.reshape(-1)
 
 
 def row_blocks(xp, rows):
@@ -106,8 +107,9 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
 
     rung: 1 to 5 of the ladder in the .cu; the best for the device unless given.
     form: form and order, as in `cuda.kernel`."""
-    xp, (rows, cols) = row_kernels.backend_of(x), x.shape
-    y, dtype = xp.empty(x.shape, x.dtype), backend.accumulate_dtype(x.dtype)
+    xp = np if type(x) is np.ndarray else backend.xp_of([x])
+    (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
+    y = xp.empty(x.shape, x.dtype)
     rstd = xp.empty(rows, dtype)
     mean = xp.empty(rows, dtype) if centered else xp.zeros(rows, dtype)  # RMS norm writes none
     if x.size:
@@ -165,7 +167,8 @@ def add_parts(xp, kernel, parts):
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
     """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
     * weight + bias, both of that shape. The variance divides by n, not n - 1."""
-    return LayerNorm.apply(input, weight, bias, shape=as_shape(normalized_shape), eps=eps)
+    shape = normalized_shape if type(normalized_shape) is tuple else as_shape(normalized_shape)
+    return LayerNorm.apply(input, weight, bias, shape=shape, eps=eps)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
