@@ -78,13 +78,14 @@ class ScatterProd(Function):
     def forward(self, x, index, src, dim):
         self.at = _places("scatter_reduce", self.xp, x, index, dim, src)
         self.within = tuple(map(slice, index.shape))
+        (self.dim,) = normalize_dims(dim, x.ndim, "scatter_reduce") or (0,)
         self.save(x, src)
         return self.multiplied(x, src)
 
     def multiplied(self, x, src):
         y = x.copy()
         if self.at is not None:
-            self.xp.multiply.at(y, self.at, src[self.within])
+            multiply_at(y, self.at, src[self.within], self.dim)
         return y
 
     def backward(self, gy):
@@ -105,6 +106,18 @@ class ScatterProd(Function):
         return gy * of_others(x, n_zeros, product), None, gsrc
 
 
+def multiply_at(y, at, values, dim):
+    """y[at] *= values, where a place may come again. CuPy has no multiply.at, so this goes slice by
+    slice along `dim`: in one slice no place comes twice."""
+    if not values.ndim:
+        y[...] *= values
+        return
+    for k in range(values.shape[dim]):
+        here = (slice(None),) * dim + (slice(k, k + 1),)
+        place = tuple(a[here] if a.shape[dim] > 1 else a for a in at)
+        y[place] *= values[here]
+
+
 class ScatterWhole(Function):
     """scatter_reduce of integers and bools."""
 
@@ -123,7 +136,12 @@ class ScatterWhole(Function):
                     np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
                 start = least_most[reduce == "amin"]
             y[at] = start
-        getattr(xp, name).at(y, at, src[tuple(map(slice, index.shape))])
+        values = src[tuple(map(slice, index.shape))]
+        if reduce == "prod":
+            (dim,) = normalize_dims(dim, x.ndim, "scatter_reduce") or (0,)
+            multiply_at(y, at, values, dim)
+        else:
+            getattr(xp, name).at(y, at, values)
         if reduce == "mean":
             n = xp.full(x.shape, int(include_self))
             xp.add.at(n, at, 1)
