@@ -20,7 +20,7 @@ import warnings
 import numpy as np
 from numpy import ndarray
 
-from minidl import mode
+from minidl import backend, mode
 from minidl.cuda import run
 from minidl.mode import NoRoom, current, give_up_kernels
 from minidl.own_files import write_whole
@@ -28,7 +28,7 @@ from minidl.own_files import write_whole
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
 SUM_TYPES = {**C_TYPES, HALF: "float"}  # what sums are made in
-SUM_DTYPES = {FLOAT: FLOAT, HALF: FLOAT, np.dtype(np.float64): np.dtype(np.float64)}
+SUM_DTYPES = {dtype: backend.accumulate_dtype(dtype) for dtype in C_TYPES}
 
 
 def pick(kernel, reference, *arrays):

@@ -34,7 +34,7 @@ class DataLoader:
     drop_last:  leave out a last batch smaller than batch_size.
     prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
                 loads in the caller's thread.
-    workers:    so many threads, or "auto" (prefetch.py).
+    workers:    how many threads load. "auto": prefetch.py finds the number.
     num_workers: PyTorch's processes. Here they are threads: n > 0 means workers=n, and 0 changes
                 nothing. pin_memory, persistent_workers and prefetch_factor are taken and do
                 nothing: `device` and `prefetch` do their work.

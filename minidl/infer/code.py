@@ -3,8 +3,8 @@
     then relu(.)  then add(., %3)        float v0 = x < 0.0f ? 0.0f : x;
                                          float v1 = v0 + in_3;
 
-The expressions are those of @minidl.fuse (minidl/cuda/fuse.py), and some that it has no gradient
-for.   Test: tests/infer/test_lower.py
+The expressions come from @minidl.fuse (minidl/cuda/fuse.py). A few are added here, for which it has
+no gradient.   Test: tests/infer/test_lower.py
 """
 
 import math

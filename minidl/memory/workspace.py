@@ -86,7 +86,7 @@ def linear(node, rows):
 
 
 def _packed(m, k, p, in_order):
-    """What ops/linear.py lays out anew for A (m, k) and B (k, p), bytes."""
+    """The bytes of the copies that ops/linear.py packs of A (m, k) and B (k, p)."""
     a = 0 if in_order else (
         k * -(-m // kernel.ROWS) * kernel.ROWS + kernel.PAD + -(-k // kernel.CHUNK) * m)
     return 4 * (a + k * -(-p // kernel.COLS) * kernel.COLS + kernel.PAD)

@@ -89,7 +89,7 @@ class Layerwise(Optimizer):
 
     whole_tensors = True  # a part of a tensor will not do (parallel/zero/offload.py)
     state_arrays = ()
-    kernels = ()  # those of `kernel`, as `fusable` takes them
+    kernels = ()  # what the method `kernel` launches: the arguments of `fusable`
 
     def advance(self, p, state):
         """The parameter's state for its next step; the first step makes it."""
