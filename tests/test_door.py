@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import minidl
+from tests.conftest import whole_form
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = sorted([*(ROOT / "tutorials").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")])
@@ -107,6 +108,7 @@ def test_every_import_of_the_tutorials_and_benchmarks_works():
     assert done.returncode == 0, done.stderr
 
 
+@whole_form
 def test_an_editor_finds_the_file_of_every_import_of_a_tutorial():
     """By jedi, which many editors and Jupyter use: go to the definition of each imported name."""
     jedi = pytest.importorskip("jedi", reason="pip install jedi")

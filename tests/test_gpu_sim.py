@@ -1,8 +1,8 @@
 """Tests for a GPU pass on the stand-in for CuPy (strict_cupy/), in a process of its own, because
 `import cupy` must find the stand-in there and nothing here.
 
-Here a short form: each op's row in one dtype, launches, checked indices, and what a step in mixed
-precision is made of. `make test-gpu-sim` runs all of them, and CI runs that too."""
+Here a short form: each op's row in one dtype, and the launches of a step in mixed precision.
+`make test-gpu-sim` runs all of them, and CI runs that too."""
 
 import os
 import subprocess
@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = ["tests/cuda", *(f"tests/{name}.py" for name in (
-    "ops/test_every_op", "cuda/test_launch", "cuda/test_philox", "memory/test_recompute",
-    "optim/test_master", "precision/test_amp", "precision/test_loss_scale"))]
-QUICK.append("tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step")
+QUICK = ["tests/ops/test_every_op.py", "tests/cuda/test_launch.py",
+         "tests/precision/test_step_on_gpu.py::test_kernels_make_up_the_step"]
 
 # These compare with the CPU. To import PyTorch, for other tests of the same files, takes longer.
 WITHOUT_TORCH = """if True:

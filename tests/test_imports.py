@@ -89,12 +89,13 @@ def imports(source, package):
 
 def imported(tree, package):
     """Those under `if TYPE_CHECKING:` are for editors alone and left out."""
-    for_editors = {id(inside) for node in ast.walk(tree) if isinstance(node, ast.If)
-                   and ast.unparse(node.test).endswith("TYPE_CHECKING")
-                   for inside in ast.walk(node)}
-    for node in ast.walk(tree):
-        if id(node) in for_editors:
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             continue
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # no other holds imports
+            nodes += getattr(node, block, ())
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from tests import mutations, one_token
+from tests.conftest import whole_form
 from tests.one_token import changed_line, changes, own_tests
 from tests.reached import record
 
@@ -127,6 +128,7 @@ def test_the_record_has_the_lines_of_each_test_file_and_of_its_child_processes(c
         "tests/test_far.py": (["tests/test_far.py::test_red"], [1, 5, 6])}
 
 
+@whole_form
 @pytest.mark.slow
 def test_a_change_meets_its_own_tests_then_those_that_reach_it_without_red_ones(copy, tmp_path):
     record.record(copy, tmp_path / "record")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_imports import imported
+
 ROOT = Path(__file__).resolve().parents[1]
 SETUP = (ROOT / "setup.cfg").read_text()
 CONFIG = configparser.ConfigParser()
@@ -41,15 +43,9 @@ def third_party(folder):
     """{imported package: file} of the sources below `folder`, ours and Python's own left out."""
     found = {}
     for file in sorted((ROOT / folder).rglob("*.py")):
-        text = file.read_text()
-        for node in ast.walk(ast.parse(text)) if "import" in text else ():
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module]
-            for name in names:
-                found[name.split(".")[0]] = file.relative_to(ROOT)
+        package = ".".join(file.relative_to(ROOT).parent.parts)
+        for _, name in imported(ast.parse(file.read_text()), package):
+            found[name.split(".")[0]] = file.relative_to(ROOT)
     local = {"minidl", "tests", "benchmarks", "conftest"}
     for ours in ("tests", "tutorials", "benchmarks"):
         local |= {file.stem for file in (ROOT / ours).rglob("*.py")}

@@ -8,7 +8,7 @@ import torch.optim as optim
 seed = 20
 rng = np.random.default_rng(seed)
 
-n_waves, length = 8, 30
+n_waves, length = 8, 20
 start = rng.integers(-40, 40, (n_waves, 1))
 waves = np.sin((np.arange(length) + start) / 3.0).astype("float64")
 
@@ -47,7 +47,7 @@ seq.double()
 for p in seq.parameters():
     p.data.copy_(torch.from_numpy(rng.uniform(-0.3, 0.3, p.shape)))
 criterion = nn.MSELoss()
-optimizer = optim.LBFGS(seq.parameters(), lr=0.8, max_iter=5)
+optimizer = optim.LBFGS(seq.parameters(), lr=0.8, max_iter=3)
 
 losses = []
 
