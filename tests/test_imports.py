@@ -7,6 +7,7 @@
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ MAY_IMPORT = {
     "ops": f"cuda printing {ENGINE}",
     "creation": f"ops cuda {ENGINE}",
     "memory": f"cuda/host_memory {ENGINE}",
+    "plain": "",  # of minidl nothing, or it could be no oracle
     "nn": f"memory ops {ENGINE}",
     "optim": f"precision/bf16 cuda {ENGINE}",
     "precision": f"optim nn cuda ops {ENGINE}",  # amp knows batch norm and master weights
@@ -88,11 +90,13 @@ def imports(source, package):
 
 
 def imported(tree, package):
-    """Those under `if TYPE_CHECKING:` are for editors alone and left out."""
+    """Left out: under `if TYPE_CHECKING:`, for editors alone, and under `if __name__ == "__main__":`,
+    which no import runs."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if isinstance(node, ast.If) and re.search(
+                r"TYPE_CHECKING$|^__name__ == '__main__'$", ast.unparse(node.test)):
             continue
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):  # no other holds imports
             nodes += getattr(node, block, ())

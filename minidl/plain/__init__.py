@@ -1,0 +1,24 @@
+"""The book: every technique in its plainest form, one page each, in the order to read them.
+
+A page is a file of some 30 to 80 lines. It says the idea, names the paper, and shows the code: no
+options, no error handling, nothing for speed. Each page ends with an example that you can run:
+
+    python -m minidl.plain.ring
+
+The pages use NumPy and earlier pages, and nothing else of minidl. So each page is also a test: the
+real file must give the same bits, or a result within a stated bound. Read the page first. Then the
+real file may be as hard as speed and safety demand; the last lines of the page say what it adds.
+
+One device
+
+    autograd            derivatives of any program made of a few operations, and theirs again
+
+Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
+t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
+
+    ring                all-reduce: everybody gets the sum, and no link is busier than another
+    data_parallel       one model on all ranks, a part of the batch on each
+    pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
+
+docs/book.md shows every page beside the real one.
+"""

@@ -1,0 +1,138 @@
+"""Autograd: a program that computes a number also computes the derivatives of that number.
+
+    y = a * b + a            a ──┬─► mul ──► add ──► y
+                             b ──┘            ▲
+                             a ───────────────┘
+
+    forward     every operation makes a Tensor that remembers its parents, and a rule: from the
+                gradient of the result to the gradient of each parent. For a * b: g -> g * b, g * a
+    backward    from y back to a and b, each Tensor after all that were computed from it.
+                Gradients that reach a Tensor on several paths are added: the chain rule.
+
+The rules are written with Tensors, too. So a gradient is the result of a program that remembers how
+it was computed, and has a gradient in turn: grad(grad(y)) is the second derivative.
+
+Source: Griewank & Walther, "Evaluating Derivatives", 2008.
+The real one, minidl/function.py and minidl/backward.py, adds: a gradient goes into `x.grad`, memory
+is freed while backward runs, any dtype, a GPU, hooks, and no recursion. Its rules compute with
+arrays and not with Tensors: that is faster and needs less memory, and gives up second derivatives.
+"""
+
+import numpy as np
+
+
+class Tensor:
+    def __init__(self, array, parents=(), rule=None):
+        self.array = np.asarray(array, float)
+        self.parents = parents
+        self.rule = rule
+
+    def __add__(a, b):
+        b = tensor(b)
+        return Tensor(a.array + b.array, [a, b], lambda g: [sum_to(g, a), sum_to(g, b)])
+
+    def __mul__(a, b):
+        b = tensor(b)
+        return Tensor(a.array * b.array, [a, b], lambda g: [sum_to(g * b, a), sum_to(g * a, b)])
+
+    def __matmul__(a, b):
+        b = tensor(b)
+        return Tensor(a.array @ b.array, [a, b],
+                      lambda g: [sum_to(g @ b.swap(), a), sum_to(a.swap() @ g, b)])
+
+    def __pow__(a, n):
+        return Tensor(a.array**n, [a], lambda g: [g * a**(n - 1) * n])
+
+    def exp(a):
+        y = Tensor(np.exp(a.array), [a], lambda g: [g * y])
+        return y
+
+    def log(a):
+        return Tensor(np.log(a.array), [a], lambda g: [g / a])
+
+    def tanh(a):
+        y = Tensor(np.tanh(a.array), [a], lambda g: [g * (1 - y * y)])
+        return y
+
+    def relu(a):
+        return Tensor(np.maximum(a.array, 0), [a], lambda g: [g * (a.array > 0)])
+
+    def sum(a, axis=None):  # the summed axes stay, with length 1
+        return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
+
+    def expand(a, shape):
+        return Tensor(np.broadcast_to(a.array, shape), [a], lambda g: [sum_to(g, a)])
+
+    def reshape(a, *shape):
+        return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
+
+    def transpose(a, *axes):
+        return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
+
+    def __getitem__(a, index):
+        return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
+
+    def put(a, index, shape):  # zeros of this shape, and a added at index
+        array = np.zeros(shape)
+        np.add.at(array, index, a.array)
+        return Tensor(array, [a], lambda g: [g[index]])
+
+    # The others are made of these.
+    def swap(a):  # the last two axes of a stack of matrices
+        *stack, row, column = range(a.array.ndim)
+        return a.transpose(*stack, column, row)
+
+    def __neg__(a):
+        return a * -1
+
+    def __sub__(a, b):
+        return a + -tensor(b)
+
+    def __rsub__(a, b):
+        return tensor(b) - a
+
+    def __truediv__(a, b):
+        return a * tensor(b)**-1
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+
+def tensor(x):
+    return x if isinstance(x, Tensor) else Tensor(x)
+
+
+def sum_to(g, x):
+    """Sums g over the axes along which x was broadcast, so that it has the shape of x."""
+    new = g.array.ndim - x.array.ndim
+    axes = tuple(i for i, length in enumerate(g.array.shape)
+                 if i < new or length > x.array.shape[i - new])
+    return g.sum(axes).reshape(*x.array.shape) if axes else g
+
+
+def order(y, seen=None):
+    """All Tensors that y was computed from, and y: each stands after its parents."""
+    seen = {} if seen is None else seen  # a dict keeps its order
+    for parent in y.parents:
+        if parent not in seen:
+            order(parent, seen)
+    seen[y] = True
+    return list(seen)
+
+
+def grad(y, inputs):
+    """The gradient of y, one number, with respect to each Tensor of `inputs`."""
+    gradient = {y: Tensor(np.ones(y.array.shape))}
+    for node in reversed(order(y)):
+        if node.parents:
+            for parent, g in zip(node.parents, node.rule(gradient[node])):
+                gradient[parent] = gradient[parent] + g if parent in gradient else g
+    return [gradient[x] for x in inputs]
+
+
+if __name__ == "__main__":
+    x = Tensor(2.0)
+    y = x**4
+    first, = grad(y, [x])
+    second, = grad(first, [x])
+    print(y.array, first.array, second.array)

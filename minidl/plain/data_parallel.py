@@ -1,0 +1,57 @@
+"""Data parallel training: every rank has the whole model, and a part of the batch.
+
+    rank 0   weights ── part 0 ──► gradient 0 ─┐
+    rank 1   weights ── part 1 ──► gradient 1 ─┼─ all-reduce ──► the mean gradient ──► the same step
+    rank 2   weights ── part 2 ──► gradient 2 ─┘                 on all ranks
+
+The loss is a mean over samples, and so is its gradient. Rank r has m_r of the m samples:
+
+    gradient of the whole batch = sum over r of  m_r / m * gradient of part r
+
+All ranks begin with the same weights and take the same steps. So they stay equal for ever, and the
+training is that of one rank with the whole batch.
+
+Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
+The real one, minidl/parallel/data/data_parallel.py, adds: it sends while backward still computes
+(page buckets), parameters that a rank did not use, ranks without samples, and steps that do not
+send.
+"""
+
+import numpy as np
+
+from minidl.plain import ring
+
+
+def mean_gradients(t, gradients, n_samples):
+    """The mean of the ranks' gradients, a list of arrays, weighted by their numbers of samples."""
+    total = ring.all_reduce(t, np.array([float(n_samples)]))[0]
+    means = []
+    for g in gradients:
+        flat = g.ravel() * (n_samples / total)
+        means.append(ring.all_reduce(t, flat).reshape(g.shape))
+    return means
+
+
+def step(t, weights, gradients, inputs, targets, lr):
+    """One step of gradient descent. gradients(weights, inputs, targets) returns a list of arrays:
+    those of the mean loss over this rank's part of the batch."""
+    means = mean_gradients(t, gradients(weights, inputs, targets), len(inputs))
+    for w, g in zip(weights, means):
+        w -= lr * g
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def gradients(weights, inputs, targets):  # of the mean of (w x - y)^2 / 2
+        w, = weights
+        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]
+
+    def example(t):
+        inputs = np.array([1.0, 2.0, 3.0])[t.rank::t.size]  # rank 0: 1 and 3, rank 1: 2
+        weights = [np.array([0.0])]
+        for _ in range(20):
+            step(t, weights, gradients, inputs, 5 * inputs, lr=0.1)
+        return weights[0].round(2)
+
+    print(simulate(2, example))

@@ -1,0 +1,94 @@
+"""Pipeline parallelism: each rank has some consecutive layers, a stage of the model.
+
+    micro-batch ──► stage 0 ──activations──► stage 1 ──activations──► stage 2 ──► loss
+                          ◄───gradients───         ◄───gradients───
+
+While stage 1 works on a batch, stage 0 would have nothing to do. So the batch is cut into m
+micro-batches, and stage 0 begins the second while stage 1 has the first. A schedule is the list of
+what a stage does: F3 is forward of micro-batch 3, B3 its backward. Two schedules, 3 stages, m = 4:
+
+    GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage
+            stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      keeps what m backwards need
+            stage 2   .  .  F0 F1 F2 F3 B0 B1 B2 B3 .  .
+
+    1F1B    stage 0   F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3     a backward as soon as there is
+            stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .      one: a stage keeps what at most
+            stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .      n backwards need
+
+Both leave a stage without work for (n-1) / (m + n-1) of the time, the bubble.
+
+Papers: Huang et al., "GPipe", 2019; Narayanan et al., "Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM", 2021. The real one, minidl/parallel/model/pipeline.py,
+adds: several stages a rank, shapes that the first message announces, weights that two stages share,
+recompute, and more schedules.
+"""
+
+import numpy as np
+
+
+def gpipe(stage, n, m):
+    """What this of n stages does with m micro-batches: a list such as F0 F1 B0 B1."""
+    return [f"F{i}" for i in range(m)] + [f"B{i}" for i in range(m)]
+
+
+def one_f_one_b(stage, n, m):
+    """As many forwards as there are stages below, then one forward and one backward in turn."""
+    ahead = min(n - stage - 1, m)
+    tasks = [f"F{i}" for i in range(ahead)]
+    for i in range(m):
+        if ahead + i < m:
+            tasks.append(f"F{ahead + i}")
+        tasks.append(f"B{i}")
+    return tasks
+
+
+def step(t, schedule, forward, micro_batches, shape):
+    """The forwards and backwards of this stage, rank t.rank, in the order of the schedule.
+
+    forward(x, i) computes this stage on micro-batch i, and returns y and a function: backward(gy)
+    adds to the gradients of this stage's weights, and returns the gradient of x. The last stage's y
+    is the loss. `shape` is that of the activations between stages."""
+    first, last = t.rank == 0, t.rank == t.size - 1
+    below, above = t.rank - 1, t.rank + 1
+    losses, backwards, sends = [], {}, []
+    for task in schedule:
+        i = int(task[1:])
+        if task[0] == "F":
+            x = micro_batches[i] if first else t.recv(np.empty(shape), below)
+            y, backwards[i] = forward(x, i)
+            if last:
+                losses.append(y)
+            else:
+                sends.append(t.isend(y, above))
+        else:
+            if last:
+                gy = np.full_like(losses[i], 1 / len(micro_batches))  # of the mean loss
+            else:
+                gy = t.recv(np.empty(shape), above)
+            gx = backwards.pop(i)(gy)
+            if not first:
+                sends.append(t.isend(gx, below))
+    for request in sends:
+        request.wait()
+    return losses
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        w = t.rank + 2.0  # stage 0 computes y = 2 x, stage 1 y = 3 x, stage 2 y = 4 x
+        gradients = []
+
+        def forward(x, i):
+            def backward(gy):
+                gradients.append((gy * x).item())
+                return gy * w
+            return x * w, backward
+
+        micro_batches = [np.array([1.0]), np.array([2.0])]
+        schedule = one_f_one_b(t.rank, t.size, len(micro_batches))
+        losses = step(t, schedule, forward, micro_batches, shape=1)
+        print("stage", t.rank, *schedule, " losses", *losses, " gradient", sum(gradients))
+
+    simulate(3, example)
