@@ -80,3 +80,8 @@ def outline(node):
               if isinstance(node, ast.ClassDef) and isinstance(each, ast.FunctionDef)
               and each.name[0] != "_"]
     return "\n".join([*[f"# {told}"] * bool(told), head, *inside])
+
+
+def told(here):
+    """What is translated of a page: its title and its text."""
+    return f"{here.title}\n{here.story}"
