@@ -12,6 +12,8 @@ real file may be as hard as speed and safety demand; the last lines of the page 
 One device
 
     autograd            derivatives of any program made of a few operations, and theirs again
+    training            a small network learns to classify: softmax, cross entropy, gradient descent
+    optimizers          momentum, Adam, clipping by the norm, and a learning rate that changes
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
