@@ -14,6 +14,9 @@ One device
     autograd            derivatives of any program made of a few operations, and theirs again
     training            a small network learns to classify: softmax, cross entropy, gradient descent
     optimizers          momentum, Adam, clipping by the norm, and a learning rate that changes
+    attention           each token takes a weighted mean of what earlier tokens say
+    transformer         a block of a Llama: RMSNorm, RoPE, attention, SwiGLU
+    flash               attention block by block: the scores never exist all at once
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.

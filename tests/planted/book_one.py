@@ -13,4 +13,19 @@ BUGS = [
         "minidl/plain/optimizers.py", "adam_step",
         "v / (1 - b2**t)", "v",
         "tests/plain/test_optimizers.py::test_adam_is_the_real_one"),
+    Bug(
+        "the page's causal mask hides a token from itself",
+        "minidl/plain/attention.py", "causal_mask",
+        "k=1", "k=0",
+        "tests/plain/test_attention.py::test_outputs_and_gradients_are_the_real_ones"),
+    Bug(
+        "the page's RoPE turns the two halves in different directions",
+        "minidl/plain/transformer.py", "rope",
+        "[-one, zero]", "[one, zero]",
+        "tests/plain/test_transformer.py::test_the_turn_is_the_real_one"),
+    Bug(
+        "the page's online softmax does not shrink the sum of earlier blocks",
+        "minidl/plain/flash.py", "forward",
+        "shrink * total", "total",
+        "tests/plain/test_flash.py::test_outputs_and_gradients_are_the_real_ones"),
 ]
