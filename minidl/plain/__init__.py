@@ -17,6 +17,9 @@ One device
     attention           each token takes a weighted mean of what earlier tokens say
     transformer         a block of a Llama: RMSNorm, RoPE, attention, SwiGLU
     flash               attention block by block: the scores never exist all at once
+    convolution         three forms of one result: loops, im2col, products without columns
+    floats              why sums of floats differ: rounding, swamping, pairwise and Kahan's sums
+    amp                 mixed precision: float16 weights, float32 masters, a loss scale
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.

@@ -28,4 +28,19 @@ BUGS = [
         "minidl/plain/flash.py", "forward",
         "shrink * total", "total",
         "tests/plain/test_flash.py::test_outputs_and_gradients_are_the_real_ones"),
+    Bug(
+        "the page's gradient of a convolution's input forgets where a patch began",
+        "minidl/plain/convolution.py", "gradients",
+        "gx[:, :, i:i + oh, j:j + ow]", "gx[:, :, :oh, :ow]",
+        "tests/plain/test_convolution.py::test_the_gradients_are_the_real_ones"),
+    Bug(
+        "the page's Kahan sum loses what an addition lost",
+        "minidl/plain/floats.py", "kahan",
+        "wanted = number + lost", "wanted = number",
+        "tests/plain/test_floats.py::test_the_bounds_of_the_page"),
+    Bug(
+        "the page unscales gradients by the scale after it has grown",
+        "minidl/plain/amp.py", "step",
+        "np.float32(scale)", "np.float32(scale * 2 if good_steps + 1 == interval else scale)",
+        "tests/plain/test_amp.py::test_scales_and_masters_have_the_bits_of_the_real_ones"),
 ]
