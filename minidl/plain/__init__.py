@@ -20,6 +20,8 @@ One device
     convolution         three forms of one result: loops, im2col, products without columns
     floats              why sums of floats differ: rounding, swamping, pairwise and Kahan's sums
     amp                 mixed precision: float16 weights, float32 masters, a loss scale
+    recompute           keep a segment's inputs alone, and run it again in backward
+    memory              16 bytes a parameter, and the activations: formulas beside counts
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.

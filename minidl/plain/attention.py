@@ -1,4 +1,4 @@
-"""Attention: each token takes a mean of what all earlier tokens say, and chooses the weights itself.
+"""Attention: each token takes a mean of what earlier tokens say, and chooses the weights itself.
 
 A text of T tokens has for each token three vectors of E numbers: a query (what it looks for), a key
 (what it can be found by) and a value (what it says). They are rows of Q, K and V (T, E).

@@ -73,7 +73,8 @@ def wide(x):
 if __name__ == "__main__":
     print("to_half:", *[to_half(x) for x in (2049.0, 2051.0, 70000.0, 1e-8)])
     one, large = np.float16(1), np.float16(2048)
-    print("(2048 + 1) + 1:", int((large + one) + one), "  2048 + (1 + 1):", int(large + (one + one)))
+    print("(2048 + 1) + 1 is", int((large + one) + one))
+    print("2048 + (1 + 1) is", int(large + (one + one)))
     ones = np.ones(4000, np.float16)
     for way in in_order, pairwise, kahan, wide:
         print(f"4000 ones, {way.__name__}: {int(way(ones))}")

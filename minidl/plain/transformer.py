@@ -22,8 +22,8 @@ operations of autograd, and has a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
-The real one, minidl/nn/llama.py, adds: a batch of texts, fewer heads of keys than of queries, longer
-contexts, the words' vectors at the beginning and scores for words at the end.
+The real one, minidl/nn/llama.py, adds: a batch of texts, fewer heads of keys than of queries,
+longer contexts, the words' vectors at the beginning and scores for words at the end.
 """
 
 import numpy as np

@@ -46,3 +46,10 @@ def test_the_bounds_of_the_page(dtype, u, n):
 def test_numpy_scalars_round_as_the_page_says():
     for a, b in RNG.uniform(0, 2000, (300, 2)).astype(np.float16):
         assert float(a + b) == floats.to_half(float(a) + float(b))
+
+
+def test_ones_are_swamped_in_order_alone():
+    ones = np.ones(4001, np.float16)
+    assert floats.in_order(ones) == 2048
+    for way in (floats.pairwise, floats.kahan, floats.wide):
+        assert way(ones) == 4000  # the even neighbour of 4001
