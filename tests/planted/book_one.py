@@ -53,4 +53,30 @@ BUGS = [
         "minidl/plain/memory.py", "needed",
         "sizes[:-1]", "sizes[1:]",
         "tests/plain/test_memory.py::test_the_real_engine_keeps_what_is_needed"),
+    Bug(
+        "the page goes on at the number of batches and not of samples",
+        "minidl/plain/data.py", "batches",
+        "range(used, n, batch_size)", "range(used * batch_size, n, batch_size)",
+        "tests/plain/test_data.py::test_both_go_on_at_the_same_place"),
+    Bug(
+        "the page's queue has no bound",
+        "minidl/plain/prefetch.py", "prefetch",
+        "queue.Queue(n)", "queue.Queue()",
+        "tests/plain/test_prefetch.py::test_a_thread_loads_n_and_one_more_ahead"),
+    Bug(
+        "the page's packed rows let a token see the text before",
+        "minidl/plain/lengths.py", "mask",
+        "text[:, None] == text", "text[:, None] >= text",
+        "tests/plain/test_lengths.py::test_a_packed_row_and_its_mask_are_the_real_ones"),
+    Bug(
+        "the page joins the largest of equally frequent pairs",
+        "minidl/plain/tokens.py", "learn",
+        "min(counts, key=lambda pair: (-counts[pair], pair))",
+        "max(counts, key=lambda pair: (counts[pair], pair))",
+        "tests/plain/test_tokens.py::test_pairs_are_the_real_ones"),
+    Bug(
+        "the page's top-p leaves out the token that reaches p",
+        "minidl/plain/sampling.py", "probabilities",
+        "before = np.cumsum(p[likeliest]) - p[likeliest]", "before = np.cumsum(p[likeliest])",
+        "tests/plain/test_sampling.py::test_the_possible_tokens_are_the_real_ones"),
 ]
