@@ -51,5 +51,5 @@ if __name__ == "__main__":
             yield i
 
     for i in prefetch(load(7), n=2):
-        time.sleep(0.05)  # the step: long enough for the thread to load all it may
+        time.sleep(0.03)  # the step: long enough for the thread to load all it may
         print("step", i, " loaded so far:", *loaded)

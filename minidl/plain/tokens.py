@@ -25,7 +25,7 @@ from collections import Counter
 
 
 def join(ids, pair, token):
-    """ids, a list, with `token` in the place of each `pair`, from left to right: a a a is [aa] a."""
+    """ids, a list, with `token` in the place of each `pair`, from the left: a a a is [aa] a."""
     joined, i = [], 0
     while i < len(ids):
         if tuple(ids[i:i + 2]) == pair:
