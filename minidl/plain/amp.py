@@ -1,13 +1,14 @@
 """Mixed precision: compute with half of the bytes, and still learn. It needs two remedies.
 
 Forward and backward in float16 are faster, and need half of the memory. But float16 has 11 bits,
-and its numbers lie between 2^-24 and 65504. Two things go wrong then:
+and what is above 65504 becomes inf (page floats). Two things go wrong:
 
-    a small step is lost       w = 1, lr * g = 0.0002: the float16 next to 0.9998 is 1 again
+    a small step is lost       w = 1, lr * g = 0.0002: the float16 nearest to 0.9998 is 1, for the
+                               next one is 0.9995. So w does not move, however often
     -> float32 masters         weights are kept in float32, and updated there. Each step computes
                                with a float16 copy of them
 
-    a small gradient is lost   2^-26 becomes 0
+    a small gradient is lost   2^-26 becomes 0, for the smallest float16 is 2^-24
     -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as
                                large. Before the update they are divided by S, in float32
 

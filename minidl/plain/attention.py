@@ -1,11 +1,12 @@
-"""Attention: each token takes a mean of what earlier tokens say, and chooses the weights itself.
+"""Attention: each token takes a weighted mean of what it and the tokens before it say.
 
 A text of T tokens has for each token three vectors of E numbers: a query (what it looks for), a key
 (what it can be found by) and a value (what it says). They are rows of Q, K and V (T, E).
 
-    S = Q K^T / sqrt(E)    (T, T): S[i, j] is large where query i and key j point the same way
-    P = softmax(S)         each row: weights that are positive and have the sum 1
-    O = P V                (T, E): row i is the mean of the values, with weights P[i]
+    S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large where query i and key j point in
+                           the same direction
+    P = softmax(S)         row by row: weights that are not negative and have the sum 1
+    O = P V                (T, E): row i is the mean of the values, with the weights P[i]
 
             key 0  1  2  3
     query 0     x  .  .  .     The causal mask: token i must not see later tokens, because it is
@@ -13,9 +14,9 @@ A text of T tokens has for each token three vectors of E numbers: a query (what 
           2     x  x  x  .     exactly 0.
           3     x  x  x  x
 
-A dot product of E numbers has a variance that grows with E, hence 1 / sqrt(E). Several heads are
-several attentions, each over its own E of the H E columns; stacked, they are Q, K, V (H, T, E).
-The cost: T^2 scores for each head, in time and in memory. The page flash avoids the memory.
+A sum of E products grows like sqrt(E); divided by it, the scores keep their size. H heads are H
+attentions at the same time. Each has E columns of a matrix (T, H E), so that a token can look for H
+things. The cost: T^2 scores for each head, in time and in memory. The page flash saves the memory.
 
 Paper: Vaswani et al., "Attention is all you need", 2017.
 The real one, minidl/ops/attention.py, adds: blocks in place of all the scores at once, other masks,

@@ -8,9 +8,10 @@ and the sum l of e^(score - m) over ALL keys of a row, but both can be kept up t
     what there is shrinks:  l, o  <-  e^(m - m') l,  e^(m - m') o      as if m' had been known
     the block is added:     l  <-  l + sum of e^(new scores - m')
                             o  <-  o + e^(new scores - m') V_block
-    after the last block:   O = o / l       kept for backward: lse = m + log(l), one number a row
+    after the last block:   O = o / l
 
-Backward makes the scores of each block again, and with lse its weights at once: P = e^(S - lse).
+Kept for backward: lse = m + log(l), the log of the sum of all e^score, one number a row. Backward
+makes the scores of each block again, and lse gives their weights at once: P = e^(S - lse).
 Below, GO is the gradient of the loss with respect to O; and GV, GP, GS, GQ, GK in the same way:
 
     GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        GQ = GS K / sqrt(E)
@@ -28,7 +29,7 @@ import numpy as np
 
 
 def forward(q, k, v, block):
-    """(O, lse) of q (T, E), k and v (S, E): one head, each query sees all keys."""
+    """(O, lse) of q, k, v (T, E): one head. Each query sees all keys. block: how many at once."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
     total = np.zeros((len(q), 1))  # l above

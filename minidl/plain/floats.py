@@ -4,7 +4,7 @@ A float16 is m * step, where m is an integer of at most 11 bits, and the step fi
 
     numbers from     1024 to 2048     step 1           2048 to 4096    step 2
                         1 to 2        step 2^-10       the largest     65504
-                        0 to 2^-13    step 2^-24: the smallest one. What is below half of it is 0
+                        0 to 2^-13    step 2^-24. Half of it, and less, becomes 0
 
 Every operation rounds to the nearest such number; half way between two, to the one with even m.
 The relative error of one rounding is at most u = 2^-11 (float32: 2^-24, float64: 2^-53).
@@ -13,7 +13,7 @@ Swamping: 2048 + 1 = 2048, for 2049 lies half way between 2048 and 2050. So 1 + 
 2048, and (a + b) + c is not a + (b + c). Three ways to add n numbers; S is the sum of the |x|:
 
     in order     x0 + x1 + x2 + ...              error at most (n - 1) u S
-    pairwise     (x0 + x1) + (x2 + x3), a tree   error at most log2(n) u S
+    pairwise     (x0 + x1) + (x2 + x3), a tree   error at most log2(n) u S, rounded up
     Kahan        computes what each addition     error at most about 2 u S
                  lost, and adds it next time
 

@@ -1,7 +1,7 @@
 """Lengths: texts of unequal lengths in one array, with little padding.
 
 A batch is one array, so short texts are filled up to the longest one. These places are computed and
-thrown away. Three ways to put texts of the lengths 1 2 3 4 into rows, a letter for each text:
+thrown away. Four texts a, b, c, d of the lengths 1 2 3 4, in batches of two, and packed:
 
     in any order        by length           packed
     a . .               a .                 d d d d

@@ -6,10 +6,10 @@
                     float16    float16      float32           float32 each
                     2        + 2          + 4               + 4   + 4      = 16 bytes
 
-    activations     what forward keeps for backward, in proportion to the batch. A layer y = x @ w
-                    needs x for the gradient of w, and a relu needs to know where its result is
-                    positive. So a network of layers of the sizes n0, n1, ... nL needs the inputs
-                    of its L layers:
+    activations     what forward keeps for backward, in proportion to the batch. A layer x @ w + b
+                    needs x for the gradient of w. A relu needs its result, to know where it is
+                    positive; but this is the next layer's x. So a network whose layers have the
+                    sizes n0, n1, ... nL needs the inputs of its L layers:
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
@@ -25,7 +25,7 @@ Paper: Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion 
 2020.
 The real one, minidl/memory/predict.py and minidl/memory/ledger.py, adds: other precisions and
 optimizers, states divided among ranks, activations of any model from two small forwards, and a
-recording of every array with its moment, which the formulas equal to the byte.
+recording of every array as it comes and goes. Formulas and recording agree to the byte.
 """
 
 from itertools import pairwise

@@ -3,11 +3,11 @@
 g is the gradient of the loss with respect to the weights w, of the same shape. Every operation
 below is for each element by itself, except for the norm of clipping.
 
-    momentum    v <- momentum * v + g                     a mean over past gradients: steady
-                w <- w - lr * v                           directions add up, zigzag cancels
+    momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
+                w <- w - lr * v                           what they share adds up, zigzag cancels
 
-    Adam        m <- b1 m + (1 - b1) g                    the mean of past g
-                v <- b2 v + (1 - b2) g^2                  the mean of past g^2
+    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
+                v <- b2 v + (1 - b2) g^2                  the same of g^2
                 w <- w - lr * m' / (sqrt(v') + eps)       a step of about lr, however large g is
                 m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ...: m and v begin at 0 and
                                                               are too small at first; this mends it
@@ -16,7 +16,8 @@ below is for each element by itself, except for the norm of clipping.
                 the direction stays, and one bad batch cannot throw the weights far away
 
     schedule    the lr of each step: up in a straight line during the warmup, while the weights
-                are still random; then down along half a cosine to 0
+                are still random; then down along half a cosine, which would be 0 one step after
+                the last
 
 Memory: momentum keeps one number for each weight, Adam two.
 

@@ -8,7 +8,7 @@ the number of layers n. Here the layers are cut into k segments, and a segment i
                                                            memory, then goes back through them
 
     memory      the k inputs of the segments, and during backward the n/k results in one segment:
-                k + n/k in place of n. It is least for k = sqrt(n):  2 sqrt(n)
+                k + n/k in place of n. It is least for k = sqrt(n), and is 2 sqrt(n) then
     time        one more forward. Backward costs about two forwards, so a step is a third longer
 
 The gradients are exactly the same, if a segment does the same when it runs again: the same dropout,

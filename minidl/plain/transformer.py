@@ -7,8 +7,8 @@ The two paths around (residuals) let gradients pass unchanged. A model is many s
 
     RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: its size does not matter
     SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): a network of one
-               hidden layer for each token by itself. One half decides how much of the other passes
-    RoPE       attention cannot know the order of tokens. So query and key of token t are turned.
+               hidden layer for each token by itself. x @ gate decides how much of x @ up passes
+    RoPE       a score does not tell where two tokens stand. So query and key of token t are turned.
                The E numbers of a head are E/2 points (a_i, b_i), a the first half, b the second;
                point i turns by the angle  t * theta_i,  theta_i = 10000^(-2i/E):
 
@@ -17,8 +17,8 @@ The two paths around (residuals) let gradients pass unchanged. A model is many s
                The dot product of two turned vectors depends on the difference of their angles. So a
                score depends on how far apart two tokens are, and not on where they stand.
 
-To swap the halves, (a, b) -> (-b, a), is a product with a constant matrix. So all is made of the
-operations of autograd, and has a gradient.
+In the code (a, b) becomes (-b, a) by a product with a constant matrix: it moves the halves. So all
+is made of the operations of autograd, and has a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
