@@ -39,3 +39,8 @@ def test_heads_are_columns():
     heads = attention.split_heads(Tensor(x), 2)
     np.testing.assert_array_equal(heads.array[1], x[:, 4:])
     np.testing.assert_array_equal(attention.join_heads(heads).array, x)
+
+
+def test_large_scores_do_not_overflow():
+    p = attention.softmax(Tensor([[1000.0, 1000.0, 0.0], [-1000.0, -1000.0, -2000.0]])).array
+    np.testing.assert_array_equal(p, [[0.5, 0.5, 0], [0.5, 0.5, 0]])

@@ -35,13 +35,15 @@ def test_momentum_is_the_real_one():
         np.testing.assert_allclose(w, want, rtol=1e-13)
 
 
-def test_adam_is_the_real_one():
+@pytest.mark.parametrize("b1, b2", [(0.8, 0.99), (None, None)])
+def test_adam_is_the_real_one(b1, b2):
+    ours, theirs = ({}, {}) if b1 is None else (dict(b1=b1, b2=b2), dict(betas=(b1, b2)))
     weights = [w.copy() for w in START]
     ms, vs = [np.zeros(w.shape) for w in START], [np.zeros(w.shape) for w in START]
     for t, gradients in enumerate(GRADIENTS, 1):
         for w, g, m, v in zip(weights, gradients, ms, vs):
-            optimizers.adam_step(w, g, m, v, t, lr=0.03, b1=0.8, b2=0.99)
-    wanted = real_weights(lambda w: minidl.optim.Adam(w, lr=0.03, betas=(0.8, 0.99)))
+            optimizers.adam_step(w, g, m, v, t, lr=0.03, **ours)
+    wanted = real_weights(lambda w: minidl.optim.Adam(w, lr=0.03, **theirs))
     for w, want in zip(weights, wanted):
         np.testing.assert_allclose(w, want, rtol=1e-12)
 

@@ -44,3 +44,10 @@ def test_temperature_0_is_a_limit():
 def test_a_draw_never_hits_what_is_impossible():
     p = sampling.probabilities(np.zeros(10), top_k=3)
     assert {sampling.draw(p, u) for u in (0.0, 0.34, 1 - 2.0**-53)} == {0, 1, 2}
+
+
+def test_the_fewest_that_reach_p():
+    """Two of four equal ones have 0.5 together, exactly."""
+    p = sampling.probabilities(np.zeros(4), top_p=0.5)
+    np.testing.assert_array_equal(p, [0.5, 0.5, 0, 0])
+    assert np.isfinite(nucleus(np.zeros((1, 4)), 1.0, None, 0.5)).sum() == 2
