@@ -32,8 +32,6 @@ import numpy as np
 
 def to_half(x):
     """The float16 that is nearest to x, a Python float."""
-    if x == 0:
-        return x
     exponent = math.frexp(x)[1] - 1  # 2^exponent <= |x| < 2^(exponent + 1)
     step = 2.0 ** (max(exponent, -14) - 10)
     nearest = round(x / step) * step  # Python's round takes the even one of two neighbours
