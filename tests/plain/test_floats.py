@@ -16,7 +16,8 @@ def test_to_half_is_the_real_rounding():
     every = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
     every = np.sort(every[np.isfinite(every)])
     between = np.concatenate([(every[1:] + every[:-1]) / 2, RNG.normal(size=500) * 1e-4])[::7]
-    x = np.concatenate([every[::13], between, [0, 65519.9, 65520.0, -1e9, 2.0**-25, 2.0**-25 * 1.01]])
+    x = np.concatenate([every[::13], between, [0, 65519.9, 65520.0, -1e9, 2.0**-25,
+                                                      2.0**-25 * 1.01]])
     with np.errstate(over="ignore"):  # to inf
         want = minidl.tensor(x).half().numpy()
     ours = np.array([floats.to_half(v) for v in x.tolist()])
