@@ -74,7 +74,7 @@ def test_all_rungs_give_the_same(case):
     for rung, grid, block in RUNGS:
         file = f"cpu/{FILES[case]}" if rung == "chunks" else FILES[case]
 
-        def run(name, args):
+        def run(name, args, file=file, rung=rung, grid=grid, block=block):
             cuda.kernel(file, f"{name}_{rung}", defines=F)(grid, block, args)
 
         results[rung] = np.concatenate([a.ravel() for a in case(run)])

@@ -358,4 +358,14 @@ BUGS = [
         "minidl/cuda/rows.py", "check_size",
         "rows > MAX_ROWS or cols", "cols",
         "tests/cuda/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused"),
+    Bug(
+        "a block for each chunk forgets to unscale",
+        "kernels/sgd.cu", "sgd_blocks",
+        "to_float(g[i]) * unscale", "to_float(g[i])",
+        "tests/cuda/test_chunk_rungs.py::test_all_rungs_give_the_same"),
+    Bug(
+        "attention's rows on a CPU are multiplied without their last element",
+        "kernels/cpu/attention_tile.cu", "attention_tile_row_dot",
+        "e < E", "e < E - 1",
+        "tests/ops/test_attention_kernel.py"),
 ]
