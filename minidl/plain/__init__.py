@@ -22,7 +22,7 @@ One device
     amp                 mixed precision: float16 weights, float32 masters, a loss scale
     recompute           keep a segment's inputs alone, and run it again in backward
     memory              16 bytes a parameter, and the activations: formulas beside counts
-    data                batches in a random order that can be made again, and gone on with
+    data                batches in a random order that can be made again, from any place on
     prefetch            a thread loads the next batches while the step computes
     lengths             texts of unequal lengths: sorted into batches, or packed into rows
     tokens              byte pair encoding: learn, encode, decode
