@@ -1,9 +1,9 @@
 """The site, `make docs`: pages from what is there, and HTML from the pages by MkDocs.
 
     README.md, docs/*.md            a page each; the README is the home
-    minidl/plain/*.py               the book: a page each, beside the code of its real one, in English
-                                    and, where docs/zh/book.txt has it, in Chinese
-    docs/map.md                     a page for each of its rows: a technique, its formula, its files
+    minidl/plain/*.py               the book: a page each, beside the code of its real one; in Chinese
+                                    too, if docs/zh/book.txt has it
+    docs/map.md                     a page for each row: a technique, its formula, its files
     minidl/**/*.py                  the API reference: docstrings and signatures, a page a folder
     tutorials/*.py                  a page each, with out/en/NN_name.png and out/NN_name.json where
                                     `make tutorials` ran them; in Chinese with out/zh/NN_name.png
@@ -31,7 +31,8 @@ from minidl.course.comments import in_language, kernels_named
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = "docs/course/questions"  # for teachers
 PAGES = "page://"  # before a link that is one of the site's already
-TITLES = {"index": "Home", "book": "The book", "install": "Install", "tutorials": "Tutorials", "map": "Techniques",
+TITLES = {"index": "Home", "book": "The book", "install": "Install", "tutorials": "Tutorials",
+          "map": "Techniques",
           "api/index": "API", "kernels": "Kernels", "course/README": "Teaching",
           "glossary": "Glossary", "figures": "Figures"}
 
@@ -44,7 +45,7 @@ ENGLISH_LABELS = ("图中的文字若是英文：在装有中文字体的机器�
                   "文件放进 `~/.local/share/fonts`）运行 `make tutorials`，再运行 `make docs`，这里就会"
                   "换成中文图。")
 AT_HOME = "03", "06", "07"  # whose pictures are: kernels, counters, ranks
-KINDS = "File", "Kernel", "Test", "Tutorial", "Source", "Plain form"  # of the map's cells, after the concept
+KINDS = "File", "Kernel", "Test", "Tutorial", "Source", "Plain form"  # cells of the map
 
 
 class Broken(Exception):
@@ -539,7 +540,8 @@ theme:
 plugins:
   - search: {{lang: [en, zh], separator: '[\\s\u200b\\-]+'}}  # jieba puts \\u200b between words
   - offline                    # search works from a disk, by shim.js
-markdown_extensions: [attr_list, md_in_html, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
+markdown_extensions:
+  [attr_list, md_in_html, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
 extra_css: [wide.css]
 extra_javascript: [focus.js]
 extra: {{generator: false}}      # its line is too pale to read

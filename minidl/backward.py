@@ -4,8 +4,8 @@ The plain form: minidl/plain/autograd.py, which sorts the whole graph before it 
 
 1. The edges into each leaf are counted first. A leaf whose count falls to zero has its whole
    gradient: it is put into `leaf.grad`, and hooks fire, once, while the walk goes on.
-2. Nodes are taken by decreasing depth. A producer is less deep than all that use it, so its gradient
-   is complete at its turn. There is no sort, and the order is the same on every rank.
+2. Nodes are taken by decreasing depth. A producer is less deep than all that use it, so its
+   gradient is complete at its turn. There is no sort, and the order is the same on every rank.
 3. A node forgets what it saved as soon as its backward is done.
 
 An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no

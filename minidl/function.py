@@ -3,8 +3,8 @@
 The plain form: minidl/plain/autograd.py. Read it first; what a graph is and why gradients are added
 is said there. Here:
 
-- forward and backward take and return arrays. So backward records no graph and can free memory while
-  it runs; in exchange there are no gradients of gradients.
+- forward and backward take and return arrays. So backward records no graph and can free memory
+  while it runs; in exchange there are no gradients of gradients.
 - a node keeps an edge to the producer of each input, not the input, and of the arrays only those
   that it `save`d. So activation memory is the sum of what Functions saved, and can be counted.
 - options, several results, and inputs that need no gradient.

@@ -105,7 +105,8 @@ def test_a_new_folder_gets_a_section_and_says_what_it_earns(checkout):
                for line in register.rows_of_the_map(tree))
     assert tree.read("docs/map.md").endswith(
         "## Bytes are counted (`minidl/comm/observe/`)\n\n"
-        "| concept | file | kernel | test | tutorial | paper | plain |\n|---|---|---|---|---|---|---|\n"
+        "| concept | file | kernel | test | tutorial | paper | plain |\n"
+        "|---|---|---|---|---|---|---|\n"
         "| Counts bytes | [ledger.py](../minidl/comm/observe/ledger.py) | | | | | |\n")
     list(register.folders_of_the_map(tree))
     assert "| `minidl/comm/observe/` | Bytes are counted. |\n" in tree.read("docs/map.md")

@@ -1,7 +1,7 @@
 """The pages of minidl/plain for documents: what each says, and the real files that stand beside it.
 
     docs/book.md      the contents with the real files, by `make register`
-    docs/site.py      a page of the site for each, with the code of both
+    the site          a page for each, with the code of both, by `make docs`
 
 A page is read from its file, never imported. Test: tests/course/test_book.py
 """
@@ -40,8 +40,8 @@ def page(name, root=ROOT):
     before, *rest = re.split(r"(?=The\s+real\s+one,)", told, maxsplit=1)
     found = REAL.match(" ".join("".join(rest).split()))
     if not found:
-        raise ValueError(f'{BOOK}/{name}.py: its docstring ends "The real one, minidl/FILE.py, '
-                         'adds: ..."')
+        raise ValueError(f'{BOOK}/{name}.py: its docstring ends "The real one, FILE, adds: ..."; '
+                         'FILE begins with minidl/')
     title, _, story = before.partition("\n\n")
     code = "\n".join(text.split("\n")[tree.body[0].end_lineno:]).strip("\n")
     return Page(name, " ".join(title.split()).rstrip("."), story.strip("\n"),
