@@ -16,6 +16,7 @@ One device
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
 
+    naive               all-reduce the obvious way: one rank adds, and sends the sum to all
     ring                all-reduce: everybody gets the sum, and no link is busier than another
     hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
     data_parallel       one model on all ranks, a part of the batch on each

@@ -4,6 +4,11 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "the oracle adds from the last rank on",
+        "minidl/plain/naive.py", "all_reduce",
+        "arrays[1:]", "arrays[:0:-1]",
+        "tests/plain/test_naive.py::test_all_reduce_works_in_rank_order_and_in_place"),
+    Bug(
         "the page's ranks of a node all-reduce another part than they own",
         "minidl/plain/hierarchical.py", "all_reduce",
         "[(node.rank + 1) % node.size]", "[node.rank]",
