@@ -18,7 +18,10 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
 
     naive               all-reduce the obvious way: one rank adds, and sends the sum to all
     ring                all-reduce: everybody gets the sum, and no link is busier than another
+    tree                broadcast, reduce and all-reduce in log2 n steps
+    halving_doubling    all-reduce with the bytes of the ring in 2 log2 n steps
     hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
+    double_tree         all-reduce on two trees, the leaves of one are inner ranks of the other
     data_parallel       one model on all ranks, a part of the batch on each
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
 

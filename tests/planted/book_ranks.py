@@ -13,4 +13,20 @@ BUGS = [
         "minidl/plain/hierarchical.py", "all_reduce",
         "[(node.rank + 1) % node.size]", "[node.rank]",
         "tests/plain/test_hierarchical.py::test_all_reduce_has_the_bits_and_the_bytes_of_the_real_one"),
+    Bug(
+        "the page's tree broadcasts in the order of the reduce",
+        "minidl/plain/tree.py", "broadcast",
+        "reversed(distances(t.size))", "distances(t.size)",
+        "tests/plain/test_tree.py::test_all_reduce_has_the_bits_and_the_messages_of_the_real_one"),
+    Bug(
+        "the page's doubling goes forwards",
+        "minidl/plain/halving_doubling.py", "double",
+        "reversed(steps)", "steps",
+        "tests/plain/test_halving_doubling.py::test_all_reduce_has_the_bits_of_the_real_one"),
+    Bug(
+        "the page's second tree of an odd number of ranks is mirrored, too",
+        "minidl/plain/double_tree.py", "both_trees",
+        "n % 2 == 0", "True",
+        "tests/plain/test_double_tree.py::test_all_reduce_has_the_bits_and_the_bytes_of_the_real_one"
+        ),
 ]
