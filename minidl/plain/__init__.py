@@ -23,6 +23,9 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
     double_tree         all-reduce on two trees, the leaves of one are inner ranks of the other
     data_parallel       one model on all ranks, a part of the batch on each
+    buckets             gradients are sent in groups while backward computes the others
+    sync_batchnorm      batch norm whose mean and variance are those of all ranks
+    large_batch         linear scaling, warm-up, LARS and LAMB
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
 
 docs/book.md shows every page beside the real one.

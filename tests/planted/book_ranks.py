@@ -29,4 +29,20 @@ BUGS = [
         "n % 2 == 0", "True",
         "tests/plain/test_double_tree.py::test_all_reduce_has_the_bits_and_the_bytes_of_the_real_one"
         ),
+    Bug(
+        "the page closes a bucket only above its cap",
+        "minidl/plain/buckets.py", "mean_gradients",
+        ">= cap", "> cap",
+        "tests/plain/test_buckets.py"
+        "::test_a_bucket_is_sent_when_it_is_full_and_before_the_next_gradient"),
+    Bug(
+        "the page's batch norm forgets that x moves the variance",
+        "minidl/plain/sync_batchnorm.py", "batch_norm",
+        "g - through_mean - through_variance", "g - through_mean",
+        "tests/plain/test_sync_batchnorm.py::test_outputs_and_gradients_are_the_real_ones"),
+    Bug(
+        "the page's LARS leaves decay out of the divisor",
+        "minidl/plain/large_batch.py", "lars",
+        "(length(g) + decay * length(w))", "length(g)",
+        "tests/plain/test_large_batch.py::test_lars"),
 ]
