@@ -26,6 +26,10 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     buckets             gradients are sent in groups while backward computes the others
     sync_batchnorm      batch norm whose mean and variance are those of all ranks
     large_batch         linear scaling, warm-up, LARS and LAMB
+    local_sgd           ranks train alone and average every H steps; DiLoCo
+    dgc                 the largest elements of a gradient now, the others later
+    powersgd            a gradient matrix as the product of two thin ones
+    parameter_server    one rank has the weights, workers send it gradients
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
 
 docs/book.md shows every page beside the real one.

@@ -45,4 +45,24 @@ BUGS = [
         "minidl/plain/large_batch.py", "lars",
         "(length(g) + decay * length(w))", "length(g)",
         "tests/plain/test_large_batch.py::test_lars"),
+    Bug(
+        "the page's DiLoCo steps without Nesterov's look ahead",
+        "minidl/plain/local_sgd.py", "diloco",
+        "(d + momentum * m)", "m",
+        "tests/plain/test_local_sgd.py::test_the_weights_are_the_real_ones"),
+    Bug(
+        "the page's DGC keeps the momentum of what was sent",
+        "minidl/plain/dgc.py", "step",
+        "u[largest] = 0", "pass",
+        "tests/plain/test_dgc.py::test_weights_and_residuals_have_the_bits_of_the_real_one"),
+    Bug(
+        "the page's PowerSGD owes what the others' gradients lack, too",
+        "minidl/plain/powersgd.py", "mean_gradient",
+        "p @ own.T", "p @ total(t, own).T / t.size",
+        "tests/plain/test_powersgd.py::test_means_and_what_is_owed_are_the_real_ones"),
+    Bug(
+        "the page's server sums the workers' gradients",
+        "minidl/plain/parameter_server.py", "serve_together",
+        "(sum(gradients) / len(workers))", "sum(gradients)",
+        "tests/plain/test_parameter_server.py::test_together_has_the_bits_of_the_real_one"),
 ]
