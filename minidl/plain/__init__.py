@@ -30,6 +30,8 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     dgc                 the largest elements of a gradient now, the others later
     powersgd            a gradient matrix as the product of two thin ones
     parameter_server    one rank has the weights, workers send it gradients
+    zero                gradients, optimizer state and weights in blocks, one a rank
+    offload             the optimizer's state and work on the host
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
 
 docs/book.md shows every page beside the real one.

@@ -65,4 +65,14 @@ BUGS = [
         "minidl/plain/parameter_server.py", "serve_together",
         "(sum(gradients) / len(workers))", "sum(gradients)",
         "tests/plain/test_parameter_server.py::test_together_has_the_bits_of_the_real_one"),
+    Bug(
+        "the page's ZeRO sums gradients, and does not divide",
+        "minidl/plain/zero.py", "scatter",
+        "/ t.size", "",
+        "tests/plain/test_zero.py::test_stage_1_has_the_bits_of_the_real_one"),
+    Bug(
+        "the page's offload sends old weights up",
+        "minidl/plain/offload.py", "step",
+        "weights[i][...] = link.up(masters[i].astype(np.float16))", "weights[i][...] = link.up(weights[i])",
+        "tests/plain/test_offload.py::test_weights_and_masters_have_the_bits_of_the_real_one"),
 ]
