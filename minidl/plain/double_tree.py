@@ -56,6 +56,7 @@ def both_trees(t):
 
 
 def reduce(t, x):
+    """Rank 0 gets the sum over all ranks, along tree 1 of the numbers of t."""
     for child in children(t.rank, t.size):
         x += t.recv(np.empty_like(x), child)
     if t.rank != 0:
@@ -63,6 +64,7 @@ def reduce(t, x):
 
 
 def broadcast(t, x):
+    """Copies the x of rank 0 to all ranks, along the same tree."""
     if t.rank != 0:
         t.recv(x, parent(t.rank, t.size))
     for child in children(t.rank, t.size):

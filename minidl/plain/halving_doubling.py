@@ -28,7 +28,8 @@ import numpy as np
 
 
 def halve(t, x, p):
-    """Ranks below p sum their x, each one part. Returns a list of (kept, sent, partner)."""
+    """Each rank below p gets the sum over them of one part of x. Returns the steps: a list of what
+    it kept, what it sent, and to whom."""
     steps = []
     kept = x
     far = p // 2
@@ -43,7 +44,7 @@ def halve(t, x, p):
 
 
 def double(t, steps):
-    """The steps of halve backwards: what was sent away comes back, summed."""
+    """The steps of halve backwards: the parts that were sent away come back, summed."""
     for kept, sent, partner in reversed(steps):
         t.sendrecv(kept, partner, sent, partner)
 

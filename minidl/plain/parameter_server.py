@@ -37,6 +37,7 @@ def work(t, weights, gradient, n_steps):
 
 
 def serve_together(t, weights, n_steps, rate):
+    """The server: one step with the mean of all workers' gradients."""
     workers = range(1, t.size)
     for worker in workers:
         t.send(weights, worker)
@@ -48,6 +49,7 @@ def serve_together(t, weights, n_steps, rate):
 
 
 def serve_in_turn(t, weights, n_steps, rate):
+    """The server: one step with each gradient, worker after worker."""
     workers = range(1, t.size)
     for worker in workers:
         t.send(weights, worker)

@@ -15,7 +15,8 @@ Every sum goes over all samples of all ranks: an all-reduce of one number for ea
 last terms of gx are there because x also moves the mean and the variance. The gradients of weight
 and bias are sums over this rank's samples: data parallelism adds them with all the others.
 
-For C channels a rank sends two messages of C numbers in forward, and two in backward (and n).
+For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
+one number, adds up n.
 
 Papers: Ioffe & Szegedy, "Batch Normalization", 2015; Peng et al., "MegDet: A Large Mini-Batch
 Object Detector", 2018. The real one, minidl/parallel/data/sync_batchnorm.py, adds: one message in

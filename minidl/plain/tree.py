@@ -10,7 +10,7 @@ In the step with the distance d, ranks d apart meet. The higher one sends its ar
 one, and is finished. The lower one adds it to its own. So half of the ranks drop out in each step.
 
 A reduce and a broadcast of K bytes on n ranks take 2 log2 n messages one after the other, and each
-has K bytes. That is best for short arrays: the time is in the number of messages. For long arrays
+has K bytes. That is best for short arrays, where each message costs the same time. For long arrays
 the ring is better: there a rank sends less than 2K bytes in all.
 
 Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in

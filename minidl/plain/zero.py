@@ -44,6 +44,7 @@ def scatter(t, gradient):
 
 
 def update_and_gather(t, weights, blocks, update):
+    """blocks: the mean gradients of this rank's blocks, the last vector's first."""
     for i, block in zip(reversed(range(len(weights))), blocks):
         update(i, own(t, weights[i]), block)
         ring.all_gather(t, weights[i])
