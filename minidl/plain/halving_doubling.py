@@ -28,8 +28,8 @@ import numpy as np
 
 
 def halve(t, x, p):
-    """Each rank below p gets the sum over them of one part of x. Returns the steps: a list of what
-    it kept, what it sent, and to whom."""
+    """Each rank below p gets the sum over them of one part of x. Returns the steps, a list of
+    (the part that it kept, the part that it sent, the partner)."""
     steps = []
     kept = x
     far = p // 2

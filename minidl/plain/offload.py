@@ -23,8 +23,9 @@ its new weights go up. Four things can happen at the same time:
 Here they happen one after the other, in this order.
 
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. The real one,
-minidl/parallel/zero/offload.py, adds: threads for the lanes of the picture, memory from which a GPU
-can copy by itself, pieces of one size, any optimizer, and updates that run during the next step.
+minidl/parallel/zero/offload.py, adds: threads for the lanes of the picture, memory that a GPU can
+read without the processor, pieces of one size, any optimizer, and updates that run during the next
+step.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """PowerSGD: a gradient matrix travels as the product of two thin matrices.
 
-    A    n x m    this rank's share of the mean gradient, and what it still owes
+    A    n x m    this rank's share of the mean gradient, and all that it still owes
     Q    m x r    from the step before, its columns made orthonormal. The same on all ranks
     P    n x r    the sum over ranks of A Q: an all-reduce. Then its columns are made orthonormal
     Q    m x r    the sum over ranks of A' P: an all-reduce
@@ -33,7 +33,8 @@ def total(t, x):
 
 
 def orthonormal(x):
-    """A matrix whose columns have length 1, are orthogonal, and span those of x."""
+    """A matrix whose columns span the same space as the columns of x, have length 1, and stand at
+    right angles to each other."""
     return np.linalg.qr(x)[0]
 
 

@@ -1,6 +1,6 @@
 """Batch norm over all ranks: each channel's mean and variance are those of the whole batch.
 
-    y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel by itself
+    y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel alone
 
 In data parallel training a rank sees a part of the batch. The mean of a small part is far from the
 mean of the batch, so every rank would divide by something else. Here the ranks add up what they

@@ -1,4 +1,4 @@
-"""ZeRO: data parallel training in which no rank keeps what it can ask others for.
+"""ZeRO: data parallel training in which each rank keeps a part of the state, and not a copy of all.
 
 In data parallel training each of n ranks holds the same weights, computes the same mean gradient,
 and keeps the same optimizer state. ZeRO cuts each vector of weights into n blocks. Every rank owns

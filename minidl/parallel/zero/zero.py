@@ -14,12 +14,11 @@ its shard.
         optimizer.step()
         model.gather()
 
-A bucket is cut whatever its parameters' shapes: nothing is padded. The bits are those of
-DataParallel with the same buckets and `all_reduce=ring_blocks.all_reduce`, if gradients are float32
-or all ranks have equally many samples (a float16 gradient is weighted and rounded before it
-travels). Several backwards that send add
-means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
-with a gradient of zeros: it does decay.
+A bucket is cut whatever its parameters' shapes: nothing is padded. The bits are
+DataParallel's with the same buckets and `all_reduce=ring_blocks.all_reduce`, if gradients are
+float32 or all ranks have equally many samples (a float16 gradient is weighted and rounded before it
+travels). Several backwards that send add means up, where data parallelism averages the sum again. A
+parameter that no rank used counts as one with a gradient of zeros: it does decay.
 
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`. A
 GradScaler finds `sharded_by` of the shards, so all ranks clip and skip together.
