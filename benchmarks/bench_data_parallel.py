@@ -34,8 +34,8 @@ from small_gpt import VOCAB, batch_of, step_of
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import naive
 from minidl.parallel import DataParallel
+from minidl.plain import naive
 
 SHAPE = VOCAB, 64, 4, 4, 256  # vocabulary, context, layers, heads, width
 OURS, THEIRS = "minidl", "PyTorch DDP"

@@ -40,12 +40,13 @@ from common import (
 
 import minidl
 from minidl import comm, nn, optim
-from minidl.comm import Grid, Ledger, Throttled, all_to_all, naive, shared_memory
+from minidl.comm import Grid, Ledger, Throttled, all_to_all, shared_memory
 from minidl.comm.transport import links_text
 from minidl.nn import functional as F
 from minidl.parallel.model import experts
 from minidl.parallel.model.experts import expert_parallel
 from minidl.parallel.model.parallelize import gpt_plan, parallelize
+from minidl.plain import naive
 
 VOCAB, CONTEXT, LAYERS, HEADS, WIDTH = LARGE = 256, 64, 4, 4, 256
 WHOLE = ("token", "head")  # of theirs, too

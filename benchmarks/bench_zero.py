@@ -27,11 +27,12 @@ from small_gpt import VOCAB, batch_of, loss_of
 
 import minidl
 from minidl import comm, memory, nn, optim
-from minidl.comm import Ledger, Throttled, naive, simulate
+from minidl.comm import Ledger, Throttled, simulate
 from minidl.comm.transport import links_text
 from minidl.memory.predict import predict
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.parallel.data import header
+from minidl.plain import naive
 from minidl.precision import amp
 
 STAGES = {"data parallel": DataParallel, "stage 1": Zero1, "stage 2": Zero2, "stage 3": Zero3}

@@ -183,7 +183,7 @@ def timed(work, calls=1, device="cpu", clock=time.perf_counter, alone=False):
 def on_all_ranks(t, work, calls=1):
     """A contestant for `take_turns` that all ranks of t run: the seconds of the slowest for `work`,
     which is so many calls of what is measured; all begin together."""
-    from minidl.comm import naive  # here: a benchmark may set the environment first
+    from minidl.plain import naive  # here: a benchmark may set the environment first
 
     def run():
         naive.all_reduce(t, np.zeros(1))  # a barrier
@@ -248,7 +248,7 @@ def start_gloo(t):
 
     from torch import distributed
 
-    from minidl.comm import naive
+    from minidl.plain import naive
 
     port = np.zeros(1, np.int64)
     if t.rank == 0:

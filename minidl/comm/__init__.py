@@ -11,7 +11,6 @@ Ranks and the network
     rpc.py          run a function on another rank, get its result or its error
 
 Collectives
-    naive.py        gather, add, broadcast: the oracle
     chunks.py       how a vector is cut into n chunks
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
     ring_blocks.py  the same with blocks of any length, of which rank r owns block r
@@ -42,8 +41,8 @@ Importing this package imports neither mpi4py nor greenlet: `world` and `simulat
 
 from minidl.comm import (
     all_to_all, average, chunks, codec, compressed, cost, double_tree, grid, halving_doubling,
-    hierarchical, naive, objects, ring, ring_blocks, rpc, scatter_gather, select, shared_memory,
-    transport, tree,
+    hierarchical, objects, ring, ring_blocks, rpc, scatter_gather, select, shared_memory, transport,
+    tree,
 )
 from minidl.comm.call_code import CallMismatch
 from minidl.comm.grid import Grid

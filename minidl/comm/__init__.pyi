@@ -11,7 +11,6 @@ from minidl.comm import double_tree as double_tree
 from minidl.comm import grid as grid
 from minidl.comm import halving_doubling as halving_doubling
 from minidl.comm import hierarchical as hierarchical
-from minidl.comm import naive as naive
 from minidl.comm import objects as objects
 from minidl.comm import observe as observe
 from minidl.comm import ring as ring

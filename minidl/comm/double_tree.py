@@ -1,25 +1,12 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-Half the ranks of a binary tree are leaves, which exchange data with one rank while inner ranks do
-with three. So take two trees, the leaves of one being inner ranks of the other, and reduce half of
-the data on each: every rank is busy, and the depth is still log2 n.
-
-    8 ranks   tree 1:       0                 tree 2, its mirror image:       7
-                            4                 (r becomes 7-r)                 3
-                        2       6                                         5       1
-                      1   3   5   7                                     6   4   2   0
-
-Tree 1 follows from the bits of a rank: its height h is the number of zeros at the end; its parent
-is 2^h away, on the side where the height is h+1. If that would be past the last rank, the lowest
-bit that is set is dropped instead: `parent(6, 5)` is 4. For odd n tree 2 is tree 1 moved on by one
-rank. So every rank is a leaf of one tree and an inner rank of the other (for odd n > 1 rank 0 is an
-inner rank of both).
-
-Each half is cut into segments, which follow each other up to the root and down again. In step s
+The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here: each half is
+cut into segments, which follow each other up to the root and down again. In step s
     a rank of height h    adds its children's segment s-h to its own and sends it to its parent
     a rank of depth d     gets the sum of segment s-H-d from its parent and sends it to its children
 on both trees; at the root (height H, depth 0) the way up ends and the way down begins. Whatever is
-received in a step was sent in an earlier one, so there is no deadlock.
+received in a step was sent in an earlier one, so there is no deadlock. The parent of a rank follows
+from its bits without a search: `parent(6, 5)` is 4.
 
 The trees are those of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep learning
 training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an inner rank.

@@ -1,21 +1,11 @@
 """Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
 
-    halving    every rank swaps half of what it still holds with a partner; the two keep one half
-               each and add. The partners are n/2 ranks apart, then n/4, ..., 1.
+The plain form: minidl/plain/halving_doubling.py. Here: rank r owns chunk r of `chunks.split`, so
+that each half is a collective by itself; other operations and arrays of any shape; a form for short
+messages that never halves (`doubling_all_reduce`); and the formula of the bytes.
 
-                   rank 0  |########|      |####....|      |##......|      |#.......|
-                   rank 1  |########|  ->  |####....|  ->  |##......|  ->  |.#......|
-                   rank 4  |########|      |....####|      |....##..|      |....#...|
-                                    n/2 apart       n/4 apart       1 apart
-
-    doubling   the same steps backwards: partners swap all they hold, and hold twice as much.
-
-    sent per rank, each way:  K/2 + K/4 + ... + K/n  =  (n-1)/n K
-
-If n is no power of two, let p be the largest one below. The n-p extra ranks p, p+1, ... first send
-all of x to the ranks 0, 1, ..., which add it ("fold in"). The first p ranks go on, and at the end
-the result is sent back to the extra ranks. (Rabenseifner's own fold halves that addition, by one
-more message.)
+If n is no power of two, the extra ranks send all of x to the first ones, which add it ("fold in"),
+and get the result at the end. (Rabenseifner's own fold halves that addition, by one more message.)
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py

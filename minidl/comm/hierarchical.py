@@ -1,23 +1,15 @@
 """Hierarchical all-reduce: most bytes are sent inside the nodes, few between them.
 
-    2 nodes of 4 ranks             links inside a node are fast, those between nodes are slow
-
-        node 0   0 1 2 3           1  inside: reduce-scatter; each rank owns a quarter of the sum
-                 | | | |              of its node
-        node 1   4 5 6 7           2  across: ranks that own the same quarter all-reduce it, all
-                                      quarters at the same time
-                                   3  inside: all-gather
+The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here: nodes of different sizes.
+Then the cuts of all nodes together divide x into pieces: with 2 and 3 ranks the cuts 1/2 and 1/3,
+2/3 make 4. Each piece has one owner in every node, and its owners all-reduce it; a rank of a
+smaller node owns more pieces. And: any all-reduce between the nodes, other operations, the formula
+of the bytes, and a second form, of leaders: it reduces onto one rank of each node, all-reduces
+among these, and broadcasts. That takes fewer messages, but all bytes between nodes leave from one
+rank.
 
     sent per rank, g ranks in each of m nodes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
-
-That is as much in all as the flat ring sends, but a flat ring waits 2(gm-1) times for the slow
-link, and this 2(m-1) times. The leader form reduces onto one rank of each node, all-reduces among
-those, and broadcasts: fewer messages, but all bytes between nodes leave from one rank.
-
-Nodes may have different sizes. Then the cuts of all nodes together divide x into pieces: with 2 and
-3 ranks the cuts 1/2 and 1/3, 2/3 make 4. Each piece has one owner in every node, and its owners
-all-reduce it; a rank of a smaller node owns more pieces.
 
 Sources: Mikami et al. 2018 (arXiv 1811.05233) and Horovod's NCCLHierarchicalAllreduce; the leader
 form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.

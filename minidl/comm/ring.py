@@ -1,20 +1,8 @@
 """Ring all-reduce (Patarasuk & Yuan 2009).
 
-    0 -> 1      n ranks cut x into n chunks. In step s rank r sends chunk r-s to the right and adds
-    ^    v      the chunk that comes from the left. After n-1 steps rank r owns the sum of chunk
-    3 <- 2      r+1. Sent per rank: (n-1)/n * x.nbytes to scatter, the same again to gather.
-
-How many ranks are summed in each chunk of rank 0, of 4 ranks:
-
-                                chunk 0  1  2  3
-    before                            1  1  1  1
-    step 0   send 0, receive 3        1  1  1  2
-    step 1   send 3, receive 2        1  1  3  2
-    step 2   send 2, receive 1        1  4  3  2      chunk 1 is complete: rank 0 owns it
-    gather
-    step 0   send 1, receive 0        4  4  3  2
-    step 1   send 0, receive 3        4  4  3  4
-    step 2   send 3, receive 2        4  4  4  4
+The plain form: minidl/plain/ring.py. Here: any elementwise operation and arrays of any shape, with
+the same bits; no new memory in a step; a check that all ranks make the same call; the two halves
+are steps of other collectives too (ring_blocks.py); and the formula of the bytes.
 
 All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
 where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...

@@ -64,7 +64,6 @@ class Figures(NamedTuple):
 
 # The other all-reduces of this folder, and why they are no candidates.
 NOT_CANDIDATES = {
-    "naive.all_reduce": "the oracle: all bytes go through one rank",
     "tree.all_reduce": "doubling_all_reduce has fewer steps, and no more bytes in each",
     "ring_blocks.all_reduce": "the bytes and the time of the ring; its blocks are ZeRO's",
     "hierarchical.all_reduce": "it wants to know the nodes, and both links: Figures have one link",

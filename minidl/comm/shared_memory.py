@@ -25,7 +25,7 @@ for n-1 times the additions. Then i+2 is copied in after A(i+1) of all, which ea
 has added i.
 
 The order of every sum is x_0 + x_1 + ... + x_(n-1), whatever the length: the same bits on all
-ranks, and the same as `naive.all_reduce`'s, however the array was cut into buckets.
+ranks, and the same as in minidl/plain/naive.py, however the array was cut into buckets.
 
 A ledger counts what a rank reads of each peer's piece as received, and what the peer reads of its
 own as sent: `bytes_read`. There are no messages; copies to and from the own piece do not count.

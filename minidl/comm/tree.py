@@ -1,15 +1,10 @@
-"""Binomial trees: ceil(log2 n) steps instead of n-1.
+"""Binomial trees: ceil(log2 n) steps instead of n-1, for short messages.
 
-    step 0   0 ------------> 4              Broadcast from 0 on 8 ranks: in every step each rank
-    step 1   0 ----> 2       4 ----> 6      that has the data sends it to one that has not.
-    step 2   0 > 1   2 > 3   4 > 5   6 > 7  Reduce is the same picture read backwards.
-
-Good for short messages: few steps. For long ones it is slow: the whole array is sent in every step,
-log2(n) * K on the critical path where the ring has 2K. With another root the ranks are renamed
-(rank - root) mod n.
-
-The parent of a renamed rank is the rank without its lowest set bit; a child has one more bit set,
-below that one: `parent(6)` is 4, `children(8, 4)` are 5 and 6.
+The plain form: minidl/plain/tree.py. Here: with any root, for which the ranks are renamed
+(rank - root) mod n; with other operations; a check that all ranks make the same call; and a
+barrier. `parent` and `children` say the tree by the bits of a renamed rank: the parent is the rank
+without its lowest set bit, a child has one more bit set, below that one. `parent(6)` is 4,
+`children(8, 4)` are 5 and 6.
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """

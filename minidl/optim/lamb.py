@@ -1,11 +1,11 @@
 """LAMB: Adam's direction, its length set layer by layer.
 
-    m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2
+The plain form: minidl/plain/large_batch.py. Here: the other forms that libraries have, kernels that
+update all layers in two passes, and the norms of layers that lie in parts on several ranks. The
+rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r
-
-Adam's update has about one length whatever the gradient's; here it is also a share of the weights'
-own length, so the rate may grow with the batch (BERT: from 512 to 32768 samples a step).
 
     clamp            (least, most) of the ratio; None: the paper's phi(x) = x. DeepSpeed: (0.01, 10)
     eps_inside_root  sqrt(v + eps) in place of sqrt(v) + eps

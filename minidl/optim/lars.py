@@ -1,11 +1,11 @@
 """LARS: momentum SGD whose rate, layer by layer, is a share of the layer's own length.
 
-    local = trust |w| / (|g| + decay |w| + eps)             how far this layer may go
-    v     = momentum v + lr local (g + decay w)             the rate is inside the velocity
-    w     = w - v
+The plain form: minidl/plain/large_batch.py. Here: options, kernels that update all layers in one
+pass, and the norms of layers that lie in parts on several ranks (layerwise.py).
 
-The step of a layer is lr * trust * |w| long, whatever its gradient's scale: `trust` (0.001) of the
-layer's length. So lr is in the units of a trust ratio: values of 1 to 30 are usual.
+    local = trust |w| / (|g| + decay |w| + eps)
+
+`trust` is 0.001. So lr is in the units of a trust ratio: values of 1 to 30 are usual.
 
     trust_coefficient, eps    the paper's eta; eps stands in the divisor
     clip        True: at most lr (apex's LARC: the rate is min(local, lr), not lr * local)

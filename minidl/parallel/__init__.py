@@ -1,4 +1,4 @@
-"""Parallel training, naive first, then real.
+"""Parallel training. The plain form of each technique is a page of minidl/plain/: start there.
 
     data/     the same model everywhere, gradients averaged
     zero/     ... and optimizer state, gradients and weights in shards, one a rank

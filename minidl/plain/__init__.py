@@ -31,8 +31,22 @@ One device
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
 
+    naive               all-reduce the obvious way: one rank adds, and sends the sum to all
     ring                all-reduce: everybody gets the sum, and no link is busier than another
+    tree                broadcast, reduce and all-reduce in log2 n steps
+    halving_doubling    all-reduce with the bytes of the ring in 2 log2 n steps
+    hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
+    double_tree         all-reduce on two trees, the leaves of one are inner ranks of the other
     data_parallel       one model on all ranks, a part of the batch on each
+    buckets             gradients are sent in groups while backward computes the others
+    sync_batchnorm      batch norm whose mean and variance are those of all ranks
+    large_batch         linear scaling, warm-up, LARS and LAMB
+    local_sgd           ranks train alone and average every H steps; DiLoCo
+    dgc                 the largest elements of a gradient now, the others later
+    powersgd            a gradient matrix as the product of two thin ones
+    parameter_server    one rank has the weights, workers send it gradients
+    zero                gradients, optimizer state and weights in blocks, one a rank
+    offload             the optimizer's state and work on the host
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
 
 docs/book.md shows every page beside the real one.

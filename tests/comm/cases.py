@@ -7,7 +7,7 @@ import pkgutil
 import numpy as np
 
 from minidl import comm
-from minidl.comm import naive
+from minidl.plain import naive
 
 DTYPES = ["f2", "f4", "f8", "i4", "i8"]
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.comm import average, naive, ring, ring_blocks, tree
+from minidl.comm import average, ring, ring_blocks, tree
 from minidl.comm.observe.ledger import Ledger
+from minidl.plain import naive
 from tests.conftest import ranks
 
 ALL_REDUCES = [ring.all_reduce, ring_blocks.all_reduce, tree.all_reduce, naive.all_reduce]

@@ -7,7 +7,7 @@ test_every_all_reduce.py.
 import numpy as np
 import pytest
 
-from minidl.comm import all_to_all, average, compressed, naive, objects, ring, ring_blocks
+from minidl.comm import all_to_all, average, compressed, objects, ring, ring_blocks
 from minidl.comm import scatter_gather as sg
 from minidl.comm import tree
 from tests.comm.careful import Careful
@@ -27,9 +27,6 @@ def bounds(t):
 
 
 COLLECTIVES = {
-    "naive.gather": lambda t: naive.gather(t, block(t)),
-    "naive.broadcast": lambda t: naive.broadcast(t, block(t)),
-    "naive.all_reduce": lambda t: naive.all_reduce(t, whole(t)),
     "ring.reduce_scatter": lambda t: ring.reduce_scatter(t, whole(t)),
     "ring.all_gather": lambda t: ring.all_gather(t, whole(t)),
     "ring_blocks.reduce_scatter": lambda t: ring_blocks.reduce_scatter(t, whole(t), bounds(t)),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from minidl.comm import (
-    all_to_all, call_code, double_tree, halving_doubling, naive, objects, ring, scatter_gather,
+    all_to_all, call_code, double_tree, halving_doubling, objects, ring, scatter_gather,
     shared_memory, tree,
 )
 from minidl.comm.labels import current_code
@@ -54,7 +54,7 @@ def test_calls_that_agree_are_not_disturbed_by_other_messages(t):
     """A message with a tag that is under way is no collective's."""
     right_rank, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
     sent = t.isend(np.full(8, t.rank, "f4"), right_rank, 5)
-    for all_reduce in (ring, tree, halving_doubling, double_tree, naive, shared_memory):
+    for all_reduce in (ring, tree, halving_doubling, double_tree, shared_memory):
         assert all_reduce.all_reduce(t, np.ones(8, "f4"))[0] == t.size
     assert objects.all_gather(t, t.rank) == list(range(t.size))
     out = scatter_gather.scatter(t, np.arange(t.size) if t.rank == 0 else None, np.empty(1, int))

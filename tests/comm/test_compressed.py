@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from minidl.comm import average, chunks, codec, compressed, naive, ring, simulate
+from minidl.comm import average, chunks, codec, compressed, ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.comm.cases import bits_agree, data, length_of
 from tests.conftest import ranks
 

@@ -7,9 +7,10 @@ import pytest
 
 from minidl.comm import cost, double_tree
 from minidl.comm import halving_doubling as hd
-from minidl.comm import hierarchical, naive, ring, simulate, tree
+from minidl.comm import hierarchical, ring, simulate, tree
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.links import Links
+from minidl.plain import naive
 
 # Powers of two, so that sums of them are exact in floating point.
 ALPHA, BETA = 2.0**-10, 2.0**-20

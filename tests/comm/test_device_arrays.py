@@ -12,7 +12,7 @@ import pytest
 from minidl import comm
 from minidl.comm import (
     all_to_all, average, chunks, codec, compressed, double_tree, halving_doubling, hierarchical,
-    naive, ring, ring_blocks, scatter_gather, select, shared_memory, simulate, tree,
+    ring, ring_blocks, scatter_gather, select, shared_memory, simulate, tree,
 )
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport import device
@@ -73,9 +73,6 @@ COLLECTIVES = {
     hierarchical.all_reduce: lambda f: lambda t, x: f(t, x, groups=hierarchical.groups(t, 2)),
     hierarchical.leader_all_reduce: lambda f: lambda t, x: f(
         t, x, np.minimum, groups=hierarchical.groups(t, 3)),
-    naive.gather: lambda f: f,
-    naive.broadcast: lambda f: f,
-    naive.all_reduce: lambda f: f,
     ring.reduce_scatter: lambda f: f,
     ring.all_gather: lambda f: f,
     ring.all_reduce: lambda f: lambda t, x: f(t, x[::2]),  # not contiguous

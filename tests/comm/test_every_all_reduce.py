@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from minidl.comm import double_tree, halving_doubling, hierarchical, naive, simulate
+from minidl.comm import double_tree, halving_doubling, hierarchical, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.comm.careful import Careful
 from tests.comm.cases import all_reduces, bits_agree, data
 from tests.conftest import ranks
@@ -42,7 +43,6 @@ IN_WAYS = {
     ),
 }
 NOT_HERE = {
-    "naive.all_reduce": "the oracle",
     "compressed.all_reduce": "it rounds what it sends: test_compressed.py",
     "select.all_reduce": "it hands on to one of the others: test_select.py",
     "shared_memory.all_reduce": "it sends no messages: test_shared_memory.py",

@@ -9,8 +9,8 @@ import pytest
 
 from minidl import comm
 from minidl.comm import (
-    all_to_all, average, compressed, double_tree, halving_doubling, hierarchical, naive, objects,
-    ring, ring_blocks, scatter_gather, select, shared_memory, tree,
+    all_to_all, average, compressed, double_tree, halving_doubling, hierarchical, objects, ring,
+    ring_blocks, scatter_gather, select, shared_memory, tree,
 )
 from minidl.comm.collective import label_of
 from minidl.comm.observe.ledger import Ledger
@@ -137,9 +137,6 @@ CASES = {
         hierarchical.on_nodes(t, 2)(t, own(t)), total(t)),
     "hierarchical.leader_all_reduce": lambda t: (hierarchical.leader_all_reduce(
         t, own(t), groups=hierarchical.groups(t, 2)), total(t)),
-    "naive.gather": lambda t: at_root(t, naive.gather(t, own(t)), of_all(t)),
-    "naive.broadcast": from_root(naive.broadcast),
-    "naive.all_reduce": summed(naive.all_reduce),
     "objects.broadcast": lambda t: (
         np.array(objects.broadcast(t, [t.rank, "x"])[0]), np.array(0)),
     "objects.gather": lambda t: at_root(

@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, naive, ring, simulate
+from minidl.comm import chunks, ring, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.comm.cases import DTYPES, bits_agree, data, length_of
 from tests.conftest import ranks
 

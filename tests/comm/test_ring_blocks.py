@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, cost, naive, ring, ring_blocks, simulate
+from minidl.comm import chunks, cost, ring, ring_blocks, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.comm.cases import data, length_of
 from tests.conftest import ranks
 

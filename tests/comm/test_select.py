@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from minidl.cli import doctor_links
-from minidl.comm import (
-    cost, halving_doubling, naive, objects, ring, select, shared_memory, simulate,
-)
+from minidl.comm import cost, halving_doubling, objects, ring, select, shared_memory, simulate
 from minidl.comm.collective import label_of
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.select import Figures
 from minidl.comm.transport.links import Links
+from minidl.plain import naive
 from minidl.profile import peaks
 from tests.comm.cases import all_reduces
 from tests.conftest import ranks

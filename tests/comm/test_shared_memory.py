@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from minidl.comm import cost, naive, shared_memory, simulate
+from minidl.comm import cost, shared_memory, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.shared_memory import WHOLE_BYTES
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.comm.transport.window import NoSharedMemory
+from minidl.plain import naive
 from tests.comm.cases import DTYPES, bits_agree, data
 from tests.conftest import ranks
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from minidl.comm import naive, tree
+from minidl.comm import tree
 from minidl.comm.observe.ledger import Ledger
+from minidl.plain import naive
 from tests.conftest import ranks
 
 

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.mpi
 # Each case in a group of its own: after a mismatch its messages are in disorder.
 SCRIPT = """
 import numpy as np
-from minidl.comm import naive, ring, scatter_gather, shared_memory, tree, world
+from minidl.comm import ring, scatter_gather, shared_memory, tree, world
 from minidl.comm.call_code import CallMismatch
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch, control_bytes
@@ -29,7 +29,7 @@ for words, wrong in WRONG.items():
     caught(words.split()[0] + " ", lambda u: wrong(u) if t.rank else right(u))
 caught("op differs", lambda u: shared_memory.all_reduce(
     u, np.ones(8, "f4"), np.maximum if t.rank else np.add))
-caught("dtype", lambda u: naive.gather(u, np.ones(8, "f4" if t.rank else "i4")))
+caught("dtype", lambda u: scatter_gather.gather(u, np.ones(8, "f4" if t.rank else "i4")))
 large = np.ones(1 << 17)
 caught("op", lambda u: ring.all_reduce(u, large, np.maximum if t.rank else np.add))
 

@@ -24,7 +24,7 @@ def test_messages_are_cut_into_parts_and_mismatches_still_seen(tmp_path):
         tmp_path,
         """
         import numpy as np
-        from minidl.comm import naive, ring, tree, world
+        from minidl.comm import ring, tree, world
         from minidl.comm.observe.ledger import Ledger
         from minidl.comm.checks import SizeMismatch
 

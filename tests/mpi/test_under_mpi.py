@@ -15,7 +15,7 @@ def files_with_bodies():
 
 # Under Open MPI, on 2 and 3 ranks: the files that ask for all that the transport has. The whole
 # would take minutes, and its other files add algorithms, not calls of MPI.
-ON_OPEN_MPI = ("test_halving_doubling", "test_naive", "test_ring", "test_tree",
+ON_OPEN_MPI = ("test_halving_doubling", "test_ring", "test_tree",
                "transport/test_background", "transport/test_protocol", "observe/test_watch")
 
 

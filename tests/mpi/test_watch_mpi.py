@@ -47,7 +47,7 @@ CATCHING = r"""
 ENDING = """
     import os, pathlib, re, signal, sys, time
     import numpy as np
-    from minidl.comm import naive, ring, tree, world
+    from minidl.comm import ring, scatter_gather, tree, world
     from minidl.comm.transport.background import Background
     from minidl.comm.observe.watch import Watch
 
@@ -92,7 +92,7 @@ CASES = {
     ),
     "a rank returns": (
         60,
-        "naive.gather(t, x) if r != 1 else None",
+        "scatter_gather.gather(t, x) if r != 1 else None",
         [
             r"deadlock: ranks 0, 2 can never go on",
             r"rank 1 has ended \(its last collective: tree.barrier at .*script.py:13\)",

@@ -26,13 +26,14 @@ from torch.testing._internal.common_utils import TestCase
 
 from minidl import comm
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
+from minidl.plain import naive
 
 FILE = "torch.testing._internal.distributed.distributed_test"
 SIZES = (3, 4, 5, 8)
 REPEAT = "\n\nTo execute this test"
 ALL_REDUCES = {
     "ring": comm.ring.all_reduce, "ring_blocks": comm.ring_blocks.all_reduce,
-    "tree": comm.tree.all_reduce, "naive": comm.naive.all_reduce,
+    "tree": comm.tree.all_reduce, "naive": naive.all_reduce,
     "double_tree": comm.double_tree.all_reduce,
     "halving_doubling": comm.halving_doubling.all_reduce,
     "doubling": comm.halving_doubling.doubling_all_reduce,

@@ -85,17 +85,6 @@ BUGS = [
         "node[0]", "node[-1]",
         "tests/comm/test_hierarchical.py::test_leaders_alone_send_between_nodes"),
     Bug(
-        "the oracle adds from the last rank on",
-        "minidl/comm/naive.py", "all_reduce",
-        "gathered[1:]", "gathered[:0:-1]",
-        "tests/comm/test_naive.py::test_all_reduce_works_in_rank_order_and_in_place"),
-    Bug(
-        "a naive gather does not wait for its receives",
-        "minidl/comm/naive.py", "gather",
-        "for request in requests: request.wait()", "pass",
-        "tests/comm/test_buffers_in_flight.py"
-        "::test_no_buffer_is_touched_before_its_request_was_waited_for"),
-    Bug(
         "objects are gathered onto rank 0, whatever the root",
         "minidl/comm/objects.py", "gather",
         "t, message, root", "t, message, 0",

@@ -7,9 +7,10 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import codec, naive, simulate
+from minidl.comm import codec, simulate
 from minidl.nn import functional as F
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, OneBitAdam, PowerSGD
+from minidl.plain import naive
 from minidl.snapshot import snapshot
 from minidl.snapshot.snapshot import SnapshotError
 from tests.conftest import ranks

@@ -31,7 +31,7 @@ def scatter_marked(module, p, n):
     return simulate(p, body)
 
 
-LIBRARY = {f"{file}.{name}" for file in ("ring", "ring_blocks", "tree", "naive", "halving_doubling")
+LIBRARY = {f"{file}.{name}" for file in ("ring", "ring_blocks", "tree", "halving_doubling")
            for name in ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce")}
 
 

@@ -1,7 +1,7 @@
 """Data parallelism: the same model on every rank, each on its part of the batch.
 
     join           unequal numbers of batches; evaluation
-    data_parallel  naive, then the real one: gradients averaged while backward runs
+    data_parallel  gradients averaged while backward runs
     bucket         gradients that are sent together
     compress       gradients in fewer bytes: the door, and rounding with error feedback
     dgc            ... the largest elements now, the rest later

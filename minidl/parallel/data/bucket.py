@@ -1,14 +1,11 @@
 """Buckets: send gradients while backward still computes the others.
 
-    backward   |--- layer 4 ---|--- layer 3 ---|--- layer 2 ---|--- layer 1 ---|
-    the wire                   |- bucket 0 -|  |---- bucket 1 ----|            |- bucket 2 -|
-                                                                                ^ exposed time
-
-One message per parameter pays a latency each; one for all starts only when backward is over. A
-bucket is in between: parameters in the order in which their gradients arrive, closed as soon as it
-holds `cap` bytes. All ranks send the buckets in this order. It is not known before the first
-backward, which uses the reversed order of definition; then rank 0's is broadcast and the buckets
-are rebuilt, once.
+The plain form: minidl/plain/buckets.py. Here: a background thread runs an all-reduce of each bucket
+while backward goes on; hooks of the engine fill the buckets; and a bucket is one flat array, of
+which the gradients are views. All ranks must send the buckets in one order, that of the gradients'
+arrival. It is not known before the first backward, which uses the reversed order of definition;
+then rank 0's is broadcast and the buckets are rebuilt, once. A parameter that no rank used, and
+ranks that used others, are known from a header before the first bucket travels (header.py).
 
 Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py

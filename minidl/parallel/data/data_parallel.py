@@ -1,16 +1,13 @@
 """Data parallelism: every rank has the whole model and a share of the batch.
 
-    rank 0   model ── batch 0 ── gradient g0 ─┐                  n_r samples on rank r:
-    rank 1   model ── batch 1 ── gradient g1 ─┼─ all-reduce ─►   g = sum(n_r g_r) / sum(n_r)
-    rank 2   model ── batch 2 ── gradient g2 ─┘                  the same bits on all ranks
+The plain form: minidl/plain/data_parallel.py. Here: `DataParallel` fills buckets and sends them
+while backward still runs (bucket.py); it takes parameters that a rank did not use, ranks without
+samples (join.py), and backwards that do not send (`no_sync`); a header announces each backward, so
+that ranks which differ are found before gradients travel (header.py). `average_gradients` is the
+plain form for the engine's parameters, between backward and step: for parameters that only some
+ranks share, such as experts, and for gradients that are made in an order of their own.
 
-The loss is a mean over samples, so the gradient of the whole batch is the mean of the ranks'
-gradients, each weighted by its number of samples; a plain mean is wrong as soon as the last batch
-is uneven. Equal weights to start with and equal gradients keep the replicas equal for ever.
-
-Naive: `average_gradients` after backward. Real: `DataParallel`, which fills buckets while backward
-still runs (bucket.py). Sent per rank and step: a ring all-reduce of the gradients, 2(n-1)/n K, and
-one of the header that announces a backward (header.py).
+Sent per rank and step: a ring all-reduce of the gradients, 2(n-1)/n K, and one of the header.
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -45,8 +42,8 @@ def broadcast_state(t, tensors, root=0):
 
 
 def average_gradients(t, params, n_samples=1, all_reduce=None):
-    """Naive data parallelism, between backward and step: replace every gradient by the mean over
-    ranks, weighted by `n_samples`.
+    """Replaces every gradient by the mean over ranks, weighted by `n_samples`: between backward and
+    step, without buckets.
 
     A parameter without a gradient counts as zeros (and gets the mean), so all ranks send the same
     bytes. The sum runs in fp32 for fp16 gradients."""

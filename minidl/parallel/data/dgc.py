@@ -1,14 +1,10 @@
 """Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
 
-    u = m u + g              momentum, before anything is chosen: an element that waits has the
-    v = v + u                momentum of its waiting time ("momentum correction")
-    send the k largest |v|   k = ceil(L (1 - sparsity)) of each tensor of L elements
-    u = v = 0 where sent     "momentum factor masking": else old momentum pushes on afterwards
-    w = w - lr * sum over ranks of what was sent
-
-g is this rank's share of the mean gradient (compress.py), so the sum is the mean's. m, the
-momentum, is inside u, and an optimizer that applied it again would be wrong: only optim.SGD without
-momentum is taken. Its weight decay acts without momentum, on every weight in every step.
+The plain form: minidl/plain/dgc.py. Here: k = ceil(L (1 - sparsity)) of each tensor of L elements,
+with a sparsity that rises; clipping; small tensors that go whole; all tensors of a bucket in one
+message. The momentum is inside u, and an optimizer that applied it again would be wrong: only
+optim.SGD without momentum is taken. Its weight decay acts without momentum, on every weight in
+every step.
 
     bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
                                pairs, all-gathered      (n-1) 8k          8: index and value

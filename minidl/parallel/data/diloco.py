@@ -1,12 +1,8 @@
 """DiLoCo: ranks train by themselves for hundreds of steps; their mean movement is a gradient.
 
-    inner    each rank, H steps of its own optimizer (AdamW) from the common weights w to w_k
-    outer    pseudo-gradient d = mean of (w - w_k);   w = outer step on d: SGD, rate 0.7, Nesterov
-             momentum 0.9;   all ranks go on from w, each with its own inner moments
-
-Local SGD (local_sgd.py) is the outer step of rate 1 without momentum: w - d is the mean of the w_k.
-Momentum over rounds is what lets H grow to 500. Held beside a rank's model and inner state: w and
-the outer momentum, 8 bytes a float32 weight, the same on all ranks.
+The plain form: minidl/plain/local_sgd.py. Here: any outer optimizer, and fragments of the model
+that travel while the ranks train on. Held in addition to a rank's model and inner state: the common
+weights w and the outer momentum, 8 bytes a float32 weight, the same on all ranks.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)

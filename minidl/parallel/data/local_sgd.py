@@ -1,12 +1,8 @@
 r"""Local SGD: ranks train by themselves and average their weights every H steps.
 
-    rank 0   w --step-- w --step-- w \             / w --step-- ...        H = 2: one message of K
-    rank 1   w --step-- w --step-- w -- mean of w --  w --step-- ...        bytes every 2 steps, not
-    rank 2   w --step-- w --step-- w /             \ w --step-- ...        one of K every step
-
-Averages of weights are averages of steps as long as steps are linear in the gradient and gradients
-do not turn: with H = 1 and SGD, with momentum or not, it is data parallelism. With larger H each
-rank goes downhill on its own samples; `divergence()` says how far they are apart.
+The plain form: minidl/plain/local_sgd.py. Here: steps of data parallelism first, periods that
+follow the loss, rounds inside a node, rounds without slow ranks, and moments that are averaged too.
+`divergence()` says how far the ranks are apart.
 
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)

@@ -1,17 +1,8 @@
 """PowerSGD: a gradient matrix as the product of two thin ones.
 
-    A   n x m      this rank's share of the mean gradient, and what it still owes (compress.py)
-    Q   m x r      from the step before, its columns made orthonormal; at first random, equal on all
-    P = sum A Q    n x r      first all-reduce;   then its columns are made orthonormal, too
-    Q = sum A'P    m x r      second all-reduce;  it depends on the first: two latencies
-    every rank gets P Q', and owes A - P (A'P)', the part of its own A that P does not reach
-
-    bytes        r (n + m) numbers instead of n m:  a 768 x 768 matrix at rank 4: 1 / 96
-
-One step of the power method for the r largest singular values of the sum; as Q starts from where
-the last step ended ("warm start"), and gradients change slowly, one step is enough. What rank r
-cannot express is owed and comes in later steps. Both products are linear in A, so the means of
-ranks are means of matrices, and an all-reduce can add them: no all-gather, whose bytes grow with n.
+The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here: the matrices of a bucket
+travel together, in two all-reduces, as do tensors that are not worth it; the shorter side of a
+matrix comes first; whole gradients in the first steps.
 
 A rank owes what is its own. PyTorch's hook keeps A - P Q'/n instead: the same sum over ranks and
 the same updates, but with unequal data it adds up g_r - mean(g), which nobody ever needs, without

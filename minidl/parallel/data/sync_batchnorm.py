@@ -1,15 +1,11 @@
 """Batch norm over the batch of all ranks: statistics of p times as many samples.
 
-    forward     rank k: mean, M2 = sum (x - mean)^2, n of its share      2C + 1 numbers, gathered
-                all:    merge them; xhat = (x - mean) / sqrt(M2 / n + eps)
-    backward    rank k: sum g, sum g xhat of its share                   2C numbers, summed
-                all:    gx = w / sqrt(var + eps) * (g - sum g / n - xhat * sum(g xhat) / n)
+The plain form: minidl/plain/sync_batchnorm.py. Here: one message in forward, 2C + 1 numbers a rank,
+and one in backward, 2C numbers; images; running averages; any weights of the ranks' losses; ranks
+without samples. All ranks wait for each other twice a step.
 
-Data parallelism alone normalises each share by itself: with b samples a rank the mean of a channel
-is off by its deviation over sqrt(b), and p ranks do not train what one rank trains on the batch. So
-one layer's forward and backward wait for all ranks, twice a step.
-
-Merging is Chan's formula, for shares of any lengths, none at all among them:
+One message is enough in forward because a rank sends its own mean, M2 = sum (x - mean)^2 and n, and
+all ranks merge them. Merging is Chan's formula, for shares of any lengths, none at all among them:
 
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 

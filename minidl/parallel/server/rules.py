@@ -10,7 +10,7 @@
                 worker 3   1-----------2------          waits until all have pushed at least twice
 
 SYNC is data parallelism: gradients weighted by samples are added in rank order, divided, then cast,
-the very bits of `average_gradients` with the naive all-reduce.
+the very bits of `average_gradients` with the all-reduce of minidl/plain/naive.py.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
 PaddlePaddle's name for pushing differences of weights.

@@ -1,5 +1,8 @@
 """The parameter server: some ranks hold the parameters, the others compute gradients.
 
+The plain form: minidl/plain/parameter_server.py. Here: several servers, workers that come in any
+order, a Rule that says who waits for whom, and failures.
+
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--
                  pull | ^ push                     staleness of a push: how many updates the server

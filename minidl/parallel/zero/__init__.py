@@ -1,6 +1,7 @@
 """ZeRO: data parallelism in which each rank holds a part of what all would hold.
 
-    naive    each stage as a function of one step: start here
+The plain forms: minidl/plain/zero.py and offload.py. Start there.
+
     zero     the optimizer's state in shards, one a rank; and the gradients
     zero3    ... and the weights
     absent   what a parameter holds while its elements are elsewhere

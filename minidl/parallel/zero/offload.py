@@ -1,10 +1,7 @@
 """ZeRO-Offload: what only the optimizer needs lies in host memory, and so does its work.
 
-    device   weights 2X ── forward, backward ── gradients          2X and a bucket, not 16X
-                ▲                                   │
-                │ up: 2X a step, bucket by bucket   │ down: 2X a step, as backward makes them
-                │                                   ▼
-    host     weights 2X ◄── Adam ◄── gradients 2X      master 4X, m 4X, v 4X stay here
+The plain form: minidl/plain/offload.py. Here: the lanes of its picture run at the same time, pieces
+are buckets, memory is pinned, any elementwise optimizer is taken, and updates may be delayed.
 
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()

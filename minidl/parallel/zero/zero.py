@@ -1,9 +1,9 @@
 """ZeRO, stages 1 and 2: a rank keeps the optimizer's state, and the gradients, of its share only.
 
-    one bucket, 3 ranks      |  block 0  |  block 1  |  block 2  |
-    gradients    whole       scatter: rank r gets the mean of block r; stage 2: free the others
-    optimizer    block r     master weight, m and v of block r, its shard
-    parameters   whole       rank r updates block r; gather: everybody gets all blocks
+The plain form: minidl/plain/zero.py. Here: buckets of several parameters, scattered while backward
+runs; parameters that a rank did not use, uneven shares of the batch, several backwards a step; and
+optimizers, clipping and scaling that need to know of the shards. Rank r has block r of each bucket,
+its shard.
 
     bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
@@ -14,18 +14,17 @@
         optimizer.step()
         model.gather()
 
-Naive: naive.py. Here: bucket by bucket, scattered while backward runs. A bucket is cut whatever its
-parameters' shapes: nothing is padded. The bits are those of DataParallel with the same buckets and
-`all_reduce=ring_blocks.all_reduce`, if gradients are float32 or all ranks have equally many samples
-(a float16 gradient is weighted and rounded before it travels). Several backwards that send add
-means up, where data parallelism averages the sum again. A parameter that no rank used counts as one
-with a gradient of zeros: it does decay.
+A bucket is cut whatever its parameters' shapes: nothing is padded. The bits are
+DataParallel's with the same buckets and `all_reduce=ring_blocks.all_reduce`, if gradients are
+float32 or all ranks have equally many samples (a float16 gradient is weighted and rounded before it
+travels). Several backwards that send add means up, where data parallelism averages the sum again. A
+parameter that no rank used counts as one with a gradient of zeros: it does decay.
 
 Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`. A
 GradScaler finds `sharded_by` of the shards, so all ranks clip and skip together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
-Test: tests/parallel/zero/test_zero.py, test_naive.py, test_zero_costs.py, test_zero_use.py
+Test: tests/parallel/zero/test_zero.py, test_zero_costs.py, test_zero_use.py
 """
 
 from collections import Counter

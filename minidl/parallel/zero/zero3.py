@@ -1,12 +1,15 @@
 """ZeRO stage 3: a rank keeps the weights of its share only, too. (PyTorch calls it FSDP.)
 
+The plain form, layer after layer: minidl/plain/zero.py. Here: the next unit's weights come while
+this one runs, and any model is taken, not a list of layers.
+
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
                                                                                                --->
     bytes a parameter, mixed precision     16/n, and one or two whole units
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
-Naive, layer after layer: naive.py. Here: unit after unit. A unit is a module, by default each
+A unit is a module, by default each
 item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
 are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
 holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
@@ -21,7 +24,7 @@ What a unit computes from a weight before it uses it (a slice, a cast under auto
 activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
 
 Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
-Test: tests/parallel/zero/test_zero.py, test_naive.py   Tutorial: tutorials/11_zero.py
+Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
 """
 
 import math

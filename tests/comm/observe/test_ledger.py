@@ -5,12 +5,13 @@ import inspect
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, tree
+from minidl.comm import ring, tree
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.ledger import Count, Ledger
 from minidl.comm.observe.places import spot
 from minidl.comm.transport.background import Background
 from minidl.course.tutorial import heat_map
+from minidl.plain import naive
 from tests.conftest import ranks
 
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from minidl.comm import naive, objects, ring, scatter_gather, simulate, tree
+from minidl.comm import objects, ring, scatter_gather, simulate, tree
 from minidl.comm.call_code import CallMismatch
 from minidl.comm.collective import collective
 from minidl.comm.observe.ledger import Ledger
@@ -161,7 +161,7 @@ MISMATCHES = {
     "collective": (lambda t: [ring.all_reduce, tree.broadcast][t.rank](t, np.ones(4)), "an `if`"),
     "op": (lambda t: ring.all_reduce(t, np.ones(4), [np.add, np.maximum][t.rank]), "rank to rank"),
     "root": (lambda t: tree.broadcast(t, np.ones(4), root=t.rank), "the same rank on all"),
-    "algorithm": (lambda t: [ring, naive][t.rank].all_reduce(t, np.ones(4)), "an `if`"),
+    "algorithm": (lambda t: [ring, tree][t.rank].all_reduce(t, np.ones(4)), "an `if`"),
 }
 
 

@@ -5,10 +5,11 @@ import threading
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, simulate
+from minidl.comm import ring, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.conftest import ranks
 
 

@@ -10,12 +10,13 @@ import types
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, simulate, tree
+from minidl.comm import ring, simulate, tree
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport import device, staging
 from minidl.comm.transport.protocol import Wrapper
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.comm.cases import data, length_of
 from tests.comm.transport.test_nccl import on_gpus
 from tests.conftest import ranks

@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from minidl.comm import cost, hierarchical, naive, ring, simulate, tree
+from minidl.comm import cost, hierarchical, ring, simulate, tree
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.links import Link, Links, Port
+from minidl.plain import naive
 
 # Powers of two, so that sums of them are exact in floating point.
 ALPHA, BETA = 2.0**-10, 2.0**-20

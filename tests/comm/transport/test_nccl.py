@@ -7,11 +7,12 @@ import contextlib
 import numpy as np
 import pytest
 
-from minidl.comm import average, chunks, naive, ring, ring_blocks, simulate
+from minidl.comm import average, chunks, ring, ring_blocks, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
 from minidl.comm.transport import nccl
 from minidl.comm.transport.scheduler import RankFailed
+from minidl.plain import naive
 from tests.conftest import ranks
 
 pytestmark = pytest.mark.usefixtures("strict_cupy")

@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring
+from minidl.comm import ring
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.labels import current_label
 from minidl.comm.transport.protocol import Transport
+from minidl.plain import naive
 from tests.conftest import ranks
 
 

@@ -8,13 +8,14 @@ import re
 import numpy as np
 import pytest
 
-from minidl.comm import naive, ring, shared_memory, simulate
+from minidl.comm import ring, shared_memory, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.comm.observe.places import spot
 from minidl.comm.transport.background import Background
 from minidl.comm.transport.links import Links
 from minidl.comm.transport.network import Group, Inbox
 from minidl.comm.transport.scheduler import Deadlock, RankFailed
+from minidl.plain import naive
 from tests.conftest import ranks
 
 

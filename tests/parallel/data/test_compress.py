@@ -5,7 +5,7 @@ import pytest
 
 import minidl
 from minidl import optim
-from minidl.comm import codec, naive, simulate
+from minidl.comm import codec, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.nn import functional as F
 from minidl.parallel import (
@@ -13,6 +13,7 @@ from minidl.parallel import (
     average_gradients,
 )
 from minidl.parallel.data import header
+from minidl.plain import naive
 from minidl.precision import amp
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks, data, network, share

@@ -5,10 +5,11 @@ import pytest
 
 import minidl
 from minidl import backend, nn, optim
-from minidl.comm import double_tree, halving_doubling, naive, ring, ring_blocks, simulate, tree
+from minidl.comm import double_tree, halving_doubling, ring, ring_blocks, simulate, tree
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.parallel import DataParallel, average_gradients
+from minidl.plain import naive
 from tests.conftest import ranks
 
 SIZES = (1, 2, 3, 4, 5, 8)

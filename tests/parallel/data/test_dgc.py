@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from minidl import nn, optim
-from minidl.comm import codec, naive, simulate
+from minidl.comm import codec, simulate
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
 from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback
+from minidl.plain import naive
 from tests.conftest import ranks
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks, data, network, share
 

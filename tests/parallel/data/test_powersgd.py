@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from minidl import nn, optim
-from minidl.comm import naive, simulate
+from minidl.comm import simulate
 from minidl.nn import functional as F
 from minidl.parallel import Compressed, PowerSGD
 from minidl.parallel.data.powersgd import orthonormal
+from minidl.plain import naive
 from tests.conftest import ranks, whole_form
 from tests.parallel.data.test_data_parallel import assert_equal_on_all_ranks
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from minidl.comm import naive, ring_blocks, tree
+from minidl.comm import ring_blocks, tree
 from minidl.gradcheck import STEP
 from minidl.mode import no_grad
+from minidl.plain import naive
 from minidl.tensor import Tensor
 
 ELEMENTS = 4  # of each rank are stepped, by chance

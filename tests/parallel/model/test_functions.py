@@ -6,11 +6,12 @@ import weakref
 import numpy as np
 import pytest
 
-from minidl.comm import chunks, naive, ring, ring_blocks, simulate
+from minidl.comm import chunks, ring, ring_blocks, simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.memory.recompute import recompute
 from minidl.parallel.model import functions as F
+from minidl.plain import naive
 from minidl.tensor import Tensor
 from tests.conftest import ranks
 from tests.parallel.model.across import gradcheck_across

@@ -6,7 +6,7 @@ import pytest
 import minidl
 from minidl import memory, nn, random
 from minidl.backend import to_device
-from minidl.comm import chunks, naive, ring, ring_blocks, simulate
+from minidl.comm import chunks, ring, ring_blocks, simulate
 from minidl.comm.grid import Grid
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.observe.watch import Watch
@@ -19,6 +19,7 @@ from minidl.parallel.model.parallelize import parallelize
 from minidl.parallel.model.tensor import (
     ColumnLinear, ParallelAttention, RowLinear, SequenceRMSNorm, apart, sequence_norm, whole,
 )
+from minidl.plain import naive
 from minidl.tensor import Tensor
 from tests.conftest import STEPS, each_once, ranks
 from tests.parallel.model import tiny

@@ -7,7 +7,7 @@ import pytest
 
 import minidl
 from minidl import nn, optim
-from minidl.comm import naive, simulate
+from minidl.comm import simulate
 from minidl.comm.observe.ledger import Ledger
 from minidl.comm.transport.scheduler import RankFailed
 from minidl.nn import functional as F
@@ -16,6 +16,7 @@ from minidl.parallel.server.rules import ASYNC, GEO, SYNC, bounded
 from minidl.parallel.server.server import Server
 from minidl.parallel.server.shards import HEADER_BYTES, PULL, shards
 from minidl.parallel.server.worker import Worker
+from minidl.plain import naive
 from minidl.tensor import Tensor
 from tests.comm.careful import Careful
 from tests.conftest import ranks

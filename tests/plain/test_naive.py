@@ -1,10 +1,12 @@
-"""The oracle, checked against NumPy alone."""
+"""The page, the oracle of many tests, against NumPy alone; and shared memory has its bits."""
 
 import numpy as np
 import pytest
 
-from minidl.comm import naive
-from minidl.comm.observe.ledger import Ledger
+from minidl.comm import Ledger, shared_memory
+from minidl.plain import naive
+from tests.comm.cases import data as vector
+from tests.comm.cases import length_of
 from tests.conftest import ranks
 
 
@@ -13,9 +15,11 @@ def data(rank):
 
 
 @ranks(1, 2, 3, 4, 5, 8)
-def test_gather_stacks_in_rank_order(t):
+def test_gather_lists_in_rank_order(t):
     gathered = naive.gather(t, data(t.rank))
-    assert gathered is None if t.rank else (gathered == [data(r) for r in range(t.size)]).all()
+    assert (gathered is None) == (t.rank > 0)
+    if t.rank == 0:
+        np.testing.assert_array_equal(gathered, [data(r) for r in range(t.size)])
 
 
 @ranks(1, 2, 3, 4, 5, 8)
@@ -33,6 +37,14 @@ def test_all_reduce_works_in_rank_order_and_in_place(t, op):
         expected = op(expected, data(rank))
     assert naive.all_reduce(t, x, op) is x
     assert (x == expected).all()  # the same bits: the same order
+
+
+@ranks(1, 2, 3, 4, 5, 8)
+def test_shared_memory_has_its_bits(t):
+    for length in (0, 1, "n-1", "n", "n+1", 101):
+        x = vector(t.rank, length_of(length, t.size))
+        want = naive.all_reduce(t, x.copy())
+        np.testing.assert_array_equal(shared_memory.all_reduce(t, x), want)
 
 
 @ranks(1, 2, 3, 4, 5, 8)

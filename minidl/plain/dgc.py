@@ -1,0 +1,65 @@
+"""Deep gradient compression: send the k largest elements of the gradient now, the others later.
+
+    u = momentum * u + g            momentum first: an element that waits collects it
+    v = v + u                       what this rank still has to send
+    send the k largest |v|          as pairs of index and value
+    u = 0, v = 0 at their indices   the others stay in v. They grow, and are sent some day
+    w = w - rate * (the sum over ranks of what was sent)
+
+g is this rank's share of the mean gradient: its own gradient, divided by n, the number of ranks. So
+the sum over ranks is a part of the mean gradient, and what is missing comes later: nothing is lost.
+
+The momentum must be inside, in u. An optimizer with momentum after the sum would give an element
+that waited ten steps the momentum of one. And u becomes 0 with v: else the momentum of an element
+that was just sent would push it on in the old direction.
+
+Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
+value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. k is a thousandth of L, or more at
+the beginning of training.
+
+Paper: Lin et al., "Deep Gradient Compression", 2018. The real one, minidl/parallel/data/dgc.py,
+adds: a share k / L that falls in the first epochs, clipping of the gradients before they are
+added, small tensors that are sent whole, several tensors in one message, and snapshots of u and v.
+"""
+
+import numpy as np
+
+from minidl.plain import ring
+
+
+def gather(t, row):
+    """The rows of all ranks, in rank order."""
+    rows = np.zeros((t.size, len(row)), row.dtype)
+    rows[(t.rank + 1) % t.size] = row  # ring.all_gather wants chunk r+1 on rank r
+    ring.all_gather(t, rows.reshape(-1))
+    return np.roll(rows, -1, axis=0)
+
+
+def step(t, w, gradient, u, v, k, rate, momentum=0.9):
+    """One step on the weights w, a vector. u and v are this rank's own, at first zeros."""
+    u *= momentum
+    u += gradient / t.size
+    v += u
+    largest = np.argsort(-np.abs(v), kind="stable")[:k].astype(np.int32)
+    indices = gather(t, largest)
+    values = gather(t, v[largest])
+    u[largest] = 0
+    v[largest] = 0
+    total = np.zeros_like(w)
+    np.add.at(total, indices, values)  # adds, also where two ranks sent the same index
+    w -= rate * total
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        gradient = np.array([8.0, 6.0, 0.0]) if t.rank == 0 else np.array([0.0, 6.0, 8.0])
+        w, u, v = np.zeros(3), np.zeros(3), np.zeros(3)
+        lines = []
+        for _ in range(3):
+            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)
+            lines.append(f"weights {w}  rank 0 has still to send {v}")
+        return lines
+
+    print(*simulate(2, example)[0], sep="\n")

@@ -1,0 +1,94 @@
+"""The double tree: an all-reduce with few steps in which every rank has work.
+
+In a binary tree half of the ranks are leaves. A leaf only sends to its parent, while an inner rank
+receives from two children and sends to its parent. So take two trees: the leaves of one are the
+inner ranks of the other. Each tree sums one half of the array.
+
+    8 ranks   tree 1       0                tree 2       7        rank r of tree 1
+                           4                             3        is rank 7-r of tree 2
+                      2         6                   5         1
+                    1   3     5   7               6   4     2   0
+
+In tree 1 the height of a rank is the number of zeros at the end of its binary form: 1, 3, 5, 7 have
+height 0, 2 and 6 have 1, and 4 has 2. A rank of height h has its parent at the distance 2^h. There
+are two ranks at this distance, and the parent is the one whose height is h+1. If there is no such
+rank, because n is too small, the parent is the rank without its lowest 1.
+
+For n even, tree 2 is the mirror image of tree 1. For n odd, tree 2 is tree 1 with every rank moved
+on by one place, and rank 0 is an inner rank of both.
+
+The depth is log2 n, rounded up. For an array of K bytes all ranks together send 2 (n-1) K, as in
+the ring. An inner rank sends 3 halves in its tree, and one half as a leaf: 2K.
+
+Papers: Sanders, Speck & Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
+scan", 2009; Jeaugey, "Massively Scale Your Deep Learning Training with NCCL 2.4", 2019. The real
+one, minidl/comm/double_tree.py, adds: each half travels in segments, one behind the other, and both
+trees take each step together; other operations; and the formula of its bytes.
+"""
+
+import numpy as np
+
+from minidl.plain.hierarchical import Group
+
+
+def parent(rank, n):
+    """The parent of a rank in tree 1 of n ranks; None for the root, 0."""
+    if rank == 0:
+        return None
+    lowest = 1  # the lowest 1 of the binary form: 2^h
+    while rank % (2 * lowest) == 0:
+        lowest = 2 * lowest
+    without = rank - lowest  # one of these two has height h+1
+    up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
+    return up if up < n else without
+
+
+def children(rank, n):
+    return [child for child in range(n) if parent(child, n) == rank]
+
+
+def both_trees(t):
+    """All ranks with their own numbers, and with new ones, in which tree 1 is tree 2."""
+    n = t.size
+    mirrored = [n - 1 - i for i in range(n)]
+    moved_on = [(i + 1) % n for i in range(n)]
+    return Group(t, range(n)), Group(t, mirrored if n % 2 == 0 else moved_on)
+
+
+def reduce(t, x):
+    """Rank 0 gets the sum over all ranks, along tree 1 of the numbers of t."""
+    for child in children(t.rank, t.size):
+        x += t.recv(np.empty_like(x), child)
+    if t.rank != 0:
+        t.send(x, parent(t.rank, t.size))
+
+
+def broadcast(t, x):
+    """Copies the x of rank 0 to all ranks, along the same tree."""
+    if t.rank != 0:
+        t.recv(x, parent(t.rank, t.size))
+    for child in children(t.rank, t.size):
+        t.send(x, child)
+
+
+def all_reduce(t, x):
+    """The sum over all ranks of x, a vector, in place; returns x."""
+    halves = np.array_split(x, 2)  # views of x
+    for tree, half in zip(both_trees(t), halves):
+        reduce(tree, half)
+    for tree, half in zip(both_trees(t), halves):
+        broadcast(tree, half)
+    return x
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        below = []
+        for tree in both_trees(t):
+            below.append([tree.ranks[child] for child in children(tree.rank, t.size)])
+        return below, all_reduce(t, np.array([1, 10]) * (t.rank + 1))
+
+    for rank, (below, x) in enumerate(simulate(4, example)):
+        print("rank", rank, " children in tree 1", below[0], " in tree 2", below[1], " sum", x)

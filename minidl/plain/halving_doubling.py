@@ -1,0 +1,80 @@
+"""Halving and doubling: an all-reduce with the bytes of the ring in 2 log2 n steps.
+
+    halving     ranks n/2 apart are partners. Each keeps one half of its array, sends the other
+                half to its partner, and adds what comes. Then the same with the half that it kept,
+                and a partner n/4 apart; and so on, until the partner is the next rank
+
+                rank 0  |########|      |####....|      |##......|      |#.......|
+                rank 1  |########|  ──► |####....|  ──► |##......|  ──► |.#......|
+                rank 4  |########|      |....####|      |....##..|      |....#...|
+                                  4 apart         2 apart         1 apart
+
+    doubling    the same steps backwards: partners send each other all that they keep. So each
+                holds twice as much after every step, and in the end the whole sum
+
+For an array of K bytes a rank sends K/2 + K/4 + ... + K/n in the halving, and as much in the
+doubling: together 2 (n-1)/n K, as in the ring. But the messages are 2 log2 n, and not 2 (n-1).
+
+This works if n is a power of two. Else let p be the largest power of two below n. Rank p + i first
+sends its array to rank i, which adds it. The first p ranks go on alone, and send the sum back.
+
+Papers: Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur et al.,
+"Optimization of Collective Communication Operations in MPICH", 2005. The real one,
+minidl/comm/halving_doubling.py, adds: arrays of any shape, other operations, a form for short
+arrays that never halves, and the formula of its bytes.
+"""
+
+import numpy as np
+
+
+def halve(t, x, p):
+    """Each rank below p gets the sum over them of one part of x. Returns the steps, a list of
+    (the part that it kept, the part that it sent, the partner)."""
+    steps = []
+    kept = x
+    far = p // 2
+    while far > 0:
+        partner = t.rank + far if t.rank % (2 * far) < far else t.rank - far
+        lower, upper = np.array_split(kept, 2)  # views of x
+        kept, sent = (lower, upper) if t.rank < partner else (upper, lower)
+        kept += t.sendrecv(sent, partner, np.empty_like(kept), partner)
+        steps.append((kept, sent, partner))
+        far = far // 2
+    return steps
+
+
+def double(t, steps):
+    """The steps of halve backwards: the parts that were sent away come back, summed."""
+    for kept, sent, partner in reversed(steps):
+        t.sendrecv(kept, partner, sent, partner)
+
+
+def all_reduce(t, x):
+    """The sum over all ranks of x, a vector, in place; returns x."""
+    p = 1
+    while 2 * p <= t.size:
+        p = 2 * p
+    if t.rank >= p:
+        t.send(x, t.rank - p)
+        return t.recv(x, t.rank - p)
+    has_extra = t.rank + p < t.size
+    if has_extra:
+        x += t.recv(np.empty_like(x), t.rank + p)
+    double(t, halve(t, x, p))
+    if has_extra:
+        t.send(x, t.rank + p)
+    return x
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        x = np.array([1, 10, 100, 1000]) * (t.rank + 1)
+        steps = halve(t, x, p=4)
+        own = steps[-1][0].copy()
+        double(t, steps)
+        return own, x
+
+    for rank, (own, x) in enumerate(simulate(4, example)):
+        print("rank", rank, " after halving", own, " after doubling", x)

@@ -1,0 +1,79 @@
+"""Local SGD and DiLoCo: ranks train by themselves, and meet only after every H steps.
+
+    rank 0   w ─ step ─ step ─► w0 ─┐             ┌─ w ─ step ─ step ─► ...
+    rank 1   w ─ step ─ step ─► w1 ─┼─ they meet ─┼─ w ─ step ─ step ─► ...         H = 2
+    rank 2   w ─ step ─ step ─► w2 ─┘             └─ w ─ step ─ step ─► ...
+
+    local SGD    w = mean of w0, w1, w2
+    DiLoCo       d = mean of w - w0, w - w1, w - w2
+                 m = momentum * m + d
+                 w = w - rate * (d + momentum * m)
+
+d is the way that the ranks have gone, on average. DiLoCo takes it for a gradient, and makes a step
+of SGD with Nesterov's momentum.
+
+Local SGD is DiLoCo with rate 1 and momentum 0. The momentum m remembers the way of earlier rounds.
+With it H can be some hundreds.
+
+A rank sends the weights once in H steps, where data parallel training sends gradients of the same
+size in each step: 1/H of the bytes. The price: each rank goes down on its own samples. The mean of
+the w's is not where one rank with all samples would be, unless H is 1 and a step is SGD.
+
+Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
+Distributed Low-Communication Training of Language Models", 2023. The real one,
+minidl/parallel/data/local_sgd.py and minidl/parallel/data/diloco.py, adds: data parallel steps at
+the beginning, periods that follow the loss, rounds without slow ranks, parts of the weights that
+travel while the ranks train on, and the averages of batch norm.
+"""
+
+import numpy as np
+
+from minidl.plain import ring
+
+
+def mean(t, x):
+    """The mean of all ranks' x, a new array."""
+    return ring.all_reduce(t, x.flatten()).reshape(x.shape) / t.size
+
+
+def local_sgd(t, weights, step, n_steps, period):
+    """step(weights) is one step of any optimizer on this rank's samples, in place."""
+    for i in range(1, n_steps + 1):
+        step(weights)
+        if i % period == 0:
+            for w in weights:
+                w[...] = mean(t, w)
+
+
+def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
+    """The same, with an outer step on the mean movement."""
+    common = [w.copy() for w in weights]  # the same on all ranks, as is m
+    ms = [np.zeros_like(w) for w in weights]
+    for i in range(1, n_steps + 1):
+        step(weights)
+        if i % period == 0:
+            for w, start, m in zip(weights, common, ms):
+                d = mean(t, start - w)
+                m *= momentum
+                m += d
+                start -= rate * (d + momentum * m)
+                w[...] = start
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        def step(weights):
+            weights[0] -= t.rank / 2  # rank 0 stays, rank 1 goes by 1/2, rank 2 by 1
+
+        result = []
+        for n_steps in (2, 4, 6):
+            one, other = [np.zeros(1)], [np.zeros(1)]
+            local_sgd(t, one, step, n_steps, period=2)
+            diloco(t, other, step, n_steps, period=2)
+            result.append((one[0].round(2), other[0].round(2)))
+        return result
+
+    for n_rounds, (one, other) in enumerate(simulate(3, example)[0], 1):
+        print("rounds", n_rounds, " local SGD", one, " DiLoCo", other)

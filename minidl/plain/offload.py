@@ -1,0 +1,73 @@
+"""Offload: what only the optimizer needs lies in the host's memory, and its work is done there.
+
+    device   weights (float16) ── forward, backward ──► gradients (float16)
+                 ▲                                          │
+                 │ up                                       │ down
+                 │                                          ▼
+    host     new weights ◄──── Adam ◄──────────────── gradients
+                               master weights, m and v (float32)
+
+For each weight Adam in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12
+for master weight, m and v. With offload the device holds 2 bytes, and a piece of the gradients on
+its way. In each step 2 bytes a weight go down and 2 go up: no other division sends fewer.
+
+The weights are cut into pieces, here one for each layer. A gradient goes down as soon as backward
+has made it, and its device memory is free again. Then piece after piece is updated on the host, and
+its new weights go up. Four things can happen at the same time:
+
+    device   | backward 2 | backward 1 | backward 0 |
+    down                  | g2         | g1         | g0 |
+    host                                                 | u2 | u1 | u0 |
+    up                                                        | w2 | w1 | w0 |
+
+Here they happen one after the other, in this order.
+
+Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. The real one,
+minidl/parallel/zero/offload.py, adds: threads for the lanes of the picture, memory that a GPU can
+read without the processor, pieces of one size, any optimizer, and updates that run during the next
+step.
+"""
+
+import numpy as np
+
+
+class Link:
+    """Copies between the device and the host. Here both are arrays of NumPy."""
+
+    def __init__(self):
+        self.copies = []  # ("down" or "up", bytes)
+
+    def down(self, array):
+        self.copies.append(("down", array.nbytes))
+        return array.copy()
+
+    def up(self, array):
+        self.copies.append(("up", array.nbytes))
+        return array.copy()
+
+
+def step(link, weights, masters, backward, update):
+    """weights: float16 arrays on the device. masters: the same in float32 on the host.
+
+    backward(weights) yields their gradients, the last one first. update(i, w, g) is the optimizer's
+    step on piece i, in place, on the host."""
+    gradients = [link.down(g) for g in backward(weights)]
+    for i, g in zip(reversed(range(len(weights))), gradients):
+        update(i, masters[i], g.astype(np.float32))
+        weights[i][...] = link.up(masters[i].astype(np.float16))
+
+
+if __name__ == "__main__":
+    def backward(weights):
+        for w in reversed(weights):
+            yield np.ones_like(w)
+
+    def update(i, w, g):
+        w -= 0.5 * g
+
+    link = Link()
+    masters = [np.array([1.0, 2.0, 3.0], np.float32), np.array([4.0], np.float32)]
+    weights = [w.astype(np.float16) for w in masters]
+    step(link, weights, masters, backward, update)
+    print("copies", *link.copies)
+    print("weights", *weights)

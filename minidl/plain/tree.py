@@ -1,0 +1,71 @@
+"""The binomial tree: a sum, or a copy for all ranks, in log2 n steps instead of n-1.
+
+    reduce, 8 ranks                                     broadcast: the same picture from
+                                                        below, every arrow turned around
+    step 0   0 ◄─ 1    2 ◄─ 3    4 ◄─ 5    6 ◄─ 7
+    step 1   0 ◄────── 2         4 ◄────── 6            In each step every rank that has the
+    step 2   0 ◄──────────────── 4                      array sends it to one that has not
+
+In the step with the distance d, ranks d apart meet. The higher one sends its array to the lower
+one, and is finished. The lower one adds it to its own. So half of the ranks drop out in each step.
+
+A reduce and a broadcast of K bytes on n ranks take 2 log2 n messages one after the other, and each
+has K bytes. That is best for short arrays, where each message costs the same time. For long arrays
+the ring is better: there a rank sends less than 2K bytes in all.
+
+Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in
+MPICH", 2005. The real one, minidl/comm/tree.py, adds: any root, other operations than the sum, a
+check that all ranks make the same call, and a barrier, which is an all-reduce of nothing.
+"""
+
+import numpy as np
+
+
+def distances(n):
+    """1, 2, 4, ...: the distances in the tree of n ranks."""
+    result = []
+    d = 1
+    while d < n:
+        result.append(d)
+        d = 2 * d
+    return result
+
+
+def reduce(t, x):
+    """Adds the x of all ranks; rank 0 has the sum in its x, other ranks a sum of some."""
+    for d in distances(t.size):
+        if t.rank % (2 * d) == d:
+            t.send(x, t.rank - d)
+            return
+        if t.rank + d < t.size:
+            x += t.recv(np.empty_like(x), t.rank + d)
+
+
+def broadcast(t, x):
+    """Copies rank 0's x into the x of every rank."""
+    for d in reversed(distances(t.size)):
+        if t.rank % (2 * d) == d:
+            t.recv(x, t.rank - d)
+        elif t.rank % (2 * d) == 0 and t.rank + d < t.size:
+            t.send(x, t.rank + d)
+
+
+def all_reduce(t, x):
+    """The sum over all ranks of x, in place; returns x."""
+    reduce(t, x)
+    broadcast(t, x)
+    return x
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        x = np.array([10**t.rank])
+        reduce(t, x)
+        after_reduce = x.copy()
+        broadcast(t, x)
+        return after_reduce, x
+
+    for rank, (after_reduce, x) in enumerate(simulate(4, example)):
+        print("rank", rank, " after reduce", after_reduce, " after broadcast", x)
