@@ -19,6 +19,7 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     ring                all-reduce: everybody gets the sum, and no link is busier than another
     data_parallel       one model on all ranks, a part of the batch on each
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
+    tensor_parallel     a part of every matrix on each rank: columns, then rows
 
 docs/book.md shows every page beside the real one.
 """
