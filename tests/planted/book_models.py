@@ -8,4 +8,14 @@ BUGS = [
         "minidl/plain/tensor_parallel.py", "f",
         "sum_over_ranks(t, term)", "term",
         "tests/plain/test_tensor_parallel.py::test_the_parts_together_are_one_ranks_network"),
+    Bug(
+        "the page's ring attention does not scale the second block's result",
+        "minidl/plain/ring_attention.py", "merge",
+        "np.exp(lse2 - lse) * o2", "o2",
+        "tests/plain/test_ring_attention.py::test_results_and_gradients_are_the_real_ones"),
+    Bug(
+        "the page's all-to-all sends a rank the block of another",
+        "minidl/plain/ulysses.py", "all_to_all",
+        "outgoing[right]", "outgoing[left]",
+        "tests/plain/test_ulysses.py::test_all_to_all_is_the_real_one"),
 ]
