@@ -18,4 +18,9 @@ BUGS = [
         "minidl/plain/ulysses.py", "all_to_all",
         "outgoing[right]", "outgoing[left]",
         "tests/plain/test_ulysses.py::test_all_to_all_is_the_real_one"),
+    Bug(
+        "the page's experts count a second choice before the first ones",
+        "minidl/plain/experts.py", "places",
+        "counts[:, :j]", "counts[:, :0]",
+        "tests/plain/test_experts.py::test_results_drops_and_bytes_are_the_real_ones"),
 ]
