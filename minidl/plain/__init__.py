@@ -17,6 +17,7 @@ Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.r
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
 
     ring                all-reduce: everybody gets the sum, and no link is busier than another
+    hierarchical        all-reduce by nodes: most bytes stay inside a node; groups of ranks
     data_parallel       one model on all ranks, a part of the batch on each
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
     tensor_parallel     a part of every matrix on each rank: columns, then rows
