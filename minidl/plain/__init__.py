@@ -21,6 +21,7 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     data_parallel       one model on all ranks, a part of the batch on each
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
     tensor_parallel     a part of every matrix on each rank: columns, then rows
+    grid                all three at once: a rank's place along each axis, and its groups
     ring_attention      keys and values of a long text travel around the ring of ranks
     ulysses             the same text: tokens of all heads are exchanged for heads of all tokens
     experts             many small networks, a token goes to k of them, wherever they are

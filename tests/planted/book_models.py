@@ -28,4 +28,9 @@ BUGS = [
         "minidl/plain/elastic.py", "write",
         "os.fsync(file.fileno())", "pass",
         "tests/plain/test_elastic.py::test_a_file_is_written_in_the_real_ones_order"),
+    Bug(
+        "the page's groups have the ranks of another replica",
+        "minidl/plain/grid.py", "group",
+        "name != axis", "name == axis",
+        "tests/plain/test_grid.py::test_places_and_groups_are_the_real_ones"),
 ]
