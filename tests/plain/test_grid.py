@@ -84,11 +84,9 @@ def test_the_bytes_are_those_of_the_three_axes(t):
         a, b = tensor_parallel.columns(tensor, a), tensor_parallel.rows(tensor, b)
         grid.step(ledger, sizes, a, b, *batches(at["data"]))
 
-        def of_ring(axis, n_elems):
-            return ring.bytes_sent(n_elems, 8, sizes[axis], at[axis])
-
         n_elems = N_ROWS * WIDTH  # activations of a micro-batch
-        sums = N_MICRO * 2 * of_ring("tensor", n_elems)
-        means = sum(of_ring("data", length) for length in (1, a.size, b.size))  # 1: the samples
+        sums = N_MICRO * 2 * ring.bytes_sent(n_elems, 8, sizes["tensor"], at["tensor"])
+        means = sum(ring.bytes_sent(length, 8, sizes["data"], at["data"])
+                    for length in (1, a.size, b.size))  # 1: the number of samples
         neighbours = (at["pipeline"] > 0) + (at["pipeline"] < sizes["pipeline"] - 1)
         assert ledger.bytes_sent == sums + means + neighbours * N_MICRO * n_elems * 8
