@@ -25,6 +25,9 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     ring_attention      keys and values of a long text travel around the ring of ranks
     ulysses             the same text: tokens of all heads are exchanged for heads of all tokens
     experts             many small networks, a token goes to k of them, wherever they are
+    shuffle             an order for every epoch, dealt to any number of ranks without a message
+    input               the next samples are read while the training computes with these
+    numa                which cores a rank runs on, so that its memory is near
     elastic             a run that dies goes on from its last snapshot, to the same bits
 
 docs/book.md shows every page beside the real one.

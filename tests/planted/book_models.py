@@ -33,4 +33,19 @@ BUGS = [
         "minidl/plain/grid.py", "group",
         "name != axis", "name == axis",
         "tests/plain/test_grid.py::test_places_and_groups_are_the_real_ones"),
+    Bug(
+        "the page deals the rest from the beginning of the order",
+        "minidl/plain/shuffle.py", "share",
+        "order[used:][rank::n_ranks]", "order[rank::n_ranks]",
+        "tests/plain/test_shuffle.py::test_the_rest_is_dealt_to_other_ranks_as_the_real_one_does"),
+    Bug(
+        "the page's queue between stages has no bound",
+        "minidl/plain/input.py", "ahead",
+        "queue.Queue(room)", "queue.Queue()",
+        "tests/plain/test_input.py::test_a_full_queue_stops_the_stage_before"),
+    Bug(
+        "the page's ranks fill the first node before the second one",
+        "minidl/plain/numa.py", "cores_of",
+        "rank % len(nodes)", "rank // len(nodes)",
+        "tests/plain/test_numa.py::test_every_rank_is_on_one_node_and_nodes_have_equally_many"),
 ]
