@@ -58,5 +58,5 @@ if __name__ == "__main__":
     machine = [numbers("0-3"), numbers("4-7")]
     for rank in range(4):
         print("rank", rank, "cores", cores_of(rank, machine))
-    for far_part in (0, 0.5, 1):  # 100 GB, at 100 and at 50 GB/s
-        print(far_part, "of the bytes far, seconds:", round(time_s(100e9, far_part, 100e9, 50e9), 3))
+    for part in (0, 0.5, 1):  # 100 GB, at 100 and at 50 GB/s
+        print(part, "of the bytes far, seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))

@@ -204,7 +204,7 @@ class _Merge:
             now = watermark([math.inf if time == math.inf else side.seen
                              for time, side in zip(times, self.sides, strict=True)],
                             [time is None for time in times], self.join.slack)
-            if self.ends and self.ends[0][0] <= now and self.ends[0][0] + self.join.slack < end:
+            if self.ends and self.ends[0][0] < now and self.ends[0][0] + self.join.slack < end:
                 self._ended(*heapq.heappop(self.ends))
                 continue
             known = [(time, i) for i, time in enumerate(times) if time is not None and time < end]
