@@ -25,10 +25,13 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     ring_attention      keys and values of a long text travel around the ring of ranks
     ulysses             the same text: tokens of all heads are exchanged for heads of all tokens
     experts             many small networks, a token goes to k of them, wherever they are
+    elastic             a run that dies goes on from its last snapshot, to the same bits
     shuffle             an order for every epoch, dealt to any number of ranks without a message
     input               the next samples are read while the training computes with these
     numa                which cores a rank runs on, so that its memory is near
-    elastic             a run that dies goes on from its last snapshot, to the same bits
+    stream              records that never end, each used exactly once, also after a crash
+    late_labels         records wait for labels that come later, in a window of time
+    rpc                 a function runs on another rank: a request and its answer
 
 docs/book.md shows every page beside the real one.
 """

@@ -53,4 +53,19 @@ BUGS = [
         "minidl/data/stream/join.py", "_Merge.until",
         "self.ends[0][0] < now", "self.ends[0][0] <= now",
         "tests/data/stream/test_join.py::test_a_label_at_the_end_of_the_window_counts"),
+    Bug(
+        "the page moves an offset by more than there was to read",
+        "minidl/plain/stream.py", "step",
+        "+= len(part)", "+= k",
+        "tests/plain/test_stream.py::test_steps_and_offsets_are_the_real_ones"),
+    Bug(
+        "the page's window is over with the label at its end",
+        "minidl/plain/late_labels.py", "over",
+        "end < watermark", "end <= watermark",
+        "tests/plain/test_late_labels.py::test_pairs_are_the_real_ones_in_order"),
+    Bug(
+        "the page's server keeps an error to itself",
+        "minidl/plain/rpc.py", "call",
+        "\"error\" in answer", "\"fault\" in answer",
+        "tests/plain/test_rpc.py::test_results_and_errors_are_the_real_ones"),
 ]
