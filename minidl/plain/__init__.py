@@ -33,5 +33,10 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     late_labels         records wait for labels that come later, in a window of time
     rpc                 a function runs on another rank: a request and its answer
 
+After training
+
+    quantize            numbers of 8 bits in place of 32: scales, a zero point, whole sums
+    compiler            a program as a list of lines, which are fused and share memory
+
 docs/book.md shows every page beside the real one.
 """

@@ -68,4 +68,14 @@ BUGS = [
         "minidl/plain/rpc.py", "call",
         "\"error\" in answer", "\"fault\" in answer",
         "tests/plain/test_rpc.py::test_results_and_errors_are_the_real_ones"),
+    Bug(
+        "the page's memory plan gives a result's place to the line that reads it",
+        "minidl/plain/compiler.py", "plan",
+        "first <= lifetimes[other][2]", "first < lifetimes[other][2]",
+        "tests/plain/test_compiler.py::test_a_plan_never_overlaps_and_is_near_the_real_one"),
+    Bug(
+        "the page's product of whole numbers forgets the zero point",
+        "minidl/plain/quantize.py", "linear",
+        "total -= zero *", "total -= 0 *",
+        "tests/plain/test_quantize.py::test_every_part_has_the_bits_of_the_real_one"),
 ]
