@@ -78,4 +78,14 @@ BUGS = [
         "minidl/plain/quantize.py", "linear",
         "total -= zero *", "total -= 0 *",
         "tests/plain/test_quantize.py::test_every_part_has_the_bits_of_the_real_one"),
+    Bug(
+        "the page keeps no value of a new token",
+        "minidl/plain/kv_cache.py", "attend_next",
+        "values.append(v)", "values.append(v * 0)",
+        "tests/plain/test_kv_cache.py::test_a_step_is_the_real_cached_attention"),
+    Bug(
+        "the page counts a child's time in its parent, too",
+        "minidl/plain/profile.py", "own_times",
+        "-= end - begin", "-= 0",
+        "tests/plain/test_profile.py::test_own_times_are_the_real_ones_and_add_up"),
 ]
