@@ -26,6 +26,7 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     ulysses             the same text: tokens of all heads are exchanged for heads of all tokens
     experts             many small networks, a token goes to k of them, wherever they are
     elastic             a run that dies goes on from its last snapshot, to the same bits
+    buddy               each rank's state in the memory of a second rank, too
     shuffle             an order for every epoch, dealt to any number of ranks without a message
     input               the next samples are read while the training computes with these
     numa                which cores a rank runs on, so that its memory is near
