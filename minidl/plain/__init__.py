@@ -39,7 +39,7 @@ After training
     quantize            numbers of 8 bits in place of 32: scales, a zero point, whole sums
     compiler            a program as a list of lines, which are fused and share memory
     kv_cache            text token by token, with the keys and values of earlier tokens kept
-    profile             where the time goes: spans whose own times add up, and the least time possible
+    profile             where the time goes: spans that add up, and the least time possible
 
 docs/book.md shows every page beside the real one.
 """
