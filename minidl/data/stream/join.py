@@ -1,5 +1,8 @@
 """Records and their labels, which come later: joined by event time, with a watermark.
 
+The plain form: minidl/plain/late_labels.py. Here: partitions over ranks, records out of order, late
+labels that count after all, inputs that stand still, and a place that can be saved.
+
     clicks   ---a----b-----c--------------d------->  event time     a was clicked: its label came
     labels   ------a------------------c----------->                 within the window
                           |                 |                       b has none when its window ends:
