@@ -1,7 +1,7 @@
 """Where each value of a plan lies: values that are never alive together may share bytes.
 
-The plain form, with a picture of lifetimes: minidl/plain/compiler.py, `plan`. Here: the smallest
-gap and not the first, several orders, the bound, and a check that nothing overlaps.
+The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap and
+not the lowest, several orders, and a check that nothing overlaps.
 
 No plan needs less than the most bytes that are alive at one step, the bound; greedy by size is
 mostly at it. What is left of a gap depends on the order, so three orders are tried; while the best

@@ -37,7 +37,8 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
 After training
 
     quantize            numbers of 8 bits in place of 32: scales, a zero point, whole sums
-    compiler            a program as a list of lines, which are fused and share memory
+    compiler            a program as a list of lines, and neighbours fused into one
+    memory_plan         results that are not needed at the same time share memory
     kv_cache            text token by token, with the keys and values of earlier tokens kept
     profile             where the time goes: spans that add up, and the least time possible
 

@@ -1,29 +1,25 @@
-"""A compiler: a program of arrays becomes a list of lines, then fewer lines, then less memory.
+"""A compiler: a program of arrays becomes a list of lines, and then a list of fewer lines.
 
-1  Trace. The program runs once with arrays that write down every operation. Each result has a name
-   of its own, %1, %2, ... The list is a program without Python: no `if`, no loop.
+1  Trace. The program runs once, with arrays that write down every operation on them. Each result
+   has a name of its own: %1, %2, ... The list is the program without Python: no `if`, no loop.
 
-2  Fuse. An operation on elements alone waits for the memory: it reads an array and writes one. Two
-   of them in a row write an array only to read it again. If nobody else reads it, they become one
-   line, which does both to an element before it goes to the next:
+2  Fuse. An operation on elements, such as relu, waits for the memory: it reads an array and writes
+   one. Two of them in a row write an array only to read it again. If nobody else reads it, they
+   become one line. That line does both to an element before it goes on to the next element:
 
        %1 = matmul x w                   %1 = matmul x w
-       %2 = add %1 b           ──►       %3 = add %1 b then relu
+       %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2
        %3 = relu %2
 
-3  Plan. A result must be kept from the line that makes it to the last line that reads it, its
-   lifetime. Results whose lifetimes do not meet may lie at the same place of one large array. The
-   largest goes first, each to the lowest place that is free during its lifetime:
+   A matmul reads each element many times. So it is not fused, and begins a line of its own.
 
-       line    1  2  3  4       place           no plan can need less than what is alive at
-       %1      ■  ■  .  .       0               one line. A chain needs two places, however
-       %2      .  ■  ■  .       above %1        long it is
-       %3      .  .  ■  ■       0
+If K bytes are an array, a chain of s operations on it moves about 2 s K bytes before, 2 K after.
 
-Papers: Chen et al., "TVM", 2018; Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020. The real one, minidl/infer/trace.py and minidl/infer/memory.py, adds: a check that
-the program does the same for other numbers, any operation, places found by more than one order,
-further rewriting, and kernels: here NumPy computes a line, and each of its steps makes an array.
+Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
+Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.
+The real one, minidl/infer/trace.py and minidl/infer/passes/chain.py, adds: a check that the program
+does the same for other numbers, every operation of a model, and kernels: here NumPy still makes an
+array for every step of a line.
 """
 
 from collections import namedtuple
@@ -67,7 +63,7 @@ def record(operation, *operands):
 
 
 def trace(program, **arrays):
-    """The lines of program(**arrays); the last one's result is the program's."""
+    """The lines of program(**arrays). The last one gives the program's result."""
     lines = []
     program(**{name: Traced(array, name, lines) for name, array in arrays.items()})
     return lines
@@ -94,60 +90,30 @@ def fuse(lines):
     return fused
 
 
-def lifetimes(lines):
-    """{name: (size, the line that makes it, the last line that reads it)}."""
-    found = {}
-    for i, line in enumerate(lines):
-        made = line[-1]
-        last = max([j for j, later in enumerate(lines) if reads(later, made.out)],
-                   default=len(lines))  # the program's result is kept to the end
-        found[made.out] = int(np.prod(made.shape)), i, last
-    return found
-
-
-def plan(lifetimes):
-    """{name: where it begins}, and the size of the whole."""
-    place = {}
-    for name in sorted(lifetimes, key=lambda name: -lifetimes[name][0]):
-        size, first, last = lifetimes[name]
-        taken = [(place[other], place[other] + lifetimes[other][0]) for other in place
-                 if first <= lifetimes[other][2] and lifetimes[other][1] <= last]
-        at = 0
-        for begin, end in sorted(taken):
-            if at + size <= begin:
-                break  # the gap is large enough
-            at = max(at, end)
-        place[name] = at
-    return place, max(place[name] + lifetimes[name][0] for name in place)
-
-
-def run(lines, place, size, **arrays):
-    """The program's result; every line writes its result to its place of one array."""
-    memory = np.empty(size)
+def run(lines, **arrays):
+    """The program's result for other arrays of the same shapes."""
     known = dict(arrays)
     for line in lines:
-        inside = {}  # the results of this line's steps: not in the memory
+        inside = {}  # the results of the steps: only the last one leaves the line
         for step in line:
             operands = [inside[x] if x in inside else known[x] for x in step.operands]
             inside[step.out] = OPERATIONS[step.operation](*operands)
-        at = place[step.out]
-        known[step.out] = memory[at:at + inside[step.out].size].reshape(step.shape)
-        known[step.out][...] = inside[step.out]
-    return known[step.out]
+        known[line[-1].out] = inside[line[-1].out]
+    return known[lines[-1][-1].out]
+
+
+def text(line):
+    return "; ".join(" ".join([step.out, "=", step.operation, *step.operands]) for step in line)
 
 
 if __name__ == "__main__":
     def program(x, w, b):
         h = (x @ w + b).relu()
-        h = (h @ w + b).relu()
-        return h @ w + b
+        return (h * h).exp() + h
 
-    arrays = {"x": np.ones((1, 2)), "w": np.eye(2), "b": np.array([0.0, 1.0])}
+    arrays = {"x": np.ones((1, 2)), "w": np.eye(2), "b": np.array([-1.0, -2.0])}
     lines = trace(program, **arrays)
-    print(len(lines), "lines,", sum(size for size, *_ in lifetimes(lines).values()), "numbers")
-    lines = fuse(lines)
-    place, size = plan(lifetimes(lines))
-    for line in lines:
-        print(line[-1].out, "at", place[line[-1].out], "=", " then ".join(
-            " ".join([step.operation, *step.operands]) for step in line))
-    print(len(lines), "lines,", size, "numbers, result", run(lines, place, size, **arrays))
+    print(len(lines), "lines, and fused:")
+    for line in fuse(lines):
+        print(text(line))
+    print("the result", run(fuse(lines), **arrays))

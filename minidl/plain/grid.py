@@ -12,7 +12,7 @@
                                                               and N C of gradients back
 
 n is the length of the axis; a replica has N samples of C numbers in a step, a rank P weights. The
-numbers are those of one rank and one stage, which has two matrices, as on the page tensor_parallel.
+table counts one rank and one stage of two matrices, as on the page tensor_parallel.
 
 A group is all ranks that differ along one axis alone. Tensor groups send most, and wait for every
 message. So tensor is the fastest digit of the rank: such a group has neighbours, inside one node.
@@ -55,7 +55,7 @@ def group(t, sizes, axis):
 def step(t, sizes, a, b, micro_batches, targets):
     """The losses (of the last stage) and the mean gradients of a and b, this rank's part of the
     matrices of its stage, which computes relu(x A) B. The loss is the mean of (y - target)^2 / 2.
-    micro_batches and targets are those of this replica."""
+    micro_batches and targets belong to this replica."""
     tensor, data, pipe = (group(t, sizes, axis) for axis in ("tensor", "data", "pipeline"))
     ga, gb = np.zeros_like(a), np.zeros_like(b)
     is_last = pipe.rank == pipe.size - 1

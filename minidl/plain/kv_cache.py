@@ -1,4 +1,4 @@
-"""KV cache: a language model writes a text token by token, and keeps what it has computed.
+"""KV cache: a language model writes a text token by token, and keeps its earlier results.
 
 A model that has read t tokens predicts the next one. Then that one is read, too, and so on. In
 attention the new token's query looks at the keys and values of all tokens so far:

@@ -41,7 +41,7 @@ def nodes():
 
 
 def cores_of(rank, nodes):
-    """The cores on which this rank may run: those of one node."""
+    """The cores on which this rank may run: all cores of one node."""
     return nodes[rank % len(nodes)]
 
 

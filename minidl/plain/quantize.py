@@ -43,7 +43,7 @@ def in_8_bits(x, scale, zero):
 
 
 def linear(x, q_w, scale_w):
-    """About x @ w.T, where x is (samples, inputs) and q_w, scale_w are those of w."""
+    """About x @ w.T. x is (samples, inputs); q_w, scale_w = weights_of(w)."""
     scale_x, zero = scale_of(x)
     q_x = in_8_bits(x, scale_x, zero)
     total = q_x.astype(np.int32) @ q_w.T.astype(np.int32)  # the sums need 32 bits

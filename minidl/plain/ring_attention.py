@@ -22,6 +22,7 @@ This is the online softmax: no rank ever has all keys, or all scores of a query.
 
 Backward sends keys and values around again. Their gradients travel with them, every rank adds its
 part, and after n steps they are home. From lse each weight is known at once: p_j = e^(s_j - lse).
+For a gradient go of o, the gradient of s_j is p_j (go v_j - go o).
 
 A block has K bytes of keys and values. Forward sends (n-1) K bytes on each rank, backward 2 n K.
 
@@ -57,7 +58,7 @@ def pass_on(t, block):
 
 def forward(t, q, k, v):
     """Causal attention. q, k, v (tokens of this rank, width) -> o, of the same shape, and lse."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # of no keys: a sum of 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size
@@ -81,7 +82,7 @@ def backward(t, q, k, v, o, lse, go):
             k, v = block
             p = np.exp(scores(q, k, owner == t.rank) - lse)
             gp = go @ v.T
-            gs = p * (gp - (go * o).sum(axis=1, keepdims=True))  # the softmax's rule
+            gs = p * (gp - (go * o).sum(axis=1, keepdims=True))
             gs /= np.sqrt(q.shape[1])
             gq += gs @ k
             gradient += np.stack([gs.T @ q, p.T @ go])

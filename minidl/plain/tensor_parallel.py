@@ -20,8 +20,8 @@ Messages are sent at f and at g only:
     g    forward   all-reduce of the terms of y    backward   nothing: all ranks have the
                                                               gradient of y
 
-Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price is two all-reduces
-of an array as large as x, one forward and one backward, for which all ranks wait.
+Here h = relu(x A). Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price
+is two all-reduces, for which all ranks wait: of y forward, and of the gradient of x backward.
 
 Paper: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
 Parallelism", 2019. The real one, minidl/parallel/model/tensor.py and

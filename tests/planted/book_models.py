@@ -70,9 +70,9 @@ BUGS = [
         "tests/plain/test_rpc.py::test_results_and_errors_are_the_real_ones"),
     Bug(
         "the page's memory plan gives a result's place to the line that reads it",
-        "minidl/plain/compiler.py", "plan",
-        "first <= lifetimes[other][2]", "first < lifetimes[other][2]",
-        "tests/plain/test_compiler.py::test_a_plan_never_overlaps_and_is_near_the_real_one"),
+        "minidl/plain/memory_plan.py", "meet",
+        "first <= other_last", "first < other_last",
+        "tests/plain/test_memory_plan.py::test_a_plan_never_overlaps_and_is_near_the_real_one"),
     Bug(
         "the page's product of whole numbers forgets the zero point",
         "minidl/plain/quantize.py", "linear",
@@ -93,4 +93,9 @@ BUGS = [
         "minidl/plain/buddy.py", "save",
         "ring.all_reduce(t, np.zeros(1))", "pass",
         "tests/plain/test_buddy.py::test_wherever_a_rank_dies_the_run_ends_in_the_same_bits"),
+    Bug(
+        "the page fuses a result that two lines read",
+        "minidl/plain/compiler.py", "fuse",
+        "len(readers) == 1", "len(readers) >= 1",
+        "tests/plain/test_compiler.py::test_lines_chains_and_values_are_the_real_ones"),
 ]
