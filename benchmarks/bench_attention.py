@@ -6,7 +6,7 @@
 Forward, and forward with backward, causal and not, float32; q, k, v are the three thirds of one
 projection, as a transformer has them:
 
-    kernel   kernels/attention_tile.cu      torch   scaled_dot_product_attention, same strides
+    kernel   kernels/cpu/attention_tile.cu      torch   scaled_dot_product_attention, same strides
     plain    minidl/ops/attention.py: blocks of NumPy, products by its BLAS
     bound    the matrix products alone, by NumPy's BLAS: 2 forward, 5 backward, half where causal
 

@@ -1,6 +1,8 @@
 """The site, `make docs`: pages from what is there, and HTML from the pages by MkDocs.
 
     README.md, docs/*.md            a page each; the README is the home
+    minidl/plain/*.py               the book: a page each, beside the code of its real one, in English
+                                    and, where docs/zh/book.txt has it, in Chinese
     docs/map.md                     a page for each of its rows: a technique, its formula, its files
     minidl/**/*.py                  the API reference: docstrings and signatures, a page a folder
     tutorials/*.py                  a page each, with out/en/NN_name.png and out/NN_name.json where
@@ -23,18 +25,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-from minidl.course import exercise, language, table
+from minidl.course import book, exercise, language, table
 from minidl.course.comments import in_language, kernels_named
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = "docs/course/questions"  # for teachers
 PAGES = "page://"  # before a link that is one of the site's already
-TITLES = {"index": "Home", "install": "Install", "tutorials": "Tutorials", "map": "Techniques",
+TITLES = {"index": "Home", "book": "The book", "install": "Install", "tutorials": "Tutorials", "map": "Techniques",
           "api/index": "API", "kernels": "Kernels", "course/README": "Teaching",
           "glossary": "Glossary", "figures": "Figures"}
 
 
-CHINESE = {"index": "首页", "install": "安装", "lessons": "中文教程", "tutorials": "教程与练习",
+CHINESE = {"index": "首页", "book": "书", "install": "安装", "lessons": "中文教程", "tutorials": "教程与练习",
            "glossary": "英汉术语表"}
 REST_IS_ENGLISH = "08 及以后的教程目前只有英文版：[Tutorials](../tutorials.md)。"
 # below a picture that was not drawn in Chinese for certain
@@ -42,7 +44,7 @@ ENGLISH_LABELS = ("图中的文字若是英文：在装有中文字体的机器�
                   "文件放进 `~/.local/share/fonts`）运行 `make tutorials`，再运行 `make docs`，这里就会"
                   "换成中文图。")
 AT_HOME = "03", "06", "07"  # whose pictures are: kernels, counters, ranks
-KINDS = "File", "Kernel", "Test", "Tutorial", "Source"  # of the map's cells, after the concept
+KINDS = "File", "Kernel", "Test", "Tutorial", "Source", "Plain form"  # of the map's cells, after the concept
 
 
 class Broken(Exception):
@@ -73,6 +75,8 @@ def target(path, root=ROOT):
         return f"tutorials/{short(path)}.md"
     if parts[0] == "kernels" and path.suffix in (".md", ".cu") and len(parts) == 2:
         return "kernels.md" + (f"#{path.stem}" if path.suffix == ".cu" else "")
+    if parts[:2] == ("minidl", "plain") and path.suffix and path.stem != "__init__":
+        return f"book/{path.stem}.md"
     if parts[0] == "minidl" and path.suffix in (".py", ""):
         folder = path.parent if path.suffix else path
         return f"api/{'.'.join(folder.parts)}.md" + (f"#{anchor(path)}" if path.suffix else "")
@@ -131,7 +135,7 @@ def pages(root=ROOT):
     if home.exists():
         made["zh/index.md"] = relinked(_dated(_read(home), home, root), root, "zh/index.md", broken,
                                        root)
-    made |= _api(root) | _tutorials(root) | _translated(root)
+    made |= _book(root) | _api(root) | _tutorials(root) | _translated(root)
     for page, name in ("index.md", "en"), ("zh/index.md", "zh"):
         if page in made:
             made[page] += _gallery(made, root, Path(page).parent, name)
@@ -192,7 +196,7 @@ def _rows(text):
 def _techniques(rows, root, broken):
     made = {}
     for page, (concept, cells, section) in rows.items():
-        cells = [cell.strip() for cell in cells] + [""] * 5
+        cells = [cell.strip() for cell in cells] + [""] * 6
         parts = [f"# {concept[0].upper()}{concept[1:]}\n", f"*{section.split(' (')[0]}*\n"]
         files = re.findall(r"\]\(([^)]+)\)", cells[0])
         for word, cell in zip(KINDS, cells, strict=False):
@@ -208,6 +212,63 @@ def _techniques(rows, root, broken):
                 doc = ast.get_docstring(ast.parse(_read(file))) or ""
                 parts.append(f"\n## {file.relative_to(root).as_posix()}\n\n{_fenced(doc)}")
         made[page] = relinked("\n".join(parts), root / "docs", page, broken, root)
+    return made
+
+
+# -- the book
+
+BESIDE = {"en": ("The plain form", "The real one", "adds"),
+          "zh": ("最简形式", "真实的实现", "增加了")}
+
+
+def _book(root):
+    """A page for each of minidl/plain: its text, then its code beside the code of the real one."""
+    made = {}
+    pages = [book.page(name, root) for _, names in book.contents(root) for name, _ in names]
+    for i, here in enumerate(pages):
+        near = " · ".join([*[f"[← {p.name}]({p.name}.md)" for p in pages[:i][-1:]],
+                           *[f"[{p.name} →]({p.name}.md)" for p in pages[i + 1:][:1]]])
+        made[f"book/{here.name}.md"] = "\n".join([
+            f"# {here.title}\n", _story(here.story), _beside(here, root, "en"), near]) + "\n"
+    return made | _chinese_book(pages, root)
+
+
+def _story(text):
+    """Paragraphs are text; what is indented is a picture, or a formula."""
+    parts = re.split(r"\n\n((?:    .*\n|\n)*    .*)(?=\n\n|\Z)", f"\n\n{text}")
+    for i in range(1, len(parts), 2):
+        picture = "\n".join(line[4:] for line in parts[i].split("\n"))
+        parts[i] = f"\n\n```text\n{picture}\n```"
+    return "".join(parts).strip("\n") + "\n"
+
+
+def _beside(here, root, kind):
+    plain, real, adds = BESIDE[kind]
+    up = "../" * (2 if kind == "en" else 3)
+    columns = [f"**{plain}**: `{book.BOOK}/{here.name}.py`\n\n```python\n{here.code}\n```"]
+    for file, code in book.same_names(here, root):
+        api = f"{up[3:]}{target(root / file, root)}"
+        columns.append(f"**{real}**: [`{file}`]({api})\n\n```python\n{code}\n```")
+    boxes = [f"<div markdown>\n\n{column}\n\n</div>\n" for column in [
+        columns[0], "\n\n".join(columns[1:])]]
+    told = f"**{real}** {adds}: {here.adds}\n" if kind == "en" else ""
+    return f'{told}\n<div class="beside" markdown>\n\n{"".join(boxes)}\n</div>\n'
+
+
+def _chinese_book(pages, root):
+    """The pages whose title and text are in docs/zh/book.txt, and their list."""
+    found, made = language.texts("../book", "zh"), {}
+    for here in (page for page in pages if page.name in found):
+        of, text = found[here.name]
+        title, _, story = text.partition("\n")
+        older = "" if of == language.digest(book.told(here)) else _older()
+        made[f"zh/book/{here.name}.md"] = "\n".join([
+            f"# {title}\n", f"{older}[English](../../book/{here.name}.md)\n",
+            _story(story.strip("\n")), _beside(here, root, "zh")])
+    if made:
+        listed = "\n".join(f"- [{text.splitlines()[0][2:]}](book/{Path(page).name})"
+                           for page, text in made.items())
+        made["zh/book.md"] = f"# 书：每种技术的最简形式\n\n{listed}\n"
     return made
 
 
@@ -404,6 +465,9 @@ WIDE = """.md-grid { max-width: 78rem }
   --md-code-hl-punctuation-color: #b0b4c0; --md-code-hl-number-color: #f0a097;
   --md-code-hl-constant-color: #b3a7f2 }
 [data-md-color-scheme="slate"][data-md-color-primary] { --md-typeset-a-color: #8ab4ff }
+/* the book: the plain form beside the real one, below each other where there is no room */
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 0 1rem }
+.beside > div { min-width: 0 }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */
@@ -475,7 +539,7 @@ theme:
 plugins:
   - search: {{lang: [en, zh], separator: '[\\s\u200b\\-]+'}}  # jieba puts \\u200b between words
   - offline                    # search works from a disk, by shim.js
-markdown_extensions: [attr_list, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
+markdown_extensions: [attr_list, md_in_html, tables, pymdownx.superfences, {{toc: {{toc_depth: 2}}}}]
 extra_css: [wide.css]
 extra_javascript: [focus.js]
 extra: {{generator: false}}      # its line is too pale to read

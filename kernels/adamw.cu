@@ -17,31 +17,10 @@
 // and a division are hidden. Arrays much shorter than a chunk leave threads without work; one that
 // begins at no multiple of 16 bytes is read element by element: 60%.
 //
-// Rungs: adamw_naive, one array a launch, a thread per weight; adamw_chunks, many arrays in one
-// launch, a thread per chunk (a CPU's vector loop); adamw_many, the same with a block per chunk (a
-// GPU's).
+// Rungs: adamw_naive, one array a launch, a thread per weight; adamw_blocks, many arrays in one
+// launch, a block per chunk; adamw_many, the same with 16 bytes an access. On a CPU: cpu/adamw.cu
 // Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
-#include "common.cuh"
-
-#ifndef W
-#define W float
-#endif
-
-// One weight. `rates` are the two factors that depend on the step count: step, and 1 / sqrt(1 -
-// b2^t).
-__device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1,
-                                       W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
-                                       W l2) {
-  // In registers until the end: the arrays might overlap for all a compiler knows, so it would load
-  // w and m again.
-  const W before = w;
-  g += l2 * before;
-  const W first = mul_add(b1, m, one_minus_b1 * g),
-          second = mul_add(b2, v, one_minus_b2 * g * g);
-  m = first;
-  v = second;
-  w = mul_add(shrink, before, -(step * first / (sqrt(second) * inv_root + eps)));
-}
+#include "adamw.cuh"
 
 extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W step, W inv_root,
                                        W b1, W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
@@ -58,30 +37,29 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
 // steps. skip: one int, not 0 if the gradients overflowed: then nothing happens, and nobody has to
 // ask the GPU first. Or null. factor: one number that the gradients are multiplied by beside
 // unscale, for one that the GPU has found itself (loss scale, clipping). Or null.
-
-extern "C" __global__ void adamw_chunks(W* const* ws, const T* const* gs, W* const* ms,
+//
+// A block per chunk, a weight a thread in turn: neighbouring threads take neighbouring weights.
+extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,
                                         W* const* vs, T* const* lows, const W* rates,
                                         const int* skip, const W* factor, W b1, W one_minus_b1,
                                         W b2, W one_minus_b2, W eps, W shrink, W l2, W unscale,
                                         const long long* chunks, int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W *w = ws[a], *m = ms[a], *v = vs[a];
     const T* g = gs[a];
     W step = rates[2 * a], inv_root = rates[2 * a + 1];
     if (factor) unscale *= *factor;
-    SIMD for (long long i = begin; i < end; ++i)
+    for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
       update(w[i], to_float(g[i]) * unscale, m[i], v[i], step, inv_root, b1, one_minus_b1, b2,
              one_minus_b2, eps, shrink, l2);
-    if (lows) {
-      T* low = lows[a];
-      SIMD for (long long i = begin; i < end; ++i) low[i] = from_float<T>(w[i]);
+      if (lows) lows[a][i] = from_float<T>(w[i]);
     }
   }
 }
 
-// A thread takes the weights of one pack of gradients in turn, 16 bytes an access: four in float, in
+// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn, 16 bytes an access: four in float, in
 // half eight, whose w, m and v are two packs each.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,

@@ -43,7 +43,7 @@ extern "C" __global__ void attention_naive(
     const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
     const float kept = p * pair.kept(i, j);  // after the softmax: the sum is of all
-    SIMD for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
+    for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
   for (int e = 0; e < E; ++e) o[e] = from_float<T>(sum[e] * inverse(total));

@@ -44,7 +44,7 @@
 
 __device__ __forceinline__ float dot(const T* a, const T* b) {
   float sum = 0;
-  SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
+  for (int e = 0; e < E; ++e) sum += to_float(a[e]) * to_float(b[e]);
   return sum;
 }
 

@@ -48,7 +48,7 @@ extern "C" __global__ void attention_grad_q_naive(
   for (int j = 0; j < (causal ? min(i + 1, n_keys) : n_keys); ++j) {
     const float gs = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - l)
         * (dot(go + row * E, v + j * v_row) * pair.kept(i, j) - dots[row]);
-    SIMD for (int e = 0; e < E; ++e) sum[e] += gs * to_float(k[j * k_row + e]);
+    for (int e = 0; e < E; ++e) sum[e] += gs * to_float(k[j * k_row + e]);
   }
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
@@ -72,7 +72,7 @@ extern "C" __global__ void attention_grad_kv_naive(
     const long long row = (batch * n_queries + i) * gridDim.y + head;
     const float p = expf(pair.score(scale * dot(q + i * q_row, k), i, j) - lse[i]);
     const float kept = pair.kept(i, j), gs = p * (dot(go + row * E, v) * kept - dots[row]);
-    SIMD for (int e = 0; e < E; ++e) {
+    for (int e = 0; e < E; ++e) {
       sum_k[e] += gs * to_float(q[i * q_row + e]);
       sum_v[e] += p * kept * to_float(go[row * E + e]);
     }

@@ -9,19 +9,6 @@
 
 #include <cuda_fp16.h>
 
-// A loop that a CPU should vectorise: SIMD before `for`, SIMD_SUM(s) when the loop adds to s.
-// Nothing on a GPU, whose vector is the warp.
-#ifdef MINIDL_HOST
-#define PRAGMA(text) _Pragma(#text)
-#define SIMD PRAGMA(omp simd)
-#define SIMD_SUM(...) PRAGMA(omp simd reduction(+ : __VA_ARGS__))
-#define SIMD_MAX(...) PRAGMA(omp simd reduction(max : __VA_ARGS__))
-#else
-#define SIMD
-#define SIMD_SUM(...)
-#define SIMD_MAX(...)
-#endif
-
 // Arithmetic is done in float, also for half: its 11 bits are for storage. double stays double.
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
@@ -133,57 +120,14 @@ template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
   return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
 
-// Whether a kernel's threads take packs where a CPU wants a plain loop; -DPACKS=1 tries that on a
-// CPU.
-#ifndef PACKS
-#ifdef MINIDL_HOST
-#define PACKS 0
-#else
-#define PACKS 1
-#endif
-#endif
-
 // e^x for x <= 0, for softmax and its kin, where the largest term is 1 and one below 1.7e-38 counts
-// as nothing. On a CPU, without subnormal numbers and infinity to care for, it takes half of expf's
-// time: x = n log 2 + r, e^x = 2^(n - 1) * 2 e^r. To round x / log 2 to n, 1.5 * 2^23 is added,
-// which leaves n in the lowest bits; 126 more, and they are the exponent field of 2^(n - 1), which
-// for n = -126 is 0 and stands for the number 0.
+// as nothing. cpu/exp.cuh is faster on a CPU than expf.
 #ifdef MINIDL_HOST
-__device__ __forceinline__ float exp_below_zero(float x) {
-  const float magic = 12582912.0f + 126.0f;
-  x = x < -87.0f ? -87.0f : x;  // NaN stays
-  float t = x * 1.442695041f + magic;
-  float n = t - magic, r = x - n * 0.693145751953125f;
-  r = r - n * 1.42860682030941723e-6f;
-  float p = 0.0027687184f;  // 2 e^r for |r| < 0.347
-  p = p * r + 0.016748415f;
-  p = p * r + 0.08333601f;
-  p = p * r + 0.3333286f;
-  p = p * r + 0.9999999f;
-  p = p * r + 2.0f;
-  p = p * r + 2.0f;
-  return p * __uint_as_float(__float_as_uint(t) << 23);
-}
+#include "cpu/exp.cuh"
 #else
 __device__ __forceinline__ float exp_below_zero(float x) { return expf(x); }
 #endif
 __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
-
-// Asks a CPU's cache for elements of the next row while this one is computed: rows of a few KiB end
-// before the processor has guessed where memory is wanted next. A hint, for which any address will
-// do. A GPU has other warps to run while one waits.
-// elements between two calls: more requests at once than a core can keep wait
-const int AHEAD = 256;
-template <typename V> __device__ __forceinline__ void fetch(const V* p, int begin, int end) {
-#ifdef MINIDL_HOST
-  for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j);
-#endif
-}
-template <typename V> __device__ __forceinline__ void fetch_to_write(V* p, int begin, int end) {
-#ifdef MINIDL_HOST
-  for (int j = begin; j < end; j += 64 / (int)sizeof(V)) __builtin_prefetch(p + j, 1);
-#endif
-}
 
 // ---- sums ----
 

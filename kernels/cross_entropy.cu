@@ -12,9 +12,9 @@
 //           x is not even read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
 //   forward    bytes an element in float                 backward
-//   v1         2 reads: 8, the second from a CPU's cache all      1 read, 1 write: 8
+//   v1         2 reads: 8                                all      1 read, 1 write: 8
 //   v2 to v5   1 read:  4
-//   with smoothing v1 reads once more
+//   with smoothing v1 reads once more. On a CPU: cpu/cross_entropy.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a row of 50257 logits is a block's. In v5 each of an SM's 2048 threads has a pack of 16 bytes on
@@ -48,16 +48,9 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
       loss[row] = 0;
       lse[row] = INFINITY;
     } else {
-      SIMD_MAX(m)
       for (int j = 0; j < cols; ++j) m = to_float(xr[j]) > m ? to_float(xr[j]) : m;
-      for (int begin = 0; begin < cols; begin += AHEAD) {
-        int end = min(begin + AHEAD, cols);
-        fetch(xr + cols, begin, end);
-        SIMD_SUM(sum)
-        for (int j = begin; j < end; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
-      }
+      for (int j = 0; j < cols; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
       if (smoothing > 0) {
-        SIMD_SUM(total)
         for (int j = 0; j < cols; ++j) total += to_float(xr[j]);
       }
       loss[row] = row_loss(m, sum, to_float(xr[target[row]]), total / cols, smoothing);
@@ -66,7 +59,40 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// One loop for maximum and sum (see softmax.cu, v2), by each thread of the team over its share of the
+// v2: a block per row, for many classes: neighbouring threads read neighbouring elements, and maximum
+// and sum come from one loop (see softmax.cu, v2). The threads' maxima and sums meet in block_max and
+// block_sum, where the barriers are (common.cuh).
+extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
+                                            const long long* target, int rows, int cols,
+                                            long long ignore_index, ACC smoothing) {
+  __shared__ ACC scratch[33];
+  int row = blockIdx.x;
+  const T* xr = x + (long long)row * cols;
+  if (target[row] == ignore_index) {  // the whole block leaves, so that no barrier is missed
+    if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
+    return;
+  }
+  ACC mine = -INFINITY, sum = 0, total = 0;
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    ACC v = to_float(xr[j]);
+    total += v;
+    if (v == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
+    if (v > mine) {
+      sum *= exp_below_zero(mine - v);
+      mine = v;
+    }
+    sum += exp_below_zero(v - mine);
+  }
+  ACC m = block_max(mine, scratch);
+  sum = block_sum(sum * exp_below_zero(mine - m), scratch);
+  if (smoothing > 0) total = block_sum(total, scratch);
+  if (threadIdx.x == 0) {
+    loss[row] = row_loss(m, sum, to_float(xr[target[row]]), total / cols, smoothing);
+    lse[row] = m + log(sum);
+  }
+}
+
+// The loop of v2, by each thread of the team over its share of the
 // row, N neighbours at a time. Rows of 50257 classes begin anywhere: what is read as packs begins up
 // to a pack before the row, and only what is the row's counts.
 template <int N>
@@ -113,15 +139,6 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
     loss[row] = row_loss(m, sum, to_float(xr[target[row]]), total / cols, smoothing);
     lse[row] = m + log(sum);
   }
-}
-
-// v2: a block per row, for many classes.
-extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
-                                            const long long* target, int rows, int cols,
-                                            long long ignore_index, ACC smoothing) {
-  __shared__ ACC scratch[33];
-  loss_of_row<1>(loss, lse, x, target, blockIdx.x, threadIdx.x, blockDim.x, cols, ignore_index,
-                 smoothing, scratch);
 }
 
 // v3: a warp per row, for few classes: no barriers, and no idle threads where a row is shorter than
@@ -174,10 +191,25 @@ extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const 
     if (t == ignore_index) {
       for (int j = 0; j < cols; ++j) gxr[j] = from_float<T>(ACC(0));
     } else {
-      SIMD
       for (int j = 0; j < cols; ++j) gxr[j] = slope(gr, to_float(xr[j]), l, wanted);
       gxr[t] = slope(gr, to_float(xr[t]), l, wanted + 1 - smoothing);
     }
+  }
+}
+
+// v2: a block per row: neighbouring threads write neighbouring elements.
+extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const T* x,
+                                                     const ACC* lse, const long long* target,
+                                                     int rows, int cols, long long ignore_index,
+                                                     ACC smoothing) {
+  int row = blockIdx.x;
+  const T* xr = x + (long long)row * cols;
+  T* gxr = gx + (long long)row * cols;
+  ACC gr = g[row], l = lse[row], wanted = smoothing / cols;
+  long long t = target[row];
+  for (int j = threadIdx.x; j < cols; j += blockDim.x) {
+    if (t == ignore_index) gxr[j] = from_float<T>(ACC(0));
+    else gxr[j] = slope(gr, to_float(xr[j]), l, j == t ? wanted + 1 - smoothing : wanted);
   }
 }
 
@@ -203,15 +235,6 @@ __device__ __forceinline__ void slopes_of_row(T* gx, const ACC* g, const T* x, c
     }
     put<N>(gxr, v, j, cols, whole);
   }
-}
-
-// v2: a block per row: neighbouring threads write neighbouring elements.
-extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const T* x,
-                                                     const ACC* lse, const long long* target,
-                                                     int rows, int cols, long long ignore_index,
-                                                     ACC smoothing) {
-  slopes_of_row<1>(gx, g, x, lse, target, blockIdx.x, threadIdx.x, blockDim.x, cols, ignore_index,
-                   smoothing);
 }
 
 // v4: a warp per row, 16 bytes an access, for few classes.

@@ -15,15 +15,9 @@
 // 90% and 80%. _naive needs eight times the instructions: 15 to 25%.
 //
 // Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
-// thread per eight elements.
+// thread per eight elements. On a CPU: cpu/dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
-#include "common.cuh"
-
-// What x is multiplied by: a product, because a branch on a random number is guessed wrong half the
-// time. p = 1 gives the threshold 2^32, which has no place in 32 bits: then scale is 0.
-__device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold, float scale) {
-  return scale * (float)(draw >= threshold);
-}
+#include "dropout.cuh"
 
 extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned long long seed,
                                          unsigned long long stream, unsigned long long counter,
@@ -43,7 +37,6 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     out += 8 * i, x += 8 * i;
-#if PACKS
     // Neighbouring threads read eight elements apart: in packs of 16 bytes every byte that a warp
     // fetches is used at once.
     const int size = PACK(T);
@@ -55,14 +48,5 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
         pack.at[k] = from_float<T>(to_float(pack.at[k]) * kept(draws[k0 + k], threshold, scale));
       store_pack(out + k0, pack, n - 8 * i - k0, whole);
     }
-#else
-    const auto put = [&](int k) {
-      out[k] = from_float<T>(to_float(x[k]) * kept(draws[k], threshold, scale));
-    };
-    if (n - 8 * i >= 8)
-      SIMD for (int k = 0; k < 8; ++k) put(k);
-    else
-      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
-#endif
   }
 }

@@ -5,12 +5,10 @@
 //   reads gy once and the indices, writes the rows that occur: 8 bytes an element of gy in float,
 //   plus zeroing the table
 //
-// Several t may meet at one row. Three ways to keep their sums whole:
+// Several t may meet at one row. Ways to keep their sums whole (a CPU has another:
+// cpu/embedding_grad.cu):
 //   embedding_grad_atomic    a thread per element of gy, atomicAdd: simple, but the order of
 //                            additions is left to chance, and so are the last bits
-//   embedding_grad_rows      a thread owns some rows of the table, looks at all indices and adds
-//                            whole rows of gy: no two threads meet. Always the same order, and as
-//                            parallel as a CPU needs
 //   embedding_grad_owners    the first t of each row owns it, and a thread per (owner, column) looks
 //                            at the indices behind t for others: n reads of 8 bytes, from the
 //                            caches, for each distinct row. Always the same order, parallel enough
@@ -38,21 +36,6 @@ extern "C" __global__ void embedding_grad_atomic(ACC* out, const T* gy, const lo
   if (col < width)  // guard
     for (int t = blockIdx.y; t < n; t += gridDim.y)
       atomicAdd(&out[index[t] * width + col], (ACC)to_float(gy[(long long)t * width + col]));
-}
-
-// out must be zeros. Blocks of one thread, so that the CPU's threads share them one by one. (A
-// thread per some columns would find work for each index, but in pieces too short for the memory:
-// two thirds of this one's speed.)
-extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long long* index, int n,
-                                               int width, int n_rows) {
-  const long long begin = (long long)n_rows * blockIdx.x / gridDim.x;
-  const long long end = (long long)n_rows * (blockIdx.x + 1) / gridDim.x;
-  for (int t = 0; t < n; ++t) {
-    if (index[t] < begin || index[t] >= end) continue;  // another thread's
-    ACC* row = out + index[t] * width;
-    const T* g = gy + (long long)t * width;
-    SIMD for (int col = 0; col < width; ++col) row[col] += to_float(g[col]);
-  }
 }
 
 // first: for each row of the table the first t that reads it, n where none does.

@@ -11,7 +11,8 @@
 // 16 bytes a thread and step, reads alone: 90%; arrays much shorter than a chunk leave threads
 // without work.
 //
-// Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
+// Rungs: _blocks, a block per chunk; _many, the same with 16 bytes an access. On a CPU:
+// cpu/grad_norm.cu
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "common.cuh"
 
@@ -19,19 +20,19 @@
 #define ACC float
 #endif
 
-extern "C" __global__ void sum_squares_chunks(ACC* partial, const T* const* gs,
+extern "C" __global__ void sum_squares_blocks(ACC* partial, const T* const* gs,
                                               const long long* chunks, int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c < n_chunks) {  // guard
-    const T* g = gs[chunks[3 * c]];
-    long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
-    ACC sum = 0;
-    SIMD_SUM(sum) for (long long i = begin; i < end; ++i) {
-      ACC x = to_float(g[i]);
-      sum += x * x;
-    }
-    partial[c] = sum;
+  __shared__ ACC scratch[33];
+  int c = blockIdx.x;
+  const T* g = gs[chunks[3 * c]];
+  long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
+  ACC sum = 0;
+  for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
+    ACC x = to_float(g[i]);
+    sum += x * x;
   }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) partial[c] = sum;
 }
 
 extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,

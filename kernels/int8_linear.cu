@@ -8,7 +8,7 @@
 //   Weights are read at 1 byte instead of 4. |x w| <= 127^2 k fits 32 bits up to k = 133,152.
 //
 // Rungs: loads of int8 for each element of y, of x and of w
-//   v1   a thread per row, for the CPU: per output a vector loop along k          k       each
+//   v1   a thread per row; on a CPU cpu/int8_linear.cu, the same in vectors       k       each
 //   v2   a thread per output; __dp4a does four products in one instruction        k / 4   words
 //   v3   16 x 16 tiles of words in shared memory                                  k / 64  each
 // Share of __dp4a's peak to be expected on a GPU, by arithmetic (not measured): v2 waits for two
@@ -16,14 +16,7 @@
 // times as much as the peak itself.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/int8_linear.py
 // Test: tests/ops/extra/test_int8_linear.py
-#include "common.cuh"
-
-// The integer sum back to a real number.
-__device__ __forceinline__ T real(int sum, const float* x_scale, const float* w_scale,
-                                  const float* bias, int o, int step) {
-  float y = (float)sum * (x_scale[0] * w_scale[o * step]);
-  return from_float<T>(bias ? y + bias[o] : y);
-}
+#include "int8_linear.cuh"
 
 extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const signed char* w,
                                           const float* x_scale, const float* w_scale,
@@ -34,7 +27,7 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
     for (int o = 0; o < outs; ++o) {
       const signed char* b = w + (long long)o * k;
       int sum = 0;
-      SIMD_SUM(sum) for (int l = 0; l < k; ++l) sum += a[l] * b[l];
+      for (int l = 0; l < k; ++l) sum += a[l] * b[l];
       y[(long long)row * outs + o] = real(sum, x_scale, w_scale, bias, o, step);
     }
   }

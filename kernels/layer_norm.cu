@@ -9,10 +9,10 @@
 //   mean, rstd     one ACC a row, kept for backward
 //
 //   forward   bytes an element in float     backward
-//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients; on a CPU the
-//                                                second read of a row comes from its cache: 12
+//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients
 //   v2        2 reads, 1 write: 12          v2   20, for gx; param_grads 8 more for gw and gb
 //   v3 to v5  1 read,  1 write:  8          v3 to v5   12, for gx; param_grads 8 more
+//   On a CPU: cpu/layer_norm.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // in v3 a lane reads KEEP elements before it waits: at 768 columns 24, 96 bytes in float, with 768
@@ -46,8 +46,7 @@
 const int SUMS = CENTERED ? 2 : 1;
 
 // v1: a thread per row. Three loops: mean, variance around it, result. Slow on a GPU, where
-// neighbouring threads read addresses a row apart; the fast one on a CPU, where the row is in the
-// cache after the first loop and each loop is vectors.
+// neighbouring threads read addresses a row apart.
 extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -56,17 +55,14 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
     T* yr = y + (long long)row * cols;
     ACC sum = 0, squares = 0;
     if (CENTERED) {
-      SIMD_SUM(sum)
       for (int j = 0; j < cols; ++j) sum += to_float(xr[j]);
     }
     ACC m = sum / cols;
-    SIMD_SUM(squares)
     for (int j = 0; j < cols; ++j) {
       ACC d = to_float(xr[j]) - m;
       squares += d * d;
     }
     ACC r = 1 / sqrt(squares / cols + eps);
-    SIMD
     for (int j = 0; j < cols; ++j) {
       ACC xhat = (to_float(xr[j]) - m) * r;
       yr[j] = from_float<T>(CENTERED
@@ -81,6 +77,11 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 // and variance come from one loop: a read of the row less. The sum of x^2 minus the square of the
 // mean would lose all digits where the mean is large, so each thread follows Welford, and the
 // threads' results are joined as Chan and others do.
+//
+// They are joined in block_sum, and there stand the barriers, __syncthreads(), two in each call
+// (common.cuh): one before warp 0 reads what the other warps have written to scratch, one before
+// everybody reads the result. Without the first, warp 0 would add numbers that are not there yet;
+// without the second, some threads would go on with an old result, and the row would get two means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
@@ -186,7 +187,6 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
       const T *xr = x + (long long)row * cols, *gyr = gy + (long long)row * cols;
       T* gxr = gx + (long long)row * cols;
       ACC m = CENTERED ? mean[row] : ACC(0), r = rstd[row], sum = 0, along = 0;
-      SIMD_SUM(sum, along)
       for (int j = 0; j < cols; ++j) {
         ACC xhat = (to_float(xr[j]) - m) * r, gyj = to_float(gyr[j]), g = gyj * to_float(w[j]);
         gw[j] += gyj * xhat;
@@ -196,7 +196,6 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
       }
       sum = CENTERED ? sum / cols : ACC(0);
       along /= cols;
-      SIMD
       for (int j = 0; j < cols; ++j) {
         ACC xhat = (to_float(xr[j]) - m) * r, g = to_float(gyr[j]) * to_float(w[j]);
         gxr[j] = from_float<T>(r * (g - sum - xhat * along));

@@ -9,7 +9,7 @@
 //   step: 1 if each row has a scale of its own, 0 if scale has one element for all
 // round: to nearest, ties to even. A scale of 0 (a row of zeros) gives zeros.
 //
-// Rungs: a thread per row (on a CPU: a vector loop along the row); _warps, a warp per row, whose
+// Rungs: a thread per row (on a CPU cpu/quantize.cu, the same in vectors); _warps, a warp per row, whose
 // lanes read neighbours; _packs, 16 elements a lane.
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // _warps reads 4 bytes a lane, 8 KB on the way an SM where an H100 wants 15: absmax 50 to 60%;
@@ -18,24 +18,14 @@
 // turn: 75%. Rows of another length than 16 a multiple go element by element: _warps is better there.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
-#include "common.cuh"
-
-// The bits of a float that is not negative order as the number does, with NaN above infinity: so
-// NaN is not lost.
-__device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
-
-__device__ __forceinline__ signed char to_int8(float x, float scale) {
-  float q = rintf(scale > 0 ? x / scale : 0.0f);
-  // x / scale may round to just above 127
-  return (signed char)(int)fminf(fmaxf(q, -127.0f), 127.0f);
-}
+#include "quantize.cuh"
 
 extern "C" __global__ void absmax(float* top, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* r = x + (long long)row * cols;
     int most = 0;
-    SIMD_MAX(most) for (int col = 0; col < cols; ++col) most =
+    for (int col = 0; col < cols; ++col) most =
         max(most, magnitude(to_float(r[col])));
     top[row] = __int_as_float(most);
   }
@@ -47,7 +37,7 @@ extern "C" __global__ void quantize(signed char* q, const T* x, const float* sca
   if (row < rows) {  // guard
     long long at = (long long)row * cols;
     float s = scale[row * step];
-    SIMD for (int col = 0; col < cols; ++col) q[at + col] = to_int8(to_float(x[at + col]), s);
+    for (int col = 0; col < cols; ++col) q[at + col] = to_int8(to_float(x[at + col]), s);
   }
 }
 
@@ -57,7 +47,7 @@ extern "C" __global__ void dequantize(T* x, const signed char* q, const float* s
   if (row < rows) {  // guard
     long long at = (long long)row * cols;
     float s = scale[row * step];
-    SIMD for (int col = 0; col < cols; ++col) x[at + col] = from_float<T>((float)q[at + col] * s);
+    for (int col = 0; col < cols; ++col) x[at + col] = from_float<T>((float)q[at + col] * s);
   }
 }
 

@@ -14,14 +14,10 @@
 // a thread of _many reads 2 or 3 packs in float, in half up to 5, before it waits: with 1024 threads
 // 32 KB or more in an SM: 90%; element by element, where an array begins at no multiple of 16, 60%.
 //
-// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_chunks, many arrays
-// in one launch, a thread per chunk (a CPU's vector loop); sgd_many, a block per chunk (a GPU's).
+// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_blocks, many arrays in
+// one launch, a block per chunk; sgd_many, the same with 16 bytes an access. On a CPU: cpu/sgd.cu
 // Wrapper: minidl/optim/sgd.py   Test: tests/optim/test_sgd_kernel.py
-#include "common.cuh"
-
-#ifndef W
-#define W float
-#endif
+#include "sgd.cuh"
 
 extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -29,43 +25,31 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
     w[i] -= lr * (to_float(g[i]) + decay * w[i]);
 }
 
-// One weight with momentum.
-__device__ __forceinline__ void update(W& w, W g, W& v, W keep, W take, W lr, W momentum, W decay,
-                                       int nesterov) {
-  g += decay * w;
-  v = mul_add(keep, v, take * g);
-  w -= lr * (nesterov ? g + momentum * v : v);
-}
-
 // vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their
 // first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
 // null. factor: as in adamw.cu.
-extern "C" __global__ void sgd_chunks(W* const* ws, const T* const* gs, W* const* vs,
+// A block per chunk, a weight a thread in turn: neighbouring threads take neighbouring weights.
+extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W lr, W momentum, W decay, W unscale,
                                       int nesterov, const long long* chunks, int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  int c = blockIdx.x;
   if (c < n_chunks && !(skip && *skip)) {  // guard
     long long a = chunks[3 * c], begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
     W* w = ws[a];
     const T* g = gs[a];
     if (factor) unscale *= *factor;
-    if (vs) {
-      W *v = vs[a], keep = rates[2 * a], take = rates[2 * a + 1];
-      SIMD for (long long i = begin; i < end; ++i)
-        update(w[i], to_float(g[i]) * unscale, v[i], keep, take, lr, momentum, decay, nesterov);
-    } else {
-      SIMD for (long long i = begin; i < end; ++i)
-        w[i] -= lr * (to_float(g[i]) * unscale + decay * w[i]);
-    }
-    if (lows) {
-      T* low = lows[a];
-      SIMD for (long long i = begin; i < end; ++i) low[i] = from_float<T>(w[i]);
+    for (long long i = begin + threadIdx.x; i < end; i += blockDim.x) {
+      W gradient = to_float(g[i]) * unscale;
+      if (vs) update(w[i], gradient, vs[a][i], rates[2 * a], rates[2 * a + 1], lr, momentum, decay,
+                     nesterov);
+      else w[i] -= lr * (gradient + decay * w[i]);
+      if (lows) lows[a][i] = from_float<T>(w[i]);
     }
   }
 }
 
-// A thread takes the weights of one pack of gradients in turn, 16 bytes an access.
+// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn, 16 bytes an access.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

@@ -8,11 +8,10 @@
 //   x, y, gy, gx    rows x cols of type T
 //
 //   forward    bytes an element in float               backward
-//   v1         3 reads, 2 writes: 20 (half, log: 3, 1)   v1   4 reads, 1 write: 20
+//   v1         3 reads, 1 write:  16                     v1   4 reads, 1 write: 20
 //   v2         2 reads, 1 write:  12                     v2   20
 //   v3, v4, v5 1 read,  1 write:   8                     v3, v4, v5   12
-//   On a CPU v1 is as good as v3: only the first read of a row and the last write reach past the
-//   cache.
+//   On a CPU: cpu/softmax.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // v4 as layer norm's, 85 to 90%, in float and in half; e^x at 16 a cycle and SM takes less than the
@@ -40,36 +39,32 @@ __device__ __forceinline__ T result(ACC d, ACC last) {
   return from_float<T>(LOG ? d - last : exp_below_zero(d) * last);
 }
 
-// v1: a thread per row, in three loops: maximum, sum, result. Between the last two y holds the
-// exponentials, which cost more than a pass through the cache; a half could not hold them, there
-// they are computed twice.
+// v1: a thread per row, in three loops: maximum, sum, result. Neighbouring threads read addresses a
+// row apart, so a warp's request fetches 32 lines for 32 numbers.
 extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T* xr = x + (long long)row * cols;
     T* yr = y + (long long)row * cols;
-    const bool holds = !LOG && sizeof(T) == sizeof(ACC);
     ACC m = -INFINITY, sum = 0;
-    SIMD_MAX(m)
     for (int j = 0; j < cols; ++j) {
       ACC s = to_float(xr[j]);
       m = s > m ? s : m;
     }
-    SIMD_SUM(sum)
-    for (int j = 0; j < cols; ++j) {
-      ACC e = exp_below_zero(to_float(xr[j]) - m);
-      if (holds) yr[j] = from_float<T>(e);
-      sum += e;
-    }
+    for (int j = 0; j < cols; ++j) sum += exp_below_zero(to_float(xr[j]) - m);
     ACC last = last_of(sum);
-    SIMD
-    for (int j = 0; j < cols; ++j)
-      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last) : result(to_float(xr[j]) - m, last);
+    for (int j = 0; j < cols; ++j) yr[j] = result(to_float(xr[j]) - m, last);
   }
 }
 
 // v2: a block per row, online: maximum and sum in one loop, a read of the row less. When a larger
 // maximum turns up, the sum so far is brought to it: e^(x - new) = e^(x - old) * e^(old - new).
+//
+// Each thread has the maximum and the sum of its own columns. block_max and block_sum join them, and
+// there stand the barriers, __syncthreads(), two in each (common.cuh): one before warp 0 reads what
+// lane 0 of each warp has written to scratch, one before everybody reads the result. Without the
+// first, warp 0 would add numbers that are not there yet; without the second, a fast warp would take
+// the result of the row before, or none. No thread may leave before a barrier: there is no `return`.
 extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T* xr = x + (long long)blockIdx.x * cols;
@@ -149,24 +144,16 @@ __device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum) {
   return LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum);
 }
 
-// v1: a thread per row.
+// v1: a thread per row, in two loops: sum, result.
 extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
     const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
     T* gxr = gx + (long long)row * cols;
     ACC sum = 0;
-    SIMD_SUM(sum)
     for (int j = 0; j < cols; ++j) sum += term(to_float(gyr[j]), to_float(yr[j]));
-    for (int begin = 0; begin < cols; begin += AHEAD) {
-      int end = min(begin + AHEAD, cols);
-      fetch(gyr + cols, begin, end);
-      fetch(yr + cols, begin, end);
-      fetch_to_write(gxr + cols, begin, end);
-      SIMD
-      for (int j = begin; j < end; ++j)
-        gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
-    }
+    for (int j = 0; j < cols; ++j)
+      gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
   }
 }
 

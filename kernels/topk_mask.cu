@@ -4,14 +4,10 @@
 //
 //   count_above   counts[chunk] = how many |x| >= threshold in the chunk
 //                 reads 4 bytes an element in float
-//   compact       index[..], value[..] of those, from first[chunk] on. 64 elements at a time are
-//                 looked at by vector instructions, and one by one only if there is one to keep
+//   compact       index[..], value[..] of those, from first[chunk] on
 //                 reads 4, writes 8 for each kept
 //   Between the two the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
-//   compact_few   both at once, where few are kept: each chunk has `slots` places of its own, and
-//                 counts[chunk] tells how many it wanted
-//                 reads 4, writes 8 for each kept
 //   drop          x = 0 where |x| >= threshold: what is left for the next step
 //                 reads 4, writes 4
 //
@@ -23,29 +19,16 @@
 // _warps waits for a ballot every 32 elements: 8 KB on the way an SM where an H100 wants 15, 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
-#include "common.cuh"
-
-// Not a number is large, too: what a sum would spread to all ranks must travel.
-static __device__ int is_large(T x, float threshold) {
-  return !(fabsf(to_float(x)) < threshold);
-}
+#include "topk_mask.cuh"
 
 extern "C" __global__ void count_above(int* counts, const T* x, float threshold, int n, int length,
                                        int n_chunks) {
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     int begin = c * length, end = min(n - begin, length) + begin, count = 0;
-    SIMD_SUM(count) for (int i = begin; i < end; ++i) count += is_large(x[i], threshold);
+    for (int i = begin; i < end; ++i) count += is_large(x[i], threshold);
     counts[c] = count;
   }
-}
-
-// Whether any of the elements base, ..., last - 1 is to be kept; fewer than 64: perhaps.
-static __device__ int any_above(const T* x, float threshold, int base, int last) {
-  if (last - base < 64) return 1;
-  int found = 0;
-  SIMD_SUM(found) for (int i = 0; i < 64; ++i) found += is_large(x[base + i], threshold);
-  return found;
 }
 
 extern "C" __global__ void compact(int* index, T* value, const T* x, const int* first,
@@ -53,36 +36,11 @@ extern "C" __global__ void compact(int* index, T* value, const T* x, const int* 
   int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < n_chunks) {  // guard
     int begin = c * length, end = min(n - begin, length) + begin, at = first[c];
-    for (int base = begin; base < end; base += 64) {
-      int last = min(end - base, 64) + base;
-      if (any_above(x, threshold, base, last)) {
-        for (int i = base; i < last; ++i)
-          if (is_large(x[i], threshold)) {
-            index[at] = i;
-            value[at++] = x[i];
-          }
+    for (int i = begin; i < end; ++i)
+      if (is_large(x[i], threshold)) {
+        index[at] = i;
+        value[at++] = x[i];
       }
-    }
-  }
-}
-
-extern "C" __global__ void compact_few(int* counts, int* index, T* value, const T* x,
-                                       float threshold, int n, int length, int slots,
-                                       int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c < n_chunks) {  // guard
-    int begin = c * length, end = min(n - begin, length) + begin, at = c * slots, count = 0;
-    for (int base = begin; base < end; base += 64) {
-      int last = min(end - base, 64) + base;
-      if (any_above(x, threshold, base, last)) {
-        for (int i = base; i < last; ++i)
-          if (is_large(x[i], threshold) && ++count <= slots) {
-            index[at] = i;
-            value[at++] = x[i];
-          }
-      }
-    }
-    counts[c] = count;
   }
 }
 

@@ -12,34 +12,29 @@
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // 16 bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
 //
-// Rungs: _chunks, a thread per chunk (a CPU's vector loop); _many, a block per chunk (a GPU's).
+// Rungs: _blocks, a block per chunk; _many, the same with 16 bytes an access. On a CPU:
+// cpu/unscale_check.cu
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
+#include "bad_number.cuh"
 #include "common.cuh"
 
 #ifndef ACC  // what T is computed in: float, or double for double
 #define ACC float
 #endif
 
-// 1 if x is inf or nan: neither is below infinity.
-__device__ __forceinline__ int bad_number(float x) { return !(fabsf(x) < INFINITY); }
-__device__ __forceinline__ int bad_number(double x) { return !(fabs(x) < INFINITY); }
-
-extern "C" __global__ void unscale_check_chunks(int* bad, T* const* gs, ACC inverse,
+extern "C" __global__ void unscale_check_blocks(int* bad, T* const* gs, ACC inverse,
                                                 const ACC* factor, const long long* chunks,
                                                 int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c < n_chunks) {  // guard
-    T* g = gs[chunks[3 * c]];
-    if (factor) inverse *= *factor;
-    long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
-    int count = 0;
-    SIMD_SUM(count) for (long long i = begin; i < end; ++i) {
-      T scaled = from_float<T>(to_float(g[i]) * inverse);
-      g[i] = scaled;
-      count += bad_number(to_float(scaled));
-    }
-    bad[c] = count;
+  __shared__ int scratch[33];
+  int c = blockIdx.x, count = 0;
+  T* g = gs[chunks[3 * c]];
+  if (factor) inverse *= *factor;
+  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x) {
+    g[i] = from_float<T>(to_float(g[i]) * inverse);
+    count += bad_number(to_float(g[i]));
   }
+  count = block_sum(count, scratch);
+  if (threadIdx.x == 0) bad[c] = count;
 }
 
 extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC inverse,
@@ -64,16 +59,15 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
   if (threadIdx.x == 0) bad[c] = count;
 }
 
-extern "C" __global__ void count_bad_chunks(int* bad, const T* const* gs, const long long* chunks,
+extern "C" __global__ void count_bad_blocks(int* bad, const T* const* gs, const long long* chunks,
                                             int n_chunks) {
-  int c = blockIdx.x * blockDim.x + threadIdx.x;
-  if (c < n_chunks) {  // guard
-    const T* g = gs[chunks[3 * c]];
-    long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
-    int count = 0;
-    SIMD_SUM(count) for (long long i = begin; i < end; ++i) count += bad_number(to_float(g[i]));
-    bad[c] = count;
-  }
+  __shared__ int scratch[33];
+  int c = blockIdx.x, count = 0;
+  const T* g = gs[chunks[3 * c]];
+  for (long long i = chunks[3 * c + 1] + threadIdx.x; i < chunks[3 * c + 2]; i += blockDim.x)
+    count += bad_number(to_float(g[i]));
+  count = block_sum(count, scratch);
+  if (threadIdx.x == 0) bad[c] = count;
 }
 
 extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const long long* chunks,

@@ -1,9 +1,12 @@
 """The backward pass: one loop over the graph, from the result to the leaves.
 
-    loss ─► Sum ─► Mul ─► a        1  count the edges into each leaf (how many gradients it awaits)
-                    └───► b        2  take nodes by decreasing depth: a producer is shallower than
-                                      all its consumers, so its gradient is complete at its turn
-                                   3  a leaf whose count falls to zero is done: deposit, fire hooks
+The plain form: minidl/plain/autograd.py, which sorts the whole graph before it walks. Here:
+
+1. The edges into each leaf are counted first. A leaf whose count falls to zero has its whole
+   gradient: it is put into `leaf.grad`, and hooks fire, once, while the walk goes on.
+2. Nodes are taken by decreasing depth. A producer is less deep than all that use it, so its gradient
+   is complete at its turn. There is no sort, and the order is the same on every rank.
+3. A node forgets what it saved as soon as its backward is done.
 
 An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no
 recursion: a chain of 50,000 ops works.

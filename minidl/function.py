@@ -1,11 +1,13 @@
 """A Function is one operation: its forward, its backward, and its place in the graph.
 
-    a ──┐                        forward:  each Function is a node; it keeps one edge per input
-        ├─► Mul ──► Sum ──► loss           (its producer, or a leaf) and only what it `save`d
-    b ──┘                        backward: from the gradient of what it made, and what it saved,
-                                           the gradient of each input
+The plain form: minidl/plain/autograd.py. Read it first; what a graph is and why gradients are added
+is said there. Here:
 
-So activation memory is the sum of what Functions saved: countable, freed as backward passes.
+- forward and backward take and return arrays. So backward records no graph and can free memory while
+  it runs; in exchange there are no gradients of gradients.
+- a node keeps an edge to the producer of each input, not the input, and of the arrays only those
+  that it `save`d. So activation memory is the sum of what Functions saved, and can be counted.
+- options, several results, and inputs that need no gradient.
 
     class Tanh(Function):
         def forward(self, x):

@@ -222,7 +222,7 @@ def a_row(cells):
 class Map:
     """docs/map.md as sections: [heading, its lines], the first one without a heading."""
 
-    HEAD = ["", "| concept | file | kernel | test | tutorial | paper |", "|---" * 6 + "|"]
+    HEAD = ["", "| concept | file | kernel | test | tutorial | paper | plain |", "|---" * 7 + "|"]
 
     def __init__(self, text):
         parts = re.split(r"^(?=## )", text, flags=re.M)
@@ -283,8 +283,8 @@ def rows_of_the_map(tree):
         said.append(f"{MAP}: the row '{cells_of(row)[0]}' is in the section {folder} now")
     known = set(re.findall(r"\]\(\.\./(minidl/[^)#]+\.py)\)", page.text()))
     for name in (f for folder in tree.folders() for f in tree.modules(folder)):
-        if name not in known:
-            folder = parent(name)
+        folder = parent(name)
+        if name not in known and folder != "minidl/plain":  # a page stands in its real one's row
             if page.add(folder, title_of.get(folder, folder), new_row(tree, name)):
                 said.append(f"{MAP}: a new section, {folder}; is it where the import rule "
                             "has it?")
@@ -318,7 +318,7 @@ def new_row(tree, name):
         test = others[0] if len(others) == 1 else None
     return a_row([first_sentence(tree.read(name)) or stem(name),
                   f"[{PurePosixPath(name).name}](../{name})", "",
-                  f"[{stem(test)}](../{test})" if test else "", "", ""])
+                  f"[{stem(test)}](../{test})" if test else "", "", "", ""])
 
 
 # -- the lists of files in minidl/**/__init__.py
@@ -527,6 +527,58 @@ def figures(tree):
         yield f"{name}: the table of the newest results"
 
 
+# -- the book
+
+BOOK_PAGE = "docs/book.md"
+
+
+def book(tree):
+    """docs/book.md: each page of minidl/plain beside its real one, in the order of the contents."""
+    if BOOK_PAGE not in tree.files:
+        return
+    head, tail = tree.read(BOOK_PAGE).split("\n## ", 1)[0], []
+    for section, pages in book_of(tree).contents(tree.root):
+        tail += [f"\n## {section}\n", "| page | what it is | the real one | what it adds |",
+                 "|---|---|---|---|"]
+        for name, sentence in pages:
+            here = book_of(tree).page(name, tree.root)
+            files = ", ".join(f"[{file.removeprefix('minidl/')}](../{file})" for file in here.real)
+            adds = here.adds.rstrip(".").replace("|", "\\|")
+            tail.append(f"| [{name}](../minidl/plain/{name}.py) | {sentence} | {files} | {adds} |")
+    if tree.write(BOOK_PAGE, "\n".join([head.rstrip("\n"), *tail]) + "\n"):
+        yield f"{BOOK_PAGE}: the pages of minidl/plain"
+
+
+def book_of(tree):
+    sys.path[:1] = [str(ROOT)] if sys.path[0] != str(ROOT) else sys.path[:1]
+    from minidl.course import book
+
+    return book
+
+
+def plain_in_the_map(tree):
+    """The last cell of each row of the map: the pages of the book whose real one is in the row. Of
+    a row without one a person writes there why there is none."""
+    if MAP not in tree.files or BOOK_PAGE not in tree.files:
+        return
+    pages_of = {}
+    for _, pages in book_of(tree).contents(tree.root):
+        for name, _ in pages:
+            for file in book_of(tree).page(name, tree.root).real:
+                pages_of.setdefault(file, []).append(name)
+    page = Map(tree.read(MAP))
+    for lines in page.sections:
+        for i in page.rows(lines) if page.folder_of(lines) else ():
+            cells = cells_of(lines[i])
+            files = re.findall(r"\]\(\.\./(minidl/[^)]+)\)", cells[1])
+            names = dict.fromkeys(name for file in files for name in pages_of.get(file, ()))
+            links = ", ".join(f"[{name}](../minidl/plain/{name}.py)" for name in names)
+            if links or "](" in cells[-1]:
+                lines[i] = a_row([*cells[:-1], links])
+    if tree.write(MAP, page.text()):
+        yield f"{MAP}: the pages of the book"
+
+
 # -- Chinese: what a step changed in an English text, it changed in its Chinese, too
 
 
@@ -549,8 +601,8 @@ def stamps(tree):
                 yield f"{name}: the digest of its English"
 
 
-STEPS = (mentions, rows_of_the_map, lists_of_files, folders_of_the_map, demo_table, together,
-         figures, stamps)
+STEPS = (mentions, rows_of_the_map, plain_in_the_map, lists_of_files, folders_of_the_map,
+         demo_table, together, figures, book, stamps)
 
 
 def run_steps(tree, steps=STEPS):
@@ -604,6 +656,10 @@ def left(tree):
                 cells = [cell for line in told.split("\n") for cell in re.split(" {2,}", line)]
                 if parent(file) == folder and stem(file) in cells:
                     yield f"{name}: its list still has {stem(file)}"
+    for line in tree.read(MAP).split("\n") if MAP in tree.files else ():
+        if line.startswith("| ") and "](../minidl/" in line and not cells_of(line)[-1]:
+            yield (f"{MAP}: '{cells_of(line)[0]}' has no page in minidl/plain: write in the last "
+                   "cell why there is none")
     for name in (f for folder in tree.folders() for f in tree.modules(folder)):
         if not first_sentence(tree.read(name)):
             yield f"{name}: no docstring; its first sentence is its row of {MAP}"

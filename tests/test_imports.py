@@ -90,8 +90,8 @@ def imports(source, package):
 
 
 def imported(tree, package):
-    """Left out: under `if TYPE_CHECKING:`, for editors alone, and under `if __name__ == "__main__":`,
-    which no import runs."""
+    """Left out: what stands under `if TYPE_CHECKING:`, for editors alone, and what stands under
+    `if __name__ == "__main__":`, which no import runs."""
     nodes = [tree]
     while nodes:
         node = nodes.pop()

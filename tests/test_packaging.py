@@ -69,7 +69,7 @@ def test_whoever_misses_an_optional_package_is_told_an_extra_that_brings_it():
     for file in sorted((ROOT / "minidl").rglob("*.py")):
         if "optional(" in (text := file.read_text()):
             found |= dict(optional_imports(ast.parse(text)))
-    assert set(found) >= {"cupy", "greenlet", "ml_dtypes", "mpi4py", "safetensors"}
+    assert set(found) >= {"cupy", "ml_dtypes", "mpi4py", "safetensors"}
     for name, extras in found.items():
         for extra in extras:
             brings = requirements(EXTRAS[extra])

@@ -19,15 +19,15 @@ PAGE = """# The map
 
 ## The engine (`minidl/`)
 
-| concept | file | kernel | test | tutorial | paper |
-|---|---|---|---|---|---|
-| tensors | [tensor.py](../minidl/tensor.py) | | [test_tensor](../tests/test_tensor.py) | 01 | |
+| concept | file | kernel | test | tutorial | paper | plain |
+|---|---|---|---|---|---|---|
+| tensors | [tensor.py](../minidl/tensor.py) | | [test_tensor](../tests/test_tensor.py) | 01 | | |
 
 ## Messages (`minidl/comm/`)
 
-| concept | file | kernel | test | tutorial | paper |
-|---|---|---|---|---|---|
-| **a ring** | [ring.py](../minidl/comm/ring.py), [cuts.py](../minidl/comm/cuts.py) | | | 07 | X |
+| concept | file | kernel | test | tutorial | paper | plain |
+|---|---|---|---|---|---|---|
+| **a ring** | [ring.py](../minidl/comm/ring.py), [cuts.py](../minidl/comm/cuts.py) | | | 07 | X | |
 """
 FILES = {
     "docs/map.md": PAGE,
@@ -83,7 +83,7 @@ def test_a_new_file_gets_its_row_and_its_place_in_the_list_of_its_folder(checkou
     tree = after(root, register.rows_of_the_map)
     assert tree.read("docs/map.md") == PAGE + (
         "| A binomial tree: log n steps | [tree.py](../minidl/comm/tree.py) | | "
-        "[test_tree](../tests/comm/test_tree.py) | | |\n")
+        "[test_tree](../tests/comm/test_tree.py) | | | |\n")
     told = after(root, register.lists_of_files).read("minidl/comm/__init__.py")
     assert "              in order\n    tree.py   A binomial tree: log n steps\n\nArrays" in told
 
@@ -105,8 +105,8 @@ def test_a_new_folder_gets_a_section_and_says_what_it_earns(checkout):
                for line in register.rows_of_the_map(tree))
     assert tree.read("docs/map.md").endswith(
         "## Bytes are counted (`minidl/comm/observe/`)\n\n"
-        "| concept | file | kernel | test | tutorial | paper |\n|---|---|---|---|---|---|\n"
-        "| Counts bytes | [ledger.py](../minidl/comm/observe/ledger.py) | | | | |\n")
+        "| concept | file | kernel | test | tutorial | paper | plain |\n|---|---|---|---|---|---|---|\n"
+        "| Counts bytes | [ledger.py](../minidl/comm/observe/ledger.py) | | | | | |\n")
     list(register.folders_of_the_map(tree))
     assert "| `minidl/comm/observe/` | Bytes are counted. |\n" in tree.read("docs/map.md")
     assert any("no list of files that ledger could be put into" in line
@@ -116,7 +116,7 @@ def test_a_new_folder_gets_a_section_and_says_what_it_earns(checkout):
 def test_a_file_that_is_gone_leaves_its_row_and_its_list(checkout):
     root = checkout({"minidl/comm/cuts.py": None})
     page = after(root, register.rows_of_the_map).read("docs/map.md")
-    assert "| **a ring** | [ring.py](../minidl/comm/ring.py) | | | 07 | X |\n" in page
+    assert "| **a ring** | [ring.py](../minidl/comm/ring.py) | | | 07 | X | |\n" in page
     told = after(root, register.lists_of_files, deleted=["minidl/comm/cuts.py"])
     assert '    ring.py   around a ring\n\nArrays' in told.read("minidl/comm/__init__.py")
     page = after(checkout({"minidl/tensor.py": None}), register.rows_of_the_map).read("docs/map.md")
@@ -163,8 +163,8 @@ def test_a_file_that_moved_to_another_folder_keeps_its_row(checkout):
     moved = {"renamed": {"minidl/tensor.py": "minidl/comm/tensor.py"}}
     after(root, register.mentions, **moved)
     page = after(root, register.rows_of_the_map, **moved).read("docs/map.md")
-    assert page.endswith("| 07 | X |\n| tensors | [tensor.py](../minidl/comm/tensor.py) | | "
-                         "[test_tensor](../tests/test_tensor.py) | 01 | |\n")
+    assert page.endswith("| 07 | X | |\n| tensors | [tensor.py](../minidl/comm/tensor.py) | | "
+                         "[test_tensor](../tests/test_tensor.py) | 01 | | |\n")
     told = after(root, register.lists_of_files, **moved).read("minidl/comm/__init__.py")
     assert "    tensor.py An array\n" in told
 

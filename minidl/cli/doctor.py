@@ -39,7 +39,7 @@ def main(links=None, peaks=None):
     if peaks is not None:
         return measure_peaks(peaks or sorted({1, machine.n_cores()}))
     findings = []
-    for check in (python, numpy, mpi, ranks, nodes, simulator, compiler, gpu, torch, pictures):
+    for check in (python, numpy, mpi, ranks, nodes, compiler, gpu, torch, pictures):
         for finding in check():
             findings.append(finding)
             print(f"{finding.mark}  {finding.name:10} {tr(finding.text)}", flush=True)
@@ -190,15 +190,6 @@ def nodes():
         told = [json.loads(line) for line in re.findall("NUMA (.*)", done.stdout if done else "")]
     lines = numa.report(told)
     yield Finding(OK, "NUMA", f"\n{'':14}".join(lines))
-
-
-def simulator():
-    if installed("greenlet"):
-        yield Finding(OK, "greenlet", f"{metadata.version('greenlet')}: --sim N works")
-    else:
-        mark = WITHOUT if installed("mpi4py") else BROKEN
-        yield Finding(mark, "greenlet", "not installed: no simulated ranks (--sim N)",
-                      "pip install 'minidl[tutorials]'")
 
 
 def compiler():

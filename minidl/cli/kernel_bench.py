@@ -20,6 +20,7 @@ import statistics
 import time
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -83,7 +84,8 @@ def rung(call, case, xp, repeats):
     right = error <= tolerance  # not, if it is nan
     form = word(kernel.on_cpu.form, tr) if xp is np else "GPU"
     verdict = word("right", tr) if right else word("WRONG", tr)
-    print(COLUMNS.row(kernel.name + others, form, verdict, f"{error:.0e}", f"{tolerance:.0e}",
+    name = "cpu/" * (Path(kernel.path).parent.name == "cpu") + kernel.name
+    print(COLUMNS.row(name + others, form, verdict, f"{error:.0e}", f"{tolerance:.0e}",
                       f"{1e3 * time_s:,.3f} ms", speed, share))
     return right
 

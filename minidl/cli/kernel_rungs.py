@@ -20,7 +20,6 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64))}
 FILES = {"attention": "attention_kernel"}  # of minidl/ops/, where it has another name
-ROWS = 1, 2, 3, 4, 5  # the rungs of a row kernel: cuda/rows.py
 # calls: functions of no argument, one for each rung, whose results should be `wanted`;
 # n_terms: of the longest sum; flop: operations of a product, else 0
 Case = namedtuple("Case", "calls wanted n_terms flop", defaults=(1, 0))
@@ -44,17 +43,17 @@ def softmax(op, draw, rows, cols):
     x, gy = draw(rows, cols), draw(rows, cols)
     y = op.by_kernel(x)
     wanted = op.by_numpy_backward(*exact(gy, y))
-    return [Case(ladder(op.by_kernel, ROWS, x), op.by_numpy(*exact(x)), cols),
-            Case(ladder(op.by_kernel_backward, ROWS, gy, y), wanted, cols)]
+    return [Case(ladder(op.by_kernel, row_rungs(x), x), op.by_numpy(*exact(x)), cols),
+            Case(ladder(op.by_kernel_backward, row_rungs(x), gy, y), wanted, cols)]
 
 
 def layer_norm(op, draw, rows, cols):
     x, gy, w, b = draw(rows, cols), draw(rows, cols), draw(cols), draw(cols)
     x *= 0.1  # with a variance of 1 a forgotten eps would not show
     kept = op.by_kernel(x, w, b, 1e-5)[1:]
-    return [Case(ladder(op.by_kernel, ROWS, x, w, b, 1e-5), op.by_numpy(*exact(x, w, b), 1e-5),
-                 cols),
-            Case(ladder(op.by_kernel_backward, ROWS, gy, x, w, *kept),
+    return [Case(ladder(op.by_kernel, row_rungs(x), x, w, b, 1e-5),
+                 op.by_numpy(*exact(x, w, b), 1e-5), cols),
+            Case(ladder(op.by_kernel_backward, row_rungs(x), gy, x, w, *kept),
                  op.by_numpy_backward(*exact(gy, x, w, *kept)), max(rows, cols))]
 
 
@@ -62,8 +61,9 @@ def cross_entropy(op, draw, rows, cols):
     x, g, classes = draw(rows, cols), draw(rows), np.arange(rows) * 7 % cols
     target = backend.to_device(classes, backend.device_of(x))
     lse = op.by_kernel(x, target)[1]
-    return [Case(ladder(op.by_kernel, ROWS, x, target), op.by_numpy(*exact(x), classes), cols),
-            Case(ladder(op.by_kernel_backward, (1, 2, 4, 5), g, x, lse, target),
+    return [Case(ladder(op.by_kernel, row_rungs(x), x, target),
+                 op.by_numpy(*exact(x), classes), cols),
+            Case(ladder(op.by_kernel_backward, row_rungs(x, (1, 2, 4, 5)), g, x, lse, target),
                  op.by_numpy_backward(*exact(g, x, lse), classes), cols)]
 
 
@@ -100,6 +100,11 @@ def elementwise(op, kernel, *arrays, **options):
     out = arrays[0].copy()
     op.elementwise(op.FILE, kernel, out.dtype, out.size, (out, *arrays, out.size), **options)
     return out
+
+
+def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
+    """The rungs of a row kernel for the device of x: cuda/rows.py."""
+    return [*["cpu"] * isinstance(x, np.ndarray), *rungs]
 
 
 def ladder(function, rungs, *args):

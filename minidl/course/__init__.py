@@ -15,4 +15,6 @@
     renamed   names that have changed, in a student's files
     guard     Two processes between the grader and the student's code, so that the code cannot end
               the grader
+    book      The pages of minidl/plain for documents: what each says, and the real files that stand
+              beside it
 """

@@ -94,6 +94,12 @@ def generated(text):
             folder = compiler.own_folder("has no space left")
 
 
+def on_cpu(file):
+    """The file of kernels/cpu/ that has the form for a CPU of a file of kernels/."""
+    folder, _, name = file.rpartition("/")
+    return f"{folder}/cpu/{name}" if folder else f"cpu/{name}"
+
+
 @functools.lru_cache(maxsize=None)
 def cpu_compiler():
     """Whether this machine can compile kernels for the CPU, and has a folder to keep them in; says

@@ -75,7 +75,7 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
     chunks = chunk_list(tuple(sizes))
     n = len(chunks)
     if n and xp is np:
-        kernel = dispatch.kernel(file, f"{name}_chunks", dtype, **defines)
+        kernel = dispatch.kernel(dispatch.on_cpu(file), f"{name}_chunks", dtype, **defines)
         kernel(-(-n // 8), 8, (*args, chunks, n))
     elif n:
         kernel = dispatch.kernel(file, f"{name}_many", dtype, **defines)

@@ -1,6 +1,7 @@
 """What the row kernels share: which rung of a ladder runs on which device, on how many threads.
 
-    v1   a thread per row                 the CPU's fast one
+    cpu  a thread per row, in vectors     a CPU's: cpu/FILE.cu
+    v1   a thread per row                 the first one to read
     v2   a block per row                  a GPU's for the longest rows
     v3   a warp per row, in registers     a GPU's for rows up to MAX_KEPT elements
     v4   v3 with 16 bytes an access       where all rows begin at a multiple of 16 bytes
@@ -42,8 +43,9 @@ def blocks(n, size):
 
 
 def best_rung(xp, cols, dtype):
+    """1 to 5, or "cpu"."""
     if xp is np:
-        return 1
+        return "cpu"
     whole = cols * dtype.itemsize % 16 == 0
     if cols <= MAX_KEPT:
         return 4 if whole else 3
@@ -72,7 +74,7 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
 def kept(xp, rung, cols, dtype):
     """Macros of the rungs with the row in registers: how many elements each thread keeps, a power
     of two, so that a GPU compiles few variants and no thread holds registers it does not need."""
-    if xp is np or rung < 3:
+    if xp is np or rung in ("cpu", 1, 2):
         return {}
     team = BLOCK if rung == 5 else 32
     return {"KEEP": max(1 if rung == 3 else 16 // dtype.itemsize,
@@ -84,14 +86,18 @@ def _rung(file, name, dtype, cols, rung, form):
     """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
-    run = kernel(file, f"{name}_v{rung}", dtype, **dict(form), **kept(xp, rung, cols, dtype))
-    return run, {1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
+    if rung == "cpu":
+        file = dispatch.on_cpu(file)
+    else:
+        name = f"{name}_v{rung}"
+    run = kernel(file, name, dtype, **dict(form), **kept(xp, rung, cols, dtype))
+    return run, {"cpu": BLOCK, 1: BLOCK, 2: 1, 5: 1}.get(rung, BLOCK // 32)
 
 
 def launch(file, name, x, args, rung=None, macros=(), form=None):
     """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
-    1 to 5, the best for the device unless given; macros: (name, value) pairs; form: {"form":,
-    "order":}, as in `cuda.kernel`."""
+    1 to 5 or "cpu", the best for the device unless given; macros: (name, value) pairs; form:
+    {"form":, "order":}, as in `cuda.kernel`."""
     rows, cols = x.shape
     width = 0
     if type(x) is not ndarray:

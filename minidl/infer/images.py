@@ -1,4 +1,4 @@
-"""Convolutions and poolings with the channels last: the lines that kernels/infer.cuh leaves open.
+"""Convolutions and poolings with the channels last: the lines that cpu/infer.cuh leaves open.
 
     conv_nhwc    a block for each row of an image and each 64 channels of the result; of 3 x 3
                  filters and many channels for some tiles of 2 x 2 pixels, by infer_winograd.cuh,
@@ -68,7 +68,7 @@ def conv(low, node):
 
 
 def winograd_filters(w):
-    """(O, C, 3, 3) as (O, 16 C): what the sums of kernels/infer_winograd.cuh multiply."""
+    """(O, C, 3, 3) as (O, 16 C): what the sums of kernels/cpu/infer_winograd.cuh multiply."""
     g = np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]])
     u = np.einsum("pi,ocij,qj->opqc", g, w.astype(np.float64), g)
     return u.reshape(len(w), -1).astype(np.float32)

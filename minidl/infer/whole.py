@@ -1,4 +1,4 @@
-"""Launches of layers in whole numbers (quantize.py), on kernels/infer_int8.cuh.
+"""Launches of layers in whole numbers (quantize.py), on kernels/cpu/infer_int8.cuh.
 
     linear_int8      the range of x, where it was not calibrated; x in 8 bits; the product
     conv_int8_nhwc   x in 8 bits; for each pixel of the result a row, those under the filter (a
@@ -18,7 +18,7 @@ from minidl.infer.quantize import GROUP, scale_of
 
 FOUR, TILE = 4, 64  # values of k: of a lane of one instruction, of a row of a tile (AMX)
 ROWS = 96  # of x that a block takes at most, a multiple of the rows of every tile
-PANEL = 64  # columns, as in kernels/infer_int8.cuh
+PANEL = 64  # columns, as in kernels/cpu/infer_int8.cuh
 
 
 def panels(q):

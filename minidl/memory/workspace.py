@@ -12,7 +12,7 @@ held at once is the largest of these sums, whatever the batch; without the cut i
 grow with the batch, kh kw times as fast as the images. fp16 on a CPU is multiplied in fp32: casts
 of both operands, and the product in both widths, are added.
 
-    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By kernels/linear.cu
+    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By cpu/linear.cu
                       also what it packs: B, and A where its rows do not lie in order
     attention         by a kernel: gq in parts, one for each group of keys. By NumPy: the arrays of
                       one block, whatever the batch; for self-attention the gradients of the thirds

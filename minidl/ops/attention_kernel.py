@@ -4,12 +4,13 @@
     gS = P * (gP - D)      gP = kept * (go v^T)      D = sum of go * o over a row
     kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
 
-On the CPU kernels/attention_tile.cu: a thread per tile of queries, products in vector registers. On
-a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu, for float16
-that on tensor cores, kernels/attention_mma.cu. Inputs are read through their strides: the three
-thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is broadcast. o is (B, L,
-H, E) in memory, so that merging the heads is free.
-Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu, attention_tile.cu
+On the CPU kernels/cpu/attention_tile.cu: a thread per tile of queries, products in vector
+registers. On a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu,
+for float16 the one on tensor cores, kernels/attention_mma.cu. Inputs are read through their
+strides: the three thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is
+broadcast. o is (B, L, H, E) in memory, so that merging the heads is free.
+Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu,
+cpu/attention_tile.cu
 Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 Measured: benchmarks/bench_attention.py, bench_scaling.py (up to 16,384 tokens)
 """
@@ -30,7 +31,7 @@ MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
 PARTS = 16
 
 
-FILES = {"tile": "attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
+FILES = {"tile": "cpu/attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
 
 
 def best_rung(q):
@@ -95,9 +96,9 @@ def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=Non
         gq = scratch(xp.empty_like(go), kind)
     if go.size:
         dots = xp.empty(go.shape[:3], np.float32)
-        row_dot = dispatch.kernel(
-            "attention_backward.cu", "attention_row_dot", q.dtype, E=width
-        )
+        row_dot = (FILES["tile"], "attention_tile_row_dot") if rung == "tile" else (
+            "attention_backward.cu", "attention_row_dot")
+        row_dot = dispatch.kernel(*row_dot, q.dtype, E=width)
         row_dot(-(-dots.size // 128), 128, (dots, go, o, dots.size))
         pairs, macros = between(mask, dropout)
         common = go, lse, dots, *inputs(q, k, v), scale, is_causal, *pairs

@@ -178,7 +178,7 @@ def by_kernel_backward(g, x, lse, target, ignored=-100, smoothing=0.0, rung=None
 def best_rung(xp, n_classes):
     """v4 and v5 keep no row, so that any length will do, and rows may begin anywhere."""
     if xp is np:
-        return 1
+        return "cpu"
     return 4 if n_classes <= row_kernels.MAX_KEPT else 5
 
 

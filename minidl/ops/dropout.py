@@ -18,7 +18,7 @@ import numpy as np
 
 from minidl import backend, random
 from minidl.cuda import launch
-from minidl.cuda.dispatch import pick
+from minidl.cuda.dispatch import on_cpu, pick
 from minidl.cuda.philox import draw_on
 from minidl.function import Function
 from minidl.tensor import wrapped
@@ -95,7 +95,8 @@ def by_kernel(x, p, state):
     threshold, scale = limits(p)
     scale = float(x.dtype.type(scale))  # the plain op multiplies by what the element type holds
     args = out, x, x.size, n8, *state, threshold, scale
-    launch.elementwise(FILE, "dropout", x.dtype, n8, args)
+    file = on_cpu(FILE) if xp is np else FILE
+    launch.elementwise(file, "dropout", x.dtype, n8, args)
     return out
 
 

@@ -59,7 +59,7 @@ def by_kernel(index, gy, n_rows):
     if not gy.size:
         return out
     if xp is np:
-        kernel = dispatch.kernel(FILE, "embedding_grad_rows", gy.dtype,
+        kernel = dispatch.kernel(dispatch.on_cpu(FILE), "embedding_grad_rows", gy.dtype,
                                  ACC=dispatch.C_TYPES[out.dtype])
         kernel(n_parts(gy.size), 1, (out, gy, index, n, width, n_rows))
     else:

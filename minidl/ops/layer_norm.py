@@ -17,7 +17,7 @@ import numpy as np
 
 from minidl import backend
 from minidl.cuda import rows as row_kernels
-from minidl.cuda.dispatch import SUM_DTYPES, pick
+from minidl.cuda.dispatch import SUM_DTYPES, on_cpu, pick
 from minidl.function import Function
 from minidl.ops.matmul import column_sums
 from minidl.ops.norm import scale_shift, standardize, standardize_backward
@@ -130,12 +130,13 @@ def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
     parts = xp.empty((n_parts, n_sums * cols), dtype)
     form |= {"CENTERED": int(centered)}
 
-    def kernel(name):
-        return row_kernels.kernel(FILE, f"layer_norm_{name}", x.dtype, **form)
+    def kernel(name, file=FILE):
+        return row_kernels.kernel(file, f"layer_norm_{name}", x.dtype, **form)
 
-    if rung == 1:
+    if rung in ("cpu", 1):
         args = gx, parts, gy, x, w, mean, rstd, rows, cols, n_parts
-        kernel("backward_v1")(row_kernels.blocks(n_parts, 64), 64, args)
+        run = kernel("backward_v1") if rung == 1 else kernel("backward", on_cpu(FILE))
+        run(row_kernels.blocks(n_parts, 64), 64, args)
     else:
         args = gx, gy, x, w, mean, rstd, rows, cols
         row_kernels.launch(FILE, "layer_norm_backward", x, args, rung, form=form)

@@ -11,7 +11,7 @@ in a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core wi
 shapes of benchmarks/bench_train_step.py: it takes 0.93 of the time for y and gx, and 1.12 for gw.
 Where NumPy has another BLAS, or the processor has narrower registers, BLAS stays (`BEATS_BLAS`).
 
-Kernel: kernels/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
+Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from minidl.cuda.launch import scratch
 from minidl.function import Function
 from minidl.ops.matmul import as_matrix, column_sums, product, same_dtype
 
-FILE = "linear.cu"
+FILE = "cpu/linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
 COLS = 64  # the widest panel; a multiple of the narrower ones
 MAX_ROWS = 192  # of a block: 384 KiB of A in a slab, where 1 MiB of L2 is a core's own

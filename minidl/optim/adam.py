@@ -25,7 +25,7 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
-KERNEL = "adamw.cu", "adamw_chunks", None, {"W": "float"}
+KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):

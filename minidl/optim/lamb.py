@@ -44,8 +44,8 @@ class LAMB(Layerwise):
     """State per parameter: step, exp_avg (m), exp_avg_sq (v), as Adam's."""
 
     state_arrays = ("exp_avg", "exp_avg_sq")
-    kernels = ((FILE, "lamb_moments_chunks", None, {"W": "float"}),
-               (FILE, "lamb_update_chunks", None, {"W": "float"}),
+    kernels = ((f"cpu/{FILE}", "lamb_moments_chunks", None, {"W": "float"}),
+               (f"cpu/{FILE}", "lamb_update_chunks", None, {"W": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, clamp=None,

@@ -32,8 +32,8 @@ class LARS(Layerwise):
 
     state_arrays = ("momentum_buffer",)
     kernels = (sgd.KERNEL,
-               ("grad_norm.cu", "sum_squares_chunks", np.float32, {"ACC": "float"}),
-               ("grad_norm.cu", "sum_squares_chunks", None, {"ACC": "float"}),
+               ("cpu/grad_norm.cu", "sum_squares_chunks", np.float32, {"ACC": "float"}),
+               ("cpu/grad_norm.cu", "sum_squares_chunks", None, {"ACC": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
     def __init__(self, params, lr=1.0, momentum=0.9, weight_decay=5e-4, trust_coefficient=1e-3,

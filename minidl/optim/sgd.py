@@ -19,7 +19,7 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
-KERNEL = "sgd.cu", "sgd_chunks", None, {"W": "float"}
+KERNEL = "cpu/sgd.cu", "sgd_chunks", None, {"W": "float"}
 
 
 class SGD(Optimizer):

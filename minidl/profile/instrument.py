@@ -10,7 +10,7 @@ Test: tests/profile/test_record.py   Used by: record.py
 import functools
 import importlib
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -54,11 +54,10 @@ def _apply():
     Function.__init_subclass__ = classmethod(wrap_later)
     _undo.append(lambda: setattr(Function, "__init_subclass__", before))
     for where, cls, method, tap in TAPS:
-        with suppress(ImportError):  # the simulator's greenlet is not installed
-            module = importlib.import_module(f"minidl.{where}")
-            for owner in _all(getattr(module, cls), itself=True) if cls else [module]:
-                if method in vars(owner):
-                    _wrap(owner, method, tap)
+        module = importlib.import_module(f"minidl.{where}")
+        for owner in _all(getattr(module, cls), itself=True) if cls else [module]:
+            if method in vars(owner):
+                _wrap(owner, method, tap)
 
 
 def _all(cls, itself=False):

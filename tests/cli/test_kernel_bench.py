@@ -1,6 +1,7 @@
 """`minidl kernel bench`: every rung is run, a wrong one is said to be wrong, bytes are counted."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ def test_a_wrong_rung_is_reported_and_is_the_exit_status(tmp_path, monkeypatch, 
     text = (KERNELS / "softmax.cu").read_text()
     sums = re.search(r"void softmax_v2\(.*?(block_sum\([^;]*\))", text, re.S)
     planted = text[:sums.start(1)] + f"0.999f * {sums[1]}" + text[sums.end(1):]
+    shutil.copytree(KERNELS / "cpu", tmp_path / "cpu")
     (tmp_path / "softmax.cu").write_text(planted)
     monkeypatch.setattr(softmax, "FILE", str(tmp_path / "softmax.cu"))
     assert bench("softmax", "--size", "9", "40") == 1

@@ -334,12 +334,12 @@ def test_the_doctor_finds_two_ranks_here(capsys):
     assert "started 2 ranks" in out and "minidl is usable here" in out
     assert all(
         name in out
-        for name in ("Python", "NumPy", "mpi4py", "greenlet", "compiler", "GPU", "PyTorch")
+        for name in ("Python", "NumPy", "mpi4py", "compiler", "GPU", "PyTorch")
     )
 
 
 def test_what_is_broken_makes_the_status_1_and_what_is_absent_does_not(monkeypatch, capsys):
-    for name in "python numpy mpi ranks nodes simulator compiler gpu torch pictures".split():
+    for name in "python numpy mpi ranks nodes compiler gpu torch pictures".split():
         monkeypatch.setattr(
             doctor,
             name,

@@ -257,14 +257,6 @@ def test_what_is_no_answer_is_not_graded(code, words, place, capfd):
     assert ("not graded" in out or "cannot be imported" in out) and "passed" not in out
 
 
-def test_check_says_what_simulated_ranks_need(place, monkeypatch):
-    file = place / "tutorials" / "graders" / "07_numbers.py"
-    file.write_text("from minidl.comm import simulate  # noqa: F401\n" + GRADER)
-    monkeypatch.setitem(__import__("sys").modules, "greenlet", None)
-    with pytest.raises(exercise.ExerciseError, match="pip install greenlet"):
-        _write(place, TUTORIAL)
-
-
 @pytest.mark.parametrize(
     "command, words",
     [

@@ -11,10 +11,12 @@ from tests.kernel_arrays import normal
 N, ROWS, COLS = 37, 5, 21
 LENGTHS = (19, 1, 40)
 CHUNKS = np.array([(0, 0, 16), (0, 16, 19), (1, 0, 1), (2, 0, 33), (2, 33, 40)])
+RUNGS = ("chunks", 2, 4), ("blocks", 5, 32), ("many", 5, 32)  # chunks: of cpu/
 FLOATS, HALVES = dict(T="float", ACC="float", W="float", U="float"), dict(T="__half", ACC="float")
 
 
 def sound(file, name, grid, block, args, outputs=(), reachable=(), **defines):
+    file = f"cpu/{file}" if name.endswith("_chunks") else file
     report = cuda.check(
         file, grid, block, args, name=name, defines=defines, outputs=outputs, reachable=reachable
     )
@@ -53,10 +55,10 @@ def test_dropout(name):
     args = (np.empty(n, np.float32), x(n), *sizes, 1, 2, 3, 2**31, 2.0)
     sound("dropout.cu", name, 3, 16, args, ("out",))
     if name == "dropout":
-        sound("dropout.cu", name, 3, 16, args, ("out",), PACKS=1)
+        sound("cpu/dropout.cu", name, 3, 16, args, ("out",))
 
 
-@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+@pytest.mark.parametrize("rung, grid, block", RUNGS)
 def test_optimizers(rung, grid, block):
     w, g, m, v = lists(4)
     low = [a.copy() for a in w]
@@ -74,7 +76,7 @@ def test_optimizers(rung, grid, block):
           reachable=[*w, *g, *v, *low])  # fmt: skip
 
 
-@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+@pytest.mark.parametrize("rung, grid, block", [RUNGS[0], RUNGS[2]])
 def test_lamb_and_the_sums_of_its_chunks(rung, grid, block):
     w, g, m, v = lists(4)
     low, tail = [x(n, dtype="f4") for n in LENGTHS], (CHUNKS, len(CHUNKS))
@@ -92,7 +94,7 @@ def test_lamb_and_the_sums_of_its_chunks(rung, grid, block):
           (np.empty((3, 2)), partial, np.array([0, 2, 3, 5]), 2, 3), ("sums",))  # fmt: skip
 
 
-@pytest.mark.parametrize("rung, grid, block", [("chunks", 2, 4), ("many", 5, 32)])
+@pytest.mark.parametrize("rung, grid, block", RUNGS)
 def test_passes_over_many_arrays(rung, grid, block):
     (g,) = lists(1)
     tail = (CHUNKS, len(CHUNKS))
@@ -113,7 +115,7 @@ def test_passes_over_many_arrays(rung, grid, block):
 def test_embedding_gradient():
     index, gy = np.array([3, 0, 3, 1, 0, 3]), x((6, COLS))
     out = np.zeros((4, COLS), np.float32)
-    sound("embedding_grad.cu", "embedding_grad_rows", 2, 1, (out, gy, index, 6, COLS, len(out)))
+    sound("cpu/embedding_grad.cu", "embedding_grad_rows", 2, 1, (out, gy, index, 6, COLS, len(out)))
     first = np.full(len(out), 6, np.int32)
     sound("embedding_grad.cu", "embedding_grad_first", 2, 4, (first, index, 6))
     for rung in "owners", "packs":
@@ -129,18 +131,20 @@ def test_compaction_and_quantisation():
     first = np.searchsorted(kept, [0, 15, 30]).astype(np.int32)
     pairs = np.empty(len(kept), np.int32), np.empty(len(kept), np.float32)
     places = np.zeros(3 * 9, np.int32), np.zeros(3 * 9, np.float32)
-    sound("topk_mask.cu", "compact_few", 1, 8, (counts, *places, v, 0.5, N, 15, 9, 3), ("counts",))
+    args = counts, *places, v, 0.5, N, 15, 9, 3
+    sound("cpu/topk_mask.cu", "compact_few", 1, 8, args, ("counts",))
     m, top, q = x((ROWS, COLS)), np.empty(ROWS, np.float32), np.empty((ROWS, COLS), np.int8)
     scale = np.ones(ROWS, np.float32)
-    for rung, grid, block in (("", 1, 8), ("_warps", 3, 64), ("_packs", 3, 64)):
+    for folder, rung, grid, block in (("cpu/", "", 1, 8), ("", "", 1, 8), ("", "_warps", 3, 64),
+                                      ("", "_packs", 3, 64)):
         if rung != "_packs":
             numbers = (0.5, N, 15, 3)
             args = (counts, v, *numbers)
-            sound("topk_mask.cu", f"count_above{rung}", grid, block, args, ("counts",))
+            sound(f"{folder}topk_mask.cu", f"count_above{rung}", grid, block, args, ("counts",))
             args = (*pairs, v, first, *numbers)
-            sound("topk_mask.cu", f"compact{rung}", grid, block, args, ("index", "value"))
-        sound("quantize.cu", f"absmax{rung}", grid, block, (top, m, ROWS, COLS), ("top",))
+            sound(f"{folder}topk_mask.cu", f"compact{rung}", grid, block, args, ("index", "value"))
+        sound(f"{folder}quantize.cu", f"absmax{rung}", grid, block, (top, m, ROWS, COLS), ("top",))
         args = (q, m, scale, ROWS, COLS, 1)
-        sound("quantize.cu", f"quantize{rung}", grid, block, args, ("q",))
+        sound(f"{folder}quantize.cu", f"quantize{rung}", grid, block, args, ("q",))
         args = (m.copy(), q, scale, ROWS, COLS, 1)
-        sound("quantize.cu", f"dequantize{rung}", grid, block, args, ("x",))
+        sound(f"{folder}quantize.cu", f"dequantize{rung}", grid, block, args, ("x",))

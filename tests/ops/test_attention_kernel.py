@@ -312,7 +312,8 @@ def reports(monkeypatch):
     return found
 
 
-WRITTEN = {"attention_row_dot": ["out"], "attention_tile_backward": ["gq", "gk", "gv"],
+WRITTEN = {"attention_row_dot": ["out"], "attention_tile_row_dot": ["out"],
+           "attention_tile_backward": ["gq", "gk", "gv"],
            **{f"attention_{rung}": ["o", "lse"] for rung in [*FORWARD, "mma"]},
            **{f"attention_grad_q_{rung}": ["gq"] for rung in [*BACKWARD, "mma"]},
            **{f"attention_grad_kv_{rung}": ["gk", "gv"] for rung in [*BACKWARD, "mma"]}}

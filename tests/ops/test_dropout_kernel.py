@@ -115,5 +115,5 @@ def test_a_gpu_takes_packs_of_16_bytes(n, dtype):
         out, state = np.empty_like(x), generator().get_state()
         threshold, scale = dropout.limits(0.5)
         args = out, x, n, -(-n // 8), *state, threshold, scale
-        elementwise(dropout.FILE, "dropout", x.dtype, -(-n // 8), args, PACKS=1)
+        elementwise(dropout.FILE, "dropout", x.dtype, -(-n // 8), args)
         np.testing.assert_array_equal(out, reference(x, 0.5, state))

@@ -30,7 +30,7 @@ BUGS = [
         "tests/cuda/host/test_compiler.py::test_a_library_of_another_user_is_not_loaded"),
     Bug(
         "an overflow does not stop the update",
-        "kernels/adamw.cu", "adamw_chunks",
+        "kernels/cpu/adamw.cu", "adamw_chunks",
         "&& !(skip && *skip)", "",
         "tests/optim/test_adam_kernel.py::test_skip_leaves_everything_as_it_was"),
     Bug(
@@ -45,7 +45,7 @@ BUGS = [
         "tests/ops/test_attention_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
         "dropout in a tile transposes its draws",
-        "kernels/attention_tile.cu", "attention_tile",
+        "kernels/cpu/attention_tile.cu", "attention_tile",
         "kept[j]", "kept[i]",
         "tests/ops/test_attention_mask.py::test_every_rung_equals_the_formula"),
     Bug(
@@ -60,7 +60,7 @@ BUGS = [
         "tests/ops/test_cross_entropy_kernel.py::test_what_is_no_number_makes_the_loss_none"),
     Bug(
         "the last few elements are taken for eight",
-        "kernels/dropout.cu", "dropout",
+        "kernels/cpu/dropout.cu", "dropout",
         "i >= 8", "i >= 1",
         "tests/cuda/test_watched.py::test_dropout"),
     Bug(
@@ -142,22 +142,22 @@ BUGS = [
         "tests/cuda/test_index_check.py::test_the_kernel_makes_indices_safe_and_notes_one"),
     Bug(
         "the vectors of a row of values that make no four are left out",
-        "kernels/infer.cuh", "attend",
+        "kernels/cpu/infer.cuh", "attend",
         "if (REST)", "if (false)",
         "tests/infer/test_decoder.py::test_heads_of_any_width_look_at_more_than_a_block_of_keys"),
     Bug(
         "what x had too much of in 4 bits stays",
-        "kernels/infer_int8.cuh", "weights_rows",
+        "kernels/cpu/infer_int8.cuh", "weights_rows",
         "8.0f :", "7.0f :",
         "tests/infer/test_quantize.py::test_a_plan_equals_the_formula"),
     Bug(
         "all outputs have the first one's scale",
-        "kernels/int8_linear.cu", "real",
+        "kernels/int8_linear.cuh", "real",
         "[o * step]", "[0]",
         "tests/ops/extra/test_int8_linear.py::test_every_rung_equals_numpy"),
     Bug(
         "LAMB's direction has no decay",
-        "kernels/lamb.cu", "direction",
+        "kernels/lamb.cuh", "direction",
         "+ decay * w", "",
         "tests/optim/test_lamb_kernel.py::test_equals_the_formula"),
     Bug(
@@ -167,7 +167,7 @@ BUGS = [
         "tests/ops/test_layer_norm_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
         "an edge of the product forgets the slabs before",
-        "kernels/linear.cu", "product",
+        "kernels/cpu/linear.cu", "product",
         "add ? *at :", "",
         "tests/ops/test_linear_kernel.py::test_product_in_every_layout"),
     Bug(
@@ -182,23 +182,23 @@ BUGS = [
         "tests/ops/test_matmul_kernel.py::test_every_rung_equals_numpy"),
     Bug(
         "a chunk's sum stops an element early",
-        "kernels/grad_norm.cu", "sum_squares_chunks",
+        "kernels/cpu/grad_norm.cu", "sum_squares_chunks",
         "i < end;", "i + 1 < end;",
         "tests/cuda/test_grad_norm.py::test_norm_of_all_elements"),
     Bug(
         "every array unpacks the beginning of the buffer",
-        "kernels/pack.cu", "unpack_chunks",
+        "kernels/cpu/pack.cu", "unpack_chunks",
         "first[a]", "first[0]",
         "tests/parallel/data/test_flat_kernel.py::test_every_element_goes_to_its_place_and_back"),
     Bug(
         "quantizing truncates",
-        "kernels/quantize.cu", "to_int8",
+        "kernels/quantize.cuh", "to_int8",
         "float q = rintf", "float q = truncf",
         "tests/ops/extra/test_quantize.py"
         "::test_equals_the_reference_and_comes_back_within_half_a_scale"),
     Bug(
         "weight decay reads the updated weight",
-        "kernels/sgd.cu", "sgd_chunks",
+        "kernels/cpu/sgd.cu", "sgd_chunks",
         "(to_float(g[i]) * unscale + decay * w[i])",
         "to_float(g[i]) * unscale, w[i] -= lr * decay * w[i]",
         "tests/optim/test_sgd_kernel.py::test_equals_the_formula"),
@@ -214,7 +214,7 @@ BUGS = [
         "tests/parallel/data/test_topk_mask.py::test_a_warp_finds_the_same_places"),
     Bug(
         "nan is a finite number",
-        "kernels/unscale_check.cu", "bad_number",
+        "kernels/bad_number.cuh", "bad_number",
         "!(fabsf(x) < INFINITY)", "fabsf(x) == INFINITY",
         "tests/cuda/test_unscale_check.py::test_one_bad_element_anywhere_is_found"),
     Bug(
@@ -358,4 +358,14 @@ BUGS = [
         "minidl/cuda/rows.py", "check_size",
         "rows > MAX_ROWS or cols", "cols",
         "tests/cuda/test_rows.py::test_rows_that_a_gpu_cannot_count_are_refused"),
+    Bug(
+        "a block for each chunk forgets to unscale",
+        "kernels/sgd.cu", "sgd_blocks",
+        "to_float(g[i]) * unscale", "to_float(g[i])",
+        "tests/cuda/test_chunk_rungs.py::test_all_rungs_give_the_same"),
+    Bug(
+        "attention's rows on a CPU are multiplied without their last element",
+        "kernels/cpu/attention_tile.cu", "attention_tile_row_dot",
+        "e < E", "e < E - 1",
+        "tests/ops/test_attention_kernel.py"),
 ]

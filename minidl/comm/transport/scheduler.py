@@ -13,7 +13,6 @@ import sys
 import traceback
 from heapq import heappop, heappush
 
-from minidl.backend import optional
 from minidl.comm.labels import current_label
 from minidl.comm.observe.places import seen_at, spot, submitted_at, user_frame
 from minidl.comm.observe.waits import arrows, path
@@ -49,8 +48,7 @@ class Scheduler:
     """Runs the tasks of n ranks. `current` is the running task."""
 
     def __init__(self, n):
-        with optional("ranks in one process", "tutorials"):
-            import greenlet
+        import greenlet  # here: `import minidl` is to be quick
 
         self._greenlet = greenlet.greenlet
         self._hub = greenlet.getcurrent()
@@ -177,12 +175,12 @@ class Scheduler:
         return "\n".join(lines)
 
 
-def _line_of(greenlet):
+def _line_of(task):
     """file:line of the user's code where a paused task is, or by which its job was submitted."""
-    submitted = greenlet.gr_context.get(submitted_at)
-    if submitted and user_frame(greenlet.gr_frame) is None:
+    submitted = task.gr_context.get(submitted_at)
+    if submitted and user_frame(task.gr_frame) is None:
         return spot(*submitted)
-    return seen_at(greenlet.gr_frame)
+    return seen_at(task.gr_frame)
 
 
 def _failure(task):

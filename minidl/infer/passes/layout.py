@@ -7,7 +7,7 @@
                                          %4 = to_nchw(%3)
 
 With the channels last, the pixels under a row of the filter lie side by side, and a convolution is
-products on the image where it is (kernels/infer.cuh): no copy of patches. It reads its border of
+products on the image where it is (cpu/infer.cuh): no copy of patches. It reads its border of
 zeros as any other pixel; the line before writes it, unless that has readers who want another one.
 Left as they are: groups, dilation, poolings that give indices.
 Source: Georganas et al. 2018 (arXiv 1808.05567).   Test: tests/infer/passes/test_layout.py

@@ -26,7 +26,7 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
     """(rows, outs) of `dtype` (float32 or float16) from what `quantize` gave.
 
     x (rows, k) int8 with x_scale (1,); w (outs, k) int8 with w_scale (outs,) or (1,); bias (outs,)
-    float32 or None. rung: 1 on NumPy and 3 on CuPy arrays unless given."""
+    float32 or None. rung: "cpu" on NumPy and 3 on CuPy arrays unless given."""
     xp = backend.xp_of([x, w], "int8_linear")
     if x.dtype != np.int8 or w.dtype != np.int8 or x.ndim != 2 or w.shape[1:] != x.shape[1:]:
         raise ValueError(f"int8_linear: x {x.shape} of {x.dtype}, w {w.shape} of {w.dtype}; want "
@@ -40,10 +40,13 @@ def int8_linear(x, w, x_scale, w_scale, bias=None, dtype=np.float32, rung=None):
     y = xp.empty((rows, outs), dtype)
     if not y.size:
         return y
-    rung = rung or (1 if xp is np else 3)
-    x, w = (contiguous(xp, a) if rung == 1 else _words(xp, a) for a in (x, w))
-    kernel = dispatch.kernel(FILE, f"int8_linear_v{rung}", dtype)
-    grid, block = ((-(-rows // 8),), (8,)) if rung == 1 else (
+    rung = rung or ("cpu" if xp is np else 3)
+    by_row = rung in ("cpu", 1)
+    x, w = (contiguous(xp, a) if by_row else _words(xp, a) for a in (x, w))
+    file, name = (dispatch.on_cpu(FILE), "int8_linear") if rung == "cpu" else (
+        FILE, f"int8_linear_v{rung}")
+    kernel = dispatch.kernel(file, name, dtype)
+    grid, block = ((-(-rows // 8),), (8,)) if by_row else (
         (-(-outs // 16), -(-rows // 16)), (16, 16))
     kernel(grid, block, (y, x, w, x_scale, w_scale, bias, rows, outs, x.shape[1],
                          int(w_scale.size > 1)))

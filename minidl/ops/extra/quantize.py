@@ -85,7 +85,7 @@ def launch(xp, name, x, args):
     """A thread per row on the CPU, a warp per row on a GPU, in packs where rows allow it."""
     rows, cols = args[2:4] if name == "absmax" else args[3:5]
     if x.size and xp is np:
-        dispatch.kernel(FILE, name, x.dtype)(-(-rows // 8), 8, args)
+        dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-rows // 8), 8, args)
     elif x.size:
         check_size(name, rows, cols)
         warps(name, x.dtype, rows, args, "packs" if cols % 16 == 0 else "warps")

@@ -157,6 +157,6 @@ def launch(xp, name, x, args):
     """A thread per chunk on the CPU, a warp per chunk on a GPU; the number of chunks is last."""
     n_chunks = args[-1]
     if n_chunks and xp is np:
-        dispatch.kernel(FILE, name, x.dtype)(-(-n_chunks // 8), 8, args)
+        dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-n_chunks // 8), 8, args)
     elif n_chunks:
         dispatch.kernel(FILE, f"{name}_warps", x.dtype)(-(-n_chunks * 32 // BLOCK), BLOCK, args)

@@ -36,13 +36,3 @@ extern "C" __global__ void cast(T* out, const T* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = from_float<T>(to_float(x[i]) * 3);
 }
-// A thread per row: the loop inside is the one to vectorise.
-extern "C" __global__ void row_sums(float* out, const float* x, int rows, int cols) {
-  int row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row < rows) {
-    float s = 0;
-    SIMD_SUM(s)
-    for (int c = 0; c < cols; ++c) s += x[row * cols + c];
-    out[row] = s;
-  }
-}

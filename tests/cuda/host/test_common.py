@@ -55,8 +55,18 @@ def test_element_type_comes_from_the_command_line(element, dtype):
 
 
 @pytest.mark.parametrize("rows, cols", [(1, 1), (7, 100), (300, 33)])
-def test_a_thread_per_row_sums_with_a_vector_loop(rows, cols):
+def test_a_thread_per_row_sums_with_a_vector_loop(tmp_path, rows, cols):
+    (tmp_path / "probe.cu").write_text("""#include "cpu/loops.cuh"
+        extern "C" __global__ void row_sums(float* out, const float* x, int rows, int cols) {
+          int row = blockIdx.x * blockDim.x + threadIdx.x;
+          if (row < rows) {
+            float s = 0;
+            SIMD_SUM(s)
+            for (int c = 0; c < cols; ++c) s += x[row * cols + c];
+            out[row] = s;
+          }
+        }""")
     x = np.random.default_rng(5).integers(-99, 99, (rows, cols)).astype(np.float32)
     out = np.zeros(rows, np.float32)
-    cuda.kernel(FILE, "row_sums")(-(-rows // 128), 128, (out, x, rows, cols))
+    cuda.kernel(tmp_path / "probe.cu", "row_sums")(-(-rows // 128), 128, (out, x, rows, cols))
     np.testing.assert_array_equal(out, x.sum(1))

@@ -63,17 +63,19 @@ def test_empty_and_wrong_inputs():
         int8_linear(np.ones((2, 3), np.int8), np.ones((2, 3), np.int8), scale, np.ones(3, "f4"))
 
 
-@pytest.mark.parametrize("rung", [1, 2, 3])
+@pytest.mark.parametrize("rung", ["cpu", 1, 2, 3])
 def test_no_rung_races_or_strays(rung):
     rows, outs, words = 17, 19, 5
     x, w, sx, sw = case(rows, outs, 4 * words, True)
     y, bias = np.empty((rows, outs), np.float32), np.ones(outs, np.float32)
-    if rung == 1:
+    if rung in ("cpu", 1):
         grid, block, args = 3, 8, (y, x, w, sx, sw, bias, rows, outs, 4 * words, 1)
     else:
         grid, block = (2, 2), (16, 16)
         args = (y, x.view(np.int32), w.view(np.int32), sx, sw, bias, rows, outs, words, 1)
-    kernel = cuda.kernel("int8_linear.cu", f"int8_linear_v{rung}", defines={"T": "float"})
+    file, name = ("cpu/int8_linear.cu", "int8_linear") if rung == "cpu" else (
+        "int8_linear.cu", f"int8_linear_v{rung}")
+    kernel = cuda.kernel(file, name, defines={"T": "float"})
     report = cuda.check(kernel, grid, block, args)
     assert report.findings == []
     np.testing.assert_allclose(y, by_numpy(x, w, sx, sw, bias), rtol=1e-6, atol=1e-6)

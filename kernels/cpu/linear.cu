@@ -26,7 +26,6 @@
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
-#ifdef MINIDL_HOST
 
 // Few rows and wide: rows of A that are read in place, a multiple of 4 KiB apart, share one set of
 // L1, and it holds 8 lines.
@@ -164,4 +163,3 @@ extern "C" __global__ void linear_product(
                 n_rows - row, n_cols - col);
   }
 }
-#endif

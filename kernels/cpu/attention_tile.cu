@@ -23,7 +23,6 @@
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #include "attention.cuh"
 #include "vector.cuh"
-#ifdef MINIDL_HOST
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
@@ -318,4 +317,14 @@ extern "C" __global__ void attention_tile_backward(
       }
   }
 }
-#endif
+
+// dots[i] = a[i] . b[i], as attention_row_dot of ../attention_backward.cu.
+extern "C" __global__ void attention_tile_row_dot(float* out, const T* a, const T* b, int n_rows) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n_rows) {  // guard
+    const T *ar = a + (long long)i * E, *br = b + (long long)i * E;
+    float sum = 0;
+    SIMD_SUM(sum) for (int e = 0; e < E; ++e) sum += to_float(ar[e]) * to_float(br[e]);
+    out[i] = sum;
+  }
+}

@@ -2,8 +2,7 @@
 // attention_tile.cu. Vec is of GCC's and clang's vector extension: + - * / < work lane by lane.
 // Test: tests/ops/test_linear_kernel.py, test_attention.py
 #pragma once
-#include "common.cuh"
-#ifdef MINIDL_HOST
+#include "loops.cuh"
 
 #if defined(__AVX512F__)
 #define VEC_BYTES 64
@@ -35,4 +34,3 @@ constexpr int REGISTERS = 16;
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
 __forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }
-#endif

@@ -27,7 +27,6 @@
 #pragma once
 #include "gelu.cuh"
 #include "vector.cuh"
-#ifdef MINIDL_HOST
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
@@ -262,4 +261,3 @@ __forceinline__ void attend(float* out, const float* q, const float* keys, const
     out[e] = sum / total;
   }
 }
-#endif

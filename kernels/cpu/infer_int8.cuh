@@ -18,7 +18,6 @@
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
 #pragma once
 #include "infer.cuh"
-#ifdef MINIDL_HOST
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
 #if !defined(__clang__)
 #define VNNI __builtin_ia32_vpdpbusd_v16si
@@ -342,4 +341,3 @@ __forceinline__ void weights_linear(const float* x, const signed char* w, const 
   for (; row < last; ++row)
     weights_rows<BITS, 1, K, GROUP>(x + row * (long long)K, w, scale, width, from);
 }
-#endif

@@ -18,7 +18,6 @@
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).   Test: tests/infer/test_lower.py
 #pragma once
 #include "infer.cuh"
-#ifdef MINIDL_HOST
 
 // Four vectors, `apart`: of the image, into the four that are multiplied; sums, into two results.
 __forceinline__ void spread(Vec* d, int apart) {
@@ -89,4 +88,3 @@ __forceinline__ void winograd(const float* x, const float* w, int group, int y, 
   if (FULL && y < FULL) winograd_panel<M, FULL ? PANEL : 16, OH, OW, H, W, C>(x, b, group, at);
   else winograd_panel<M, TAIL ? TAIL : 16, OH, OW, H, W, C>(x, b, group, at);
 }
-#endif

@@ -1,0 +1,23 @@
+// AdamW's formula for one weight, for adamw.cu and cpu/adamw.cu: see adamw.cu.
+#pragma once
+#include "common.cuh"
+
+#ifndef W
+#define W float
+#endif
+
+// One weight. `rates` are the two factors that depend on the step count: step, and 1 / sqrt(1 -
+// b2^t).
+__device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1,
+                                       W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
+                                       W l2) {
+  // In registers until the end: the arrays might overlap for all a compiler knows, so it would load
+  // w and m again.
+  const W before = w;
+  g += l2 * before;
+  const W first = mul_add(b1, m, one_minus_b1 * g),
+          second = mul_add(b2, v, one_minus_b2 * g * g);
+  m = first;
+  v = second;
+  w = mul_add(shrink, before, -(step * first / (sqrt(second) * inv_root + eps)));
+}

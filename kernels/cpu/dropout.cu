@@ -1,0 +1,24 @@
+// Dropout on a CPU: eight elements a thread, in a vector. Formula, parameters and the rungs for a GPU:
+// ../dropout.cu
+// Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
+#include "dropout.cuh"
+#include "loops.cuh"
+
+// A thread per eight elements, which one run of the cipher serves: n8 = ceil(n / 8).
+extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
+                                   unsigned long long stream, unsigned long long counter,
+                                   unsigned int threshold, float scale) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n8) {  // guard
+    unsigned int draws[8];
+    philox(counter + i, seed, stream, draws);
+    out += 8 * i, x += 8 * i;
+    const auto put = [&](int k) {
+      out[k] = from_float<T>(to_float(x[k]) * kept(draws[k], threshold, scale));
+    };
+    if (n - 8 * i >= 8)
+      SIMD for (int k = 0; k < 8; ++k) put(k);
+    else
+      for (int k = 0; 8 * i + k < n; ++k) put(k);  // guard: the last few
+  }
+}

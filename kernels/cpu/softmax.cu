@@ -1,0 +1,71 @@
+// Softmax over rows on a CPU: softmax.cu's v1 in vectors. A thread takes a row, which stays in the
+// core's cache, so that only the first read of it and the last write reach past the cache.
+// Compiled with -DLOG=1: its logarithm.
+//
+//   forward    8 bytes an element from and to memory, in float        backward    12
+//
+// Formulas and the ladder for a GPU: ../softmax.cu
+// Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
+#include "loops.cuh"
+
+#ifndef ACC  // what sums are made in: float for float and half, double for double
+#define ACC float
+#endif
+#ifndef LOG
+#define LOG 0
+#endif
+
+// Between the second loop and the third y holds the exponentials, which cost more than a pass
+// through the cache. A half could not hold them: there they are computed twice.
+extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {  // guard
+    const T* xr = x + (long long)row * cols;
+    T* yr = y + (long long)row * cols;
+    const bool holds = !LOG && sizeof(T) == sizeof(ACC);
+    ACC m = -INFINITY, sum = 0;
+    SIMD_MAX(m)
+    for (int j = 0; j < cols; ++j) {
+      ACC s = to_float(xr[j]);
+      m = s > m ? s : m;
+    }
+    SIMD_SUM(sum)
+    for (int j = 0; j < cols; ++j) {
+      ACC e = exp_below_zero(to_float(xr[j]) - m);
+      if (holds) yr[j] = from_float<T>(e);
+      sum += e;
+    }
+    ACC last = LOG ? log(sum) : 1 / sum;
+    SIMD
+    for (int j = 0; j < cols; ++j) {
+      ACC d = to_float(xr[j]) - m;
+      if (LOG) yr[j] = from_float<T>(d - last);
+      else yr[j] = from_float<T>((holds ? to_float(yr[j]) : exp_below_zero(d)) * last);
+    }
+  }
+}
+
+__device__ __forceinline__ ACC term(ACC gy, ACC y) { return LOG ? gy : gy * y; }
+__device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum) {
+  return LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum);
+}
+
+extern "C" __global__ void softmax_backward(T* gx, const T* gy, const T* y, int rows, int cols) {
+  int row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < rows) {  // guard
+    const T *gyr = gy + (long long)row * cols, *yr = y + (long long)row * cols;
+    T* gxr = gx + (long long)row * cols;
+    ACC sum = 0;
+    SIMD_SUM(sum)
+    for (int j = 0; j < cols; ++j) sum += term(to_float(gyr[j]), to_float(yr[j]));
+    for (int begin = 0; begin < cols; begin += AHEAD) {
+      int end = min(begin + AHEAD, cols);
+      fetch(gyr + cols, begin, end);
+      fetch(yr + cols, begin, end);
+      fetch_to_write(gxr + cols, begin, end);
+      SIMD
+      for (int j = begin; j < end; ++j)
+        gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
+    }
+  }
+}

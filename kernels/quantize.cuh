@@ -1,0 +1,13 @@
+// The formulas of int8 quantisation, for quantize.cu and cpu/quantize.cu.
+#pragma once
+#include "common.cuh"
+
+// The bits of a float that is not negative order as the number does, with NaN above infinity: so
+// NaN is not lost.
+__device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
+
+__device__ __forceinline__ signed char to_int8(float x, float scale) {
+  float q = rintf(scale > 0 ? x / scale : 0.0f);
+  // x / scale may round to just above 127
+  return (signed char)(int)fminf(fmaxf(q, -127.0f), 127.0f);
+}
