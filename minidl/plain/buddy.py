@@ -1,4 +1,4 @@
-"""Buddies: each rank's state lies in the memory of a second rank, too. A death costs one step.
+"""Buddies: each rank's state lies in the memory of a second rank, too, so a death costs one step.
 
 A snapshot on the disk is written seldom: it takes long. A copy in memory is fast enough to be made
 at the beginning of every step. Rank r's buddy is rank r + 1:

@@ -20,8 +20,8 @@ The choices queue up: all first choices before all second ones, and among these 
 order of the ranks. A choice whose place in the queue is C or more is dropped: it adds nothing to y.
 For the places a rank must know the other ranks' choices, but only how many there are of each.
 
-Backward goes the same way: gradients of y to the experts, gradients of the rows home. On average
-k T / n (n-1)/n rows leave a rank in each of the four all-to-alls.
+Backward goes the same way: gradients of y to the experts, gradients of the rows home. So there are
+four all-to-alls, two forward and two backward. In each, about k T / n (n-1)/n rows leave a rank.
 
 Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
 The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of

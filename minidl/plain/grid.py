@@ -1,4 +1,4 @@
-"""Grid: three ways to divide the work at once. A rank has a place along each of three axes.
+"""Grid: three ways to divide the work at once, so that a rank has a place along three axes.
 
     8 ranks = 2 tensor x 2 data x 2 pipeline           replica 0     replica 1
 

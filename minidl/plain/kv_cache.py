@@ -7,7 +7,7 @@ attention the new token's query looks at the keys and values of all tokens so fa
     keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend on earlier tokens
     values    v0   v1   v2   v3          alone, because a token never looks at later ones. So they
                                          are as they were: they are kept, and not computed again
-    o3 = softmax(q3 k0, q3 k1, q3 k2, q3 k3) · (v0, v1, v2, v3)
+    o3 = the mean of v0 v1 v2 v3 with the weights softmax(q3 k0, q3 k1, q3 k2, q3 k3)
 
 Without the cache a text of T tokens costs the work of 1 + 2 + ... + T tokens, with it that of T.
 Both give the same numbers. The price is memory: for each token and layer one key and one value.

@@ -1,7 +1,8 @@
-"""Late labels: a click is seen now, whether it led to a purchase is known only hours later.
+"""Late labels: a click is paired with its label, which comes hours later or never.
 
-Clicks and labels come in two streams. Training wants pairs. A click waits for its label, but not
-for ever: after a window it is given out with the label 0, "as far as we know".
+The label says, for example, that a purchase followed. Clicks and labels come in two streams, and
+training wants pairs. A click waits for its label, but not for ever: when its window ends, it is
+given out with the label 0, "no purchase as far as we know".
 
     clicks    ──a────b─────c───────────────d─────────►  time     a, 1    its label came in time
     labels    ──────a──────────────────c─────────────►           b, 0    when b's window ends

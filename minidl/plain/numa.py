@@ -1,6 +1,7 @@
-"""NUMA: a rank stays near its memory. (Non-uniform memory access: some memory is farther away.)
+"""NUMA: a rank stays on the cores that are near its memory.
 
-A large machine has several processors, nodes. Each has cores and a part of the memory:
+The word means non-uniform memory access: some memory is farther away. A large machine has several
+nodes. A node is a processor with some cores and a part of the memory:
 
     node 0:  cores 0 1 2 3, memory ─── link ─── node 1:  cores 4 5 6 7, memory
 

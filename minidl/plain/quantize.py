@@ -1,6 +1,7 @@
-"""Quantize: numbers of 8 bits in place of 32, for inference. A quarter of the memory to read.
+"""Quantize: a trained model computes with numbers of 8 bits in place of 32.
 
-A whole number q stands for a real one. A weight is stored without an offset, an input with one:
+So there is a quarter of the memory to read. A whole number q stands for a real one. A weight is
+stored without an offset, an input with one:
 
     w = scale * q              q from -127 to 127    scale = max |w| / 127, one for each output
     x = scale * (q - zero)     q from 0 to 255       scale = (high - low) / 255

@@ -4,15 +4,12 @@ Each rank has s/n of the s tokens. Most layers look at each token alone; attenti
 tokens, but at each head alone. So before attention the ranks exchange tokens for heads, and after
 it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
 
-    rank 0  0a 0b              0a               0a 0b
-            1a 1b    exchange  1a    exchange   1a 1b
-            ─────    ───────►  2a    ───────►   ─────
-    rank 1  2a 2b              3a     back      2a 2b
-            3a 3b              ──               3a 3b
-                               0b 1b 2b 3b: all tokens of head b are on rank 1
-            a part of          all tokens of    a part of
-            the tokens         a part of the    the tokens
-                               heads
+    rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
+                            ── exchange ─►              ── exchange ─►
+    rank 1    2a 2b  3a 3b                 0b 1b 2b 3b       back      2a 2b  3a 3b
+
+              all heads of                 all tokens of               all heads of
+              a part of the tokens         a part of the heads         a part of the tokens
 
 Between the exchanges each rank computes attention as one rank alone does. The number of heads must
 be a multiple of the number of ranks.
