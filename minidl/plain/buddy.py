@@ -9,8 +9,8 @@ at the beginning of every step. Rank r's buddy is rank r + 1:
     rank 3    its own copy, and rank 2's
 
 All ranks must go back to the same step. But death may come while copies are sent: then some ranks
-have the copies of step k, others only the copies of step k - 1. So nobody deletes old copies before all
-ranks have new ones. For that the ranks wait for each other, a barrier, in this order:
+have the copies of step k, others only the copies of step k - 1. So nobody deletes old copies before
+all ranks have new ones. For that the ranks wait for each other, a barrier, in this order:
 
     send the copy of step k     barrier     delete what is older than k
 
