@@ -1,7 +1,7 @@
 """Experts: a layer with many times the weights, and the work of a few of them for each token.
 
-There are n experts, one on each rank; each is a small network. A router, which all ranks have,
-scores the experts for every token. The token goes to the k experts with the largest scores:
+There are n experts, one on each rank; each is a small network. A router, a matrix W that all ranks
+have, scores the experts for every token x. The token goes to the k experts with the largest scores:
 
     p = softmax(x W)          gate_j = p_j / sum of the k largest p
     y = sum over the k chosen experts j of  gate_j expert_j(x)
@@ -47,7 +47,7 @@ def route(x, router, k):
 
 
 def everywhere(t, x):
-    """All ranks' x, which have one shape, in a list."""
+    """All ranks' x, which have one shape, as one array: (n ranks, ...)."""
     incoming = [np.empty_like(x) for _ in range(t.size)]
     all_to_all(t, [x] * t.size, incoming)
     return np.stack(incoming)
