@@ -26,7 +26,7 @@ import os
 def numbers(text):
     """[0, 1, 2, 3, 8] of "0-3,8": so Linux writes a set of cores."""
     found = []
-    for part in text.strip().split(","):
+    for part in text.split(","):
         first, _, last = part.partition("-")
         found += range(int(first), int(last or first) + 1)
     return found
@@ -37,7 +37,9 @@ def nodes():
     found = []
     for path in sorted(glob.glob("/sys/devices/system/node/node[0-9]*/cpulist")):
         with open(path) as file:
-            found.append(numbers(file.read()))
+            text = file.read().strip()
+        if text:  # a node may have memory alone
+            found.append(numbers(text))
     return found
 
 
