@@ -59,8 +59,8 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
   }
 }
 
-// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn, 16 bytes an access: four in float, in
-// half eight, whose w, m and v are two packs each.
+// The same with 16 bytes an access: a thread takes the weights of one pack of gradients, four in
+// float; in half eight, whose w, m and v are two packs each.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,

@@ -49,7 +49,7 @@ extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn, 16 bytes an access.
+// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

@@ -1,12 +1,8 @@
 """Byte-pair encoding: a text as fewer, longer tokens than its bytes, and back, exactly.
 
-    r e t u r n _ s e l f        tokens 0 to 255 are the bytes
-    re t u r n _ s e l f         the most frequent pair of neighbours becomes token 256,
-    re t ur n _ s e l f          the next one token 257, ...
-    ret ur n _ se lf             ... also pairs of tokens that were made before
-    return_ self                 frequent words end as one token, rare ones as some pieces
+The plain form: minidl/plain/tokens.py. Here: NumPy, with one pass over the text for each pair.
 
-So a model reads further back with the same number of tokens, and spells fewer words. What it learns
+A model reads further back with the same number of tokens, and spells fewer words. What it learns
 is measured in bits per byte: that does not depend on the vocabulary.
 Sources: Gage 1994; Sennrich et al. 2016 (arXiv 1508.07909). GPT-2 has one of 50,257 tokens, whose
 pairs stay within a word; here they may end after a line's indent.

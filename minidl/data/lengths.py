@@ -1,14 +1,12 @@
 """Samples of unequal lengths: how little of a batch is padding, how little ranks wait.
 
-    unsorted    ####......     sorted pools  ###         packed   ######++++     5 texts in 2 rows:
-                ##########                   ###                  ####++++==     a mask keeps them
-                ###.......                   ##########                          apart, positions
-                ####......                   #########.                          restart
+The plain form: minidl/plain/lengths.py. Here: a budget of tokens, targets, ranks, and formulas.
 
 Waste is padding / all places = 1 - E[L] / E[max L of a batch]. `pools` sorts within pools of some
-batches, so that the longest of a batch is like the others; batches then come in random order.
-`packs` puts several texts into a row, first fit, the longest first (Johnson 1973). With a token
-budget a batch has as many samples as fit into it when padded: all batches cost alike.
+batches; batches then come in random order. `packs` puts several texts into a row, first fit, the
+longest first (Johnson 1973); a mask keeps them apart (GPT, Llama: positions).
+With a budget of tokens a batch has as many samples as fit into it when padded: all batches cost
+alike.
 
 Ranks wait for the slowest: 1 - E[cost] / E[max cost of size batches]. So batches of like length go
 to the ranks of one step: Pipeline.shard(rank, size, groups=seed) deals `size` neighbours. Take

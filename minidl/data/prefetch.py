@@ -1,5 +1,7 @@
 """Work done ahead by threads, handed over in order.
 
+The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for how many:
+
     worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results lie there
     worker 1     load 1    | load 3    | load 5    | wait ...
     training         step 0 | step 1 | step 2 | ...

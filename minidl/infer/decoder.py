@@ -9,7 +9,7 @@
                    weights once takes
 
 Both give the logits of what comes next, equal to those of the whole text computed anew.
-Sampling: the top_k likeliest, of them the fewest that have together probability top_p (nucleus).
+Sampling: minidl/plain/sampling.py is the plain form. Here: several texts, and a draw by noise.
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py
 """

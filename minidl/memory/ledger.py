@@ -1,5 +1,8 @@
 """The memory ledger: every byte that training holds, by kind, now and at the peak.
 
+The plain form, a count of what a graph holds: minidl/plain/memory.py. Here: all kinds, as they come
+and go.
+
     parameters      2 or 4 bytes each          gradients   as the parameters
     master weights  4, beside fp16 ones        optimizer   Adam's m and v: 8
     inputs          arrays from outside, such as the batch

@@ -1,5 +1,7 @@
 """How much memory will training take? By formulas and two tiny forwards, before a large run.
 
+The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among ranks:
+
     bytes a parameter     weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
     O2                         2         2       4            8      16
@@ -8,8 +10,8 @@
     ZeRO 3                   2/N       2/N     4/N          8/N      16/N
 
 What forward saves grows by the same amount for every row of the batch, a + b * rows, so forwards of
-one row and of two give a and b exactly. What ops need beside it, "workspace",
-is workspace.py's formula.
+one row and of two give a and b exactly. What ops need for themselves, "workspace", is
+workspace.py's formula.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
 """

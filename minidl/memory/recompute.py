@@ -1,18 +1,13 @@
 """Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
 
-    forward     x ─► [ a ─► b ─► c ] ─► y       keeps x; a and b are freed at once
-    backward    x ─► [ a ─► b ─► c ] ◄─ gy      runs the segment again, then back through it
+The plain form: minidl/plain/recompute.py. Here: a segment is one node of the graph, too. But its
+edges go to its inputs and to every parameter that it uses, which it finds, once for each use. So
+the outer walk gets the gradients one by one, in the same order as without recompute: sums are the
+same to the bit, and hooks are called as always. The second run has every setting of the first: the
+random numbers, train or eval of each module that was asked, autocast, kernels. It leaves batch
+norm's running statistics alone. A collective inside a segment runs twice, on all ranks alike.
 
-n layers cut into k segments hold k inputs and, during backward, the n/k activations of one segment:
-k + n/k instead of n, least at k = sqrt(n). The price is one more forward, a third of the step where
-backward costs two forwards.
-
-A segment is one node of the graph. Its edges go to its inputs and to every parameter that it uses,
-once for each use. So the outer walk gets the gradients one by one, in the same order as without
-recompute: sums are the same to the bit, and hooks are called as always. The second run has every
-setting of the first: the random numbers, train or eval of each module that was asked, autocast,
-kernels. It leaves batch norm's running statistics alone. A collective inside a segment runs twice,
-on all ranks alike.
+n layers in k segments hold k inputs and, during backward, the n/k activations of one segment.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py

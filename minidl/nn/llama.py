@@ -1,12 +1,9 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
-    x + attention(norm1(x)), then x + down(silu(gate(x)) * up(x)) of norm2(x)     no biases
-
-    rotary   query and key are turned by angles that grow with the position t: of their width E the
-             halves a, b as points (a_i, b_i) by t theta^(-2i/E). A score then depends on the two
-             positions' difference alone, so nothing is added to x, and nothing is learned.
-    grouped  n_kv_heads heads of keys and values, each for n_heads / n_kv_heads of queries: the
-             cache of a text, 2 n_kv_heads E floats a token and layer, shrinks by that factor.
+The plain form of a block: minidl/plain/transformer.py. Here: batches, a backward that turns back
+and saves nothing (Rotary), longer contexts (frequencies), and grouped heads: n_kv_heads heads of
+keys and values, each for n_heads / n_kv_heads of queries. The cache of a text, 2 n_kv_heads E
+floats a token and layer, shrinks by that factor.
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).

@@ -1,6 +1,7 @@
 """Scaled dot-product attention, block by block: the L x S scores never exist all at once.
 
-    P = softmax(scale * q k^T + mask)      o = P v        one softmax per row, over the S keys
+The plain forms: minidl/plain/attention.py, and in blocks minidl/plain/flash.py, with the formulas
+of backward. Here: masks, dropout, and blocks of queries:
 
           keys ->            A block is a few heads times 64 queries. Its scores, 512 KiB, are made,
     q   1 . . .              masked, exponentiated and multiplied by v while they sit in the core's
@@ -8,9 +9,6 @@
     e   1 1 1 .              kept. Backward makes the scores again: P = exp(scores - lse).
     v   1 1 1 1              Causal: a block stops at its last visible key (37% less work at 4
                              blocks) and only the square on the diagonal needs a mask.
-
-    gv = P^T go     gP = go v^T     gS = P * (gP - D)     gq = scale * gS k     gk = scale * gS^T q
-    D  = sum_j P_ij gP_ij = sum of go * o over the row: the softmax's dot product, from o alone
 
 Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (8 x larger here at
 L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.

@@ -1,8 +1,7 @@
 """Attention that never holds the L x S scores, forward and backward in one kernel each.
 
-    S = scale q k^T + mask     P = softmax(S)     o = (P * kept) v     lse = log(sum(exp(S)))
-    gS = P * (gP - D)      gP = kept * (go v^T)      D = sum of go * o over a row
-    kept: dropout, 0 or 1 / (1 - p) for each pair; backward makes P again, from lse, and draws again
+The plain form: minidl/plain/flash.py. Here: kernels, a mask, and dropout, o = (P * kept) v and
+gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair. Backward draws again.
 
 On the CPU kernels/cpu/attention_tile.cu: a thread per tile of queries, products in vector
 registers. On a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu,

@@ -1,7 +1,8 @@
 """Convolution as a matrix product: lay out the patches as columns (im2col), then multiply.
 
-    x (C, H, W)  ->  columns (C * kh * kw, oh * ow): column (i, j) is the patch of x that lies under
-                     the kernel at output place (i, j)
+The plain form: minidl/plain/convolution.py, by_columns. Here: strides, padding, dilation, groups,
+and columns that are never all there at once.
+
     y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 

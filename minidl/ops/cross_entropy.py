@@ -1,10 +1,8 @@
 """Cross entropy: how far a row of scores is from the class that is wanted.
 
-    row i, classes c, s = softmax(x_i):   loss_i = -log s[target_i]
-    gx_i = s - onehot(target_i): predicted minus wanted distribution
-
-Softmax, logarithm and selection are one Function: the two logarithms cancel, so that no small
-number is ever rounded, and an array of probabilities exists in backward alone, as the gradient.
+The plain form: minidl/plain/training.py. Here: softmax, logarithm and selection are one Function.
+The two logarithms cancel, so that no small number is ever rounded. An array of probabilities exists
+in backward alone, as the gradient: gx_i = softmax(x_i) - onehot(target_i).
 "mean" divides by the number (or the weight) of rows that count; rows whose target is ignore_index
 do not: padding has no part in the loss of a batch.
 

@@ -1,8 +1,9 @@
 """Reductions: many elements become one, so backward repeats the gradient for each of them.
 
-`dim` is an int, a tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its
-place. fp16 sums in fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The
-largest and the smallest element are in extreme.py.   Test: tests/ops/test_reduce.py
+The plain form of a sum, and why its type matters: minidl/plain/floats.py. Here: `dim` is an int, a
+tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its place. fp16 sums in
+fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The largest and the
+smallest element are in extreme.py.   Test: tests/ops/test_reduce.py
 """
 
 import math

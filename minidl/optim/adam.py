@@ -1,10 +1,8 @@
-"""Adam and AdamW.
+"""Adam and AdamW, which scale each weight's step by the root of its mean squared gradient.
 
-    m = b1 m + (1 - b1) g           v = b2 v + (1 - b2) g^2
-    w = w - lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-
-The divisors undo the start from zero. Adam adds weight_decay * w to g; AdamW shrinks the weight
-itself, w *= 1 - lr * weight_decay, so that the decay is not divided by sqrt(v).
+The plain form: minidl/plain/optimizers.py. Here: weight decay. Adam adds weight_decay * w to g;
+AdamW shrinks the weight itself, w *= 1 - lr * weight_decay, so that the decay is not divided by
+sqrt(v).
 
 Memory: m and v, 8 bytes a float32 weight. `update` is one step in plain NumPy: about 130 bytes move
 for each parameter. Where kernels run, `by_kernel` updates all parameters in one launch and one pass

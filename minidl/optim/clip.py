@@ -1,6 +1,7 @@
-"""Gradient clipping: keep the direction, bound the length.
+"""Gradient clipping: keep the direction of all gradients together, bound their length.
 
-    g *= min(1, max_norm / (|g| + 1e-6)),   |g| over all parameters together
+The plain form: minidl/plain/optimizers.py. Here: other norms, gradients that are divided among
+ranks, and on a GPU a norm for which nobody waits.
 
 Clip after all gradients are summed over micro-batches and ranks, and after unscaling.
 Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063); the 1e-6 is PyTorch's.

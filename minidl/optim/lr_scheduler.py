@@ -1,5 +1,8 @@
 """Learning-rate schedules: what a group's lr becomes at each step.
 
+The plain form, warmup and half a cosine: minidl/plain/optimizers.py. Here: PyTorch's schedules,
+with their names, defaults and numbers, alone and in SequentialLR and ChainedScheduler.
+
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
     optimizer.step(); scheduler.step()
@@ -8,10 +11,9 @@
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
 Most schedules multiply the lr that is there, as PyTorch's do. So two of them on one optimizer
-multiply their factors, and one of them goes on from where another stops. Names, defaults and the
-sequence of numbers are PyTorch's, alone and in SequentialLR and ChainedScheduler. The one schedule
-that looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in
-mid-run keeps its lr until the next step and then follows the schedule as the others do.
+multiply their factors, and one of them goes on from where another stops. The one schedule that
+looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in mid-run
+keeps its lr until the next step and then follows the schedule as the others do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 """
 

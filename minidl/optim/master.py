@@ -1,8 +1,7 @@
 """Master weights: the model in fp16 or bf16, what the optimizer updates in fp32.
 
-    fp16 parameter ─► forward, backward ─► fp16 gradient    2 + 2 bytes a parameter
-          ▲                                     │
-          └── cast ◄── fp32 master ◄── update ◄─┘           4, m and v of Adam 4 + 4: 16 in all
+The plain form: minidl/plain/amp.py. Here: any optimizer has them, and bf16. A parameter takes
+2 + 2 bytes for itself and its gradient, 4 for the master, and with Adam 4 + 4 for m and v: 16.
 
 An update smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in fp16,
 2^-9 |w| in bf16) is rounded away, every time; in the master copy it adds up. For fp16 a kernel does

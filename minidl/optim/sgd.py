@@ -1,5 +1,7 @@
 """Stochastic gradient descent with momentum.
 
+The plain form: minidl/plain/optimizers.py. Here: weight decay, dampening and Nesterov's form,
+
     g = grad + weight_decay * w
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)

@@ -12,6 +12,21 @@ real file may be as hard as speed and safety demand; the last lines of the page 
 One device
 
     autograd            derivatives of any program made of a few operations, and theirs again
+    training            a small network learns to classify: softmax, cross entropy, gradient descent
+    optimizers          momentum, Adam, clipping by the norm, and a learning rate that changes
+    attention           each token takes a weighted mean of what earlier tokens say
+    transformer         a block of a Llama: RMSNorm, RoPE, attention, SwiGLU
+    flash               attention block by block: the scores never exist all at once
+    convolution         three forms of one result: loops, im2col, products without columns
+    floats              why sums of floats differ: rounding, swamping, pairwise and Kahan's sums
+    amp                 mixed precision: float16 weights, float32 masters, a loss scale
+    recompute           keep a segment's inputs alone, and run it again in backward
+    memory              16 bytes a parameter, and the activations: formulas beside counts
+    data                batches in a random order that can be made again, from any place on
+    prefetch            a thread loads the next batches while the step computes
+    lengths             texts of unequal lengths: sorted into batches, or packed into rows
+    tokens              byte pair encoding: learn, encode, decode
+    sampling            the next token: temperature, top-k, top-p
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.

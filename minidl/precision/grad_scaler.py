@@ -1,7 +1,6 @@
 """Loss scaling: multiply the loss so that fp16 gradients do not vanish, divide before the step.
 
-    fp16 gradient        2^-24 ........ 2^-14 ............... 65504
-    what is below 2^-25 becomes 0; what is above 65504 becomes inf
+The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
 
     scale(loss).backward()   every gradient times S
     step(optimizer)          unscale by 1/S; inf or nan on any rank: skip the step; else clip, step
@@ -13,9 +12,8 @@ gradient is inf: the optimizer's kernel skips by itself. Only where ranks must a
 has a shard of the gradients (Parameter.sharded_by), the arrays come to the host. After data
 parallelism all ranks have the same gradients, and so skip alike.
 
-The scale rises until it overflows, which costs one skipped step, and so stays close to the largest
-that fits. `step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with
-`unscale_` before it the unscaled float32 gradients can be looked at.
+`step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with `unscale_`
+before it the unscaled float32 gradients can be looked at.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis and minimum as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/05_amp.py

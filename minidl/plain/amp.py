@@ -1,0 +1,62 @@
+"""Mixed precision: compute with half of the bytes, and still learn. It needs two remedies.
+
+Forward and backward in float16 are faster, and need half of the memory. But float16 has 11 bits,
+and what is above 65504 becomes inf (page floats). Two things go wrong:
+
+    a small step is lost       w = 1, lr * g = 0.0002: the float16 nearest to 0.9998 is 1, for the
+                               next one is 0.9995. So w does not move, however often
+    -> float32 masters         weights are kept in float32, and updated there. Each step computes
+                               with a float16 copy of them
+
+    a small gradient is lost   2^-26 becomes 0, for the smallest float16 is 2^-24
+    -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as
+                               large. Before the update they are divided by S, in float32
+
+The best S is as large as possible. It is found while training: if a gradient is inf or nan, S was
+too large: this step is left out, and S is halved. After `interval` good steps S is doubled.
+
+    float32 master ─ round ─► float16 weight ─ forward, backward of S * loss ─► float16 gradient
+          ▲                                                                           │
+          └─────────────── w <- w - lr * g ◄───── g = gradient / S in float32 ◄───────┘
+
+Memory of a parameter: 2 for the weight, 2 for its gradient, 4 for the master (page memory).
+
+Paper: Micikevicius et al., "Mixed precision training", 2018.
+The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
+clipping, ranks that skip a step together, bfloat16 (which needs masters, and no scale), a decision
+on the GPU for which nobody waits. minidl/precision/amp.py chooses the type of each operation.
+"""
+
+import numpy as np
+
+
+def step(masters, gradients, lr, scale, good_steps, interval):
+    """One step of gradient descent; masters, a list of float32 arrays, change in place.
+
+    gradients(weights, scale): float16 arrays, of scale * loss with respect to the float16 weights.
+    Returns the new scale, and how many good steps there were since it last changed."""
+    weights = [w.astype(np.float16) for w in masters]
+    scaled = gradients(weights, scale)
+    if not all(np.isfinite(g).all() for g in scaled):
+        return scale / 2, 0
+    for w, g in zip(masters, scaled):
+        w -= lr * (g.astype(np.float32) / np.float32(scale))
+    good_steps += 1
+    return (scale * 2, 0) if good_steps == interval else (scale, good_steps)
+
+
+if __name__ == "__main__":
+    lost = np.float16(2.0**-26)
+    saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
+    print("2^-26 in float16:", lost, "  scaled before, unscaled after:", saved * 2.0**26, "* 2^-26")
+
+    def gradients(weights, scale):  # of the loss 3 w
+        with np.errstate(over="ignore"):  # it may become inf
+            return [np.float32([3 * scale]).astype(np.float16)]
+
+    masters, lr, scale, good_steps = [np.float32([1])], 2.0**-14, 2.0**16, 0
+    for _ in range(6):
+        print("scale 2 **", int(np.log2(scale)), end=": ")
+        scale, good_steps = step(masters, gradients, lr, scale, good_steps, interval=2)
+        w = masters[0][0]
+        print("w = 1 -", int((1 - w) / lr), "lr, in float16", w.astype(np.float16))

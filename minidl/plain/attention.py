@@ -1,0 +1,68 @@
+"""Attention: each token takes a weighted mean of what it and the tokens before it say.
+
+A text of T tokens has for each token three vectors of E numbers: a query (what it looks for), a key
+(what it can be found by) and a value (what it says). They are rows of Q, K and V (T, E).
+
+    S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large where query i and key j point in
+                           the same direction
+    P = softmax(S)         row by row: weights that are not negative and have the sum 1
+    O = P V                (T, E): row i is the mean of the values, with the weights P[i]
+
+            key 0  1  2  3
+    query 0     x  .  .  .     The causal mask: token i must not see later tokens, because it is
+          1     x  x  .  .     trained to predict them. S is -infinity there (here: -1e30), so P is
+          2     x  x  x  .     exactly 0.
+          3     x  x  x  x
+
+A sum of E products grows like sqrt(E); divided by it, the scores keep their size. H heads are H
+attentions at the same time. Each has E columns of a matrix (T, H E), so that a token can look for H
+things. The cost: T^2 scores for each head, in time and in memory. The page flash saves the memory.
+
+Paper: Vaswani et al., "Attention is all you need", 2017.
+The real one, minidl/ops/attention.py, adds: blocks in place of all the scores at once, other masks,
+dropout, half precision, kernels.
+"""
+
+import numpy as np
+
+from minidl.plain.autograd import Tensor
+
+
+def softmax(s):
+    """Along the last axis. The largest is subtracted first, so that no exponential overflows."""
+    e = (s - s.array.max(-1, keepdims=True)).exp()
+    return e / e.sum(-1)
+
+
+def causal_mask(n):
+    """(n, n): 0 where query i may see key j, -1e30 where j is later than i."""
+    return np.triu(np.full((n, n), -1e30), k=1)
+
+
+def attention(q, k, v):
+    """Causal attention over stacks of heads: q, k, v (..., T, E) -> (..., T, E)."""
+    n_tokens, width = q.array.shape[-2:]
+    scores = q @ k.swap() / width**0.5  # (..., T, T)
+    return softmax(scores + causal_mask(n_tokens)) @ v
+
+
+def split_heads(x, n_heads):
+    """(T, H E) -> (H, T, E)."""
+    n_tokens, width = x.array.shape
+    return x.reshape(n_tokens, n_heads, width // n_heads).transpose(1, 0, 2)
+
+
+def join_heads(x):
+    """(H, T, E) -> (T, H E)."""
+    n_heads, n_tokens, width = x.array.shape
+    return x.transpose(1, 0, 2).reshape(n_tokens, n_heads * width)
+
+
+if __name__ == "__main__":
+    v = Tensor([[3.0], [6.0], [12.0]])  # three tokens, E = 1
+    zeros = Tensor(np.zeros((3, 1)))
+    print("all keys equal:   ", attention(zeros, zeros, v).array.ravel())
+
+    k = Tensor([[1.0], [-1.0], [0.0]])
+    q = Tensor([[100.0], [100.0], [-100.0]])  # the last one looks for the key -1
+    print("clear preferences:", attention(q, k, v).array.round(3).ravel())

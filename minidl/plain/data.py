@@ -1,0 +1,51 @@
+"""Data: the samples in another random order each epoch, cut into batches, and where one stopped.
+
+An epoch is one pass over all samples. Its order is a permutation, drawn from (seed, epoch) alone.
+For example:
+
+    epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
+    epoch 1    3 0 6 5 | 9 7 1 2 | 8 4
+
+    random      in a fixed order neighbours would always meet in the same batch, and training would
+                see all of one kind first
+    repeatable  the same seed gives the same batches: two runs can be compared
+    a position  since the order of an epoch can be made again, two numbers say where a run is: the
+                epoch, and how many of its samples were used. A run that was stopped goes on there
+
+The order is a list of indices. The samples themselves stay where they are until a batch is made.
+
+Source: Bottou, "Stochastic gradient descent tricks", 2012.
+The real one, minidl/data/loader.py and minidl/data/sampler.py, adds: samples that are loaded one by
+one, from files too, by threads ahead of time (page prefetch), orders dealt to several ranks, a copy
+to the GPU.
+"""
+
+import numpy as np
+
+
+def order(n, seed, epoch):
+    """The order of n samples in this epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(n)
+
+
+def batches(arrays, batch_size, seed, epoch, used=0):
+    """The batches of an epoch, after the first `used` samples. Each of the arrays has a row for
+    each sample; a batch is a list of their rows. The last batch may be smaller."""
+    n = len(arrays[0])
+    indices = order(n, seed, epoch)
+    for start in range(used, n, batch_size):
+        some = indices[start:start + batch_size]
+        yield [array[some] for array in arrays]
+
+
+if __name__ == "__main__":
+    inputs = np.arange(10)
+    targets = 100 * inputs
+    epoch = list(batches([inputs, targets], 4, seed=1, epoch=0))
+    print("sizes of batches:", [len(x) for x, _ in epoch])
+    print("each sample once:", sorted(np.concatenate([x for x, _ in epoch]).tolist()))
+    print("input and target belong together:", all((y == 100 * x).all() for x, y in epoch))
+
+    again = list(batches([inputs, targets], 4, seed=1, epoch=0, used=4))
+    print("after 4 samples:", len(again), "batches, the same as before:",
+          all((a[0] == b[0]).all() for a, b in zip(again, epoch[1:])))

@@ -1,0 +1,71 @@
+"""Flash attention: attention block by block, so that the T x T scores never exist all at once.
+
+Attention is O = softmax(S) V with S = Q K^T / sqrt(E); S is much larger than Q, K, V and O. Here
+the keys come in blocks, and S exists for one block at a time. A softmax needs the largest score m
+and the sum l of e^(score - m) over ALL keys of a row, but both can be kept up to date:
+
+    a new block of keys:    m' = max(m, largest new score)
+    what there is shrinks:  l, o  <-  e^(m - m') l,  e^(m - m') o      as if m' had been known
+    the block is added:     l  <-  l + sum of e^(new scores - m')
+                            o  <-  o + e^(new scores - m') V_block
+    after the last block:   O = o / l
+
+Kept for backward: lse = m + log(l), the log of the sum of all e^score, one number a row. Backward
+makes the scores of each block again, and lse gives their weights at once: P = e^(S - lse).
+Below, GO is the gradient of the loss with respect to O; and GV, GP, GS, GQ, GK in the same way:
+
+    GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        GQ = GS K / sqrt(E)
+    D  = sum over j of P_ij GP_ij = sum of GO_i * O_i: one number a row     GK = GS^T Q / sqrt(E)
+
+Memory: Q, K, V, O, and T numbers lse, in place of T^2 numbers more. A block costs T * block.
+
+Papers: Dao et al., "FlashAttention", 2022; Milakov & Gimelshein, "Online normalizer calculation for
+softmax", 2018.
+The real one, minidl/ops/attention.py and minidl/ops/attention_kernel.py, adds: blocks of queries,
+masks (a causal one skips half of the work), dropout, kernels that keep a block in registers.
+"""
+
+import numpy as np
+
+
+def forward(q, k, v, block):
+    """(O, lse) of q, k, v (T, E): one head. Each query sees all keys. block: how many at once."""
+    scale = q.shape[1]**-0.5
+    m = np.full((len(q), 1), -np.inf)
+    total = np.zeros((len(q), 1))  # l above
+    o = np.zeros_like(q)
+    for start in range(0, len(k), block):
+        keys = slice(start, start + block)
+        s = q @ k[keys].T * scale  # (T, block)
+        new_m = np.maximum(m, s.max(1, keepdims=True))
+        p = np.exp(s - new_m)
+        shrink = np.exp(m - new_m)  # 0 for the first block, where m is -infinity
+        total = shrink * total + p.sum(1, keepdims=True)
+        o = shrink * o + p @ v[keys]
+        m = new_m
+    return o / total, m + np.log(total)
+
+
+def backward(go, q, k, v, o, lse, block):
+    """(GQ, GK, GV)."""
+    scale = q.shape[1]**-0.5
+    d = (go * o).sum(1, keepdims=True)
+    gq, gk, gv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
+    for start in range(0, len(k), block):
+        keys = slice(start, start + block)
+        p = np.exp(q @ k[keys].T * scale - lse)
+        gp = go @ v[keys].T
+        gs = p * (gp - d)
+        gq += gs @ k[keys] * scale
+        gk[keys] = gs.T @ q * scale
+        gv[keys] = p.T @ go
+    return gq, gk, gv
+
+
+if __name__ == "__main__":
+    q = np.ones((1, 1))  # one query, E = 1, so the scores are the keys
+    k = np.log([[1.0], [2.0], [5.0]])  # and the exponentials of the scores 1, 2, 5
+    v = np.array([[80.0], [40.0], [8.0]])
+    for block in 1, 2, 3:
+        o, lse = forward(q, k, v, block)
+        print("blocks of", block, "keys: O", o.round(6), " e^lse", np.exp(lse).round(6))

@@ -1,0 +1,78 @@
+"""Floats: a computer's number has a few digits, so sums lose some, and their order matters.
+
+A float16 is m * step, where m is an integer of at most 11 bits, and the step fits the number:
+
+    numbers from     1024 to 2048     step 1           2048 to 4096    step 2
+                        1 to 2        step 2^-10       the largest     65504
+                        0 to 2^-13    step 2^-24. Half of it, and less, becomes 0
+
+Every operation rounds to the nearest such number; half way between two, to the one with even m.
+The relative error of one rounding is at most u = 2^-11 (float32: 2^-24, float64: 2^-53).
+
+Swamping: 2048 + 1 = 2048, for 2049 lies half way between 2048 and 2050. So 1 + 1 + 1 + ... ends at
+2048, and (a + b) + c is not a + (b + c). Three ways to add n numbers; S is the sum of the |x|:
+
+    in order     x0 + x1 + x2 + ...              error at most (n - 1) u S
+    pairwise     (x0 + x1) + (x2 + x3), a tree   error at most log2(n) u S, rounded up
+    Kahan        computes what each addition     error at most about 2 u S
+                 lost, and adds it next time
+
+Or the sum is kept in a wider type and rounded once, at the end: that is how one sums float16.
+
+Papers: Kahan, "Further remarks on reducing truncation errors", 1965; Higham, "Accuracy and
+Stability of Numerical Algorithms", 2002.
+The real one, minidl/backend.py and minidl/ops/reduce.py, adds: the wider type for every operation
+that sums, float32 for float16 and bfloat16. (NumPy itself sums pairwise, in blocks.)
+"""
+
+import math
+
+import numpy as np
+
+
+def to_half(x):
+    """The float16 that is nearest to x, a Python float."""
+    exponent = math.frexp(x)[1] - 1  # 2^exponent <= |x| < 2^(exponent + 1)
+    step = 2.0 ** (max(exponent, -14) - 10)
+    nearest = round(x / step) * step  # Python's round takes the even one of two neighbours
+    return nearest if abs(nearest) <= 65504 else math.copysign(math.inf, x)
+
+
+def in_order(x):
+    """Every sum is rounded to x's type, as in all three ways."""
+    total = x[0]
+    for number in x[1:]:
+        total = total + number
+    return total
+
+
+def pairwise(x):
+    if len(x) == 1:
+        return x[0]
+    middle = len(x) // 2
+    return pairwise(x[:middle]) + pairwise(x[middle:])
+
+
+def kahan(x):
+    total = lost = x.dtype.type(0)
+    for number in x:
+        wanted = number + lost
+        new = total + wanted
+        lost = wanted - (new - total)  # what was to be added, less what was added
+        total = new
+    return total
+
+
+def wide(x):
+    """The sum of float16 numbers in float32, rounded once."""
+    return in_order(x.astype(np.float32)).astype(np.float16)
+
+
+if __name__ == "__main__":
+    print("to_half:", *[to_half(x) for x in (2049.0, 2051.0, 70000.0, 1e-8)])
+    one, large = np.float16(1), np.float16(2048)
+    print("(2048 + 1) + 1 is", int((large + one) + one))
+    print("2048 + (1 + 1) is", int(large + (one + one)))
+    ones = np.ones(4000, np.float16)
+    for way in in_order, pairwise, kahan, wide:
+        print(f"4000 ones, {way.__name__}: {int(way(ones))}")

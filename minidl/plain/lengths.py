@@ -1,0 +1,86 @@
+"""Lengths: texts of unequal lengths in one array, with little padding.
+
+A batch is one array, so short texts are filled up to the longest one. These places are computed and
+thrown away. Four texts a, b, c, d of the lengths 1 2 3 4, in batches of two, and packed:
+
+    in any order        by length           packed
+    a . .               a .                 d d d d
+    c c c               b b                 c c c a
+    b b . .             c c c .             b b . .
+    d d d d             d d d d
+    4 of 14 lost        2 of 12 lost        2 of 12 lost
+
+    by length   sort the texts, then cut into batches: neighbours are alike. Texts are sorted in
+                random pools, or all epochs would have the same batches
+    packed      several texts in one row of a fixed length. First fit: the longest text first, each
+                into the first row that has room
+
+In a packed row a token must not see another text. So the row comes with the positions of its tokens
+in their texts, 0 1 2 3 0 1 2: where a 0 stands, a text begins. From it follows the mask.
+
+Papers: Johnson, "Near-optimal bin packing algorithms", 1973; Krell et al., "Efficient sequence
+packing without cross-contamination", 2021.
+The real one, minidl/data/lengths.py, adds: batches by their number of tokens, a faster first fit,
+targets, batches of like length for ranks that would wait for each other, and the expected waste.
+"""
+
+import numpy as np
+
+
+def by_length(lengths, order, batch_size, pool):
+    """Batches, lists of indices. order: the indices in random order, cut into pools."""
+    batches = []
+    for start in range(0, len(order), pool):
+        some = sorted(order[start:start + pool], key=lambda i: lengths[i])
+        batches += [some[k:k + batch_size] for k in range(0, len(some), batch_size)]
+    return batches
+
+
+def first_fit(lengths, capacity):
+    """Rows, lists of indices, whose lengths have a sum of at most `capacity`."""
+    rows, room = [], []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        fitting = [row for row in range(len(rows)) if room[row] >= lengths[i]]
+        if not fitting:
+            rows.append([])
+            room.append(capacity)
+            fitting = [len(rows) - 1]
+        row = fitting[0]
+        rows[row].append(i)
+        room[row] -= lengths[i]
+    return rows
+
+
+def pack(texts, capacity):
+    """(ids, positions) of one row; texts: arrays of ids. The padding is 0 in both."""
+    ids, positions = np.zeros(capacity, int), np.zeros(capacity, int)
+    place = 0
+    for text in texts:
+        ids[place:place + len(text)] = text
+        positions[place:place + len(text)] = range(len(text))
+        place += len(text)
+    return ids, positions
+
+
+def mask(positions):
+    """(T, T): whether token i may see token j: one that is not later, of the same text."""
+    text = (positions == 0).cumsum()  # which text of the row; a padding is a text of its own
+    return np.tril(text[:, None] == text)
+
+
+def waste(lengths, batches):
+    """The part of all places that is padding."""
+    places = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
+    return 1 - sum(lengths) / places
+
+
+if __name__ == "__main__":
+    lengths = [7, 3, 6, 2, 4, 8]
+    batches = by_length(lengths, range(6), batch_size=2, pool=6)
+    print("in any order: waste", round(waste(lengths, [[0, 1], [2, 3], [4, 5]]), 3))
+    print("by length:    waste", round(waste(lengths, batches), 3), batches)
+    print("packed in rows of 10:", first_fit(lengths, 10))
+
+    ids, positions = pack([np.array([7, 8]), np.array([9])], capacity=4)
+    print("ids", ids, " positions", positions)
+    print(mask(positions).astype(int))

@@ -1,0 +1,73 @@
+"""Memory: what training holds in memory, counted before anything runs.
+
+    states          for each parameter, whatever the batch is. Mixed precision with Adam:
+
+                    weight     gradient     master weight     m     v
+                    float16    float16      float32           float32 each
+                    2        + 2          + 4               + 4   + 4      = 16 bytes
+
+    activations     what forward keeps for backward, in proportion to the batch. A layer x @ w + b
+                    needs x for the gradient of w. A relu needs its result, to know where it is
+                    positive; but this is the next layer's x. So a network whose layers have the
+                    sizes n0, n1, ... nL needs the inputs of its L layers:
+
+                    batch * (n0 + n1 + ... + n(L-1))    numbers
+
+The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer
+these are three results, of x @ w, of + b and of relu, and for the last layer two:
+
+                    batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
+
+A billion parameters need 16 GB before the first sample comes. So one divides the states among ranks
+(page zero), and computes activations a second time instead of keeping them (page recompute).
+
+Paper: Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models",
+2020.
+The real one, minidl/memory/predict.py and minidl/memory/ledger.py, adds: other precisions and
+optimizers, states divided among ranks, activations of any model from two small forwards, and a
+recording of every array as it comes and goes. Formulas and recording agree to the byte.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+from minidl.plain.autograd import Tensor, order
+from minidl.plain.training import mlp
+
+
+def n_parameters(sizes):
+    """Of a network of layers of these sizes: a matrix and a bias for each."""
+    return sum(n_in * n_out + n_out for n_in, n_out in pairwise(sizes))
+
+
+def states(n):
+    """The bytes of the states of n parameters, in mixed precision with Adam."""
+    return {"weights": 2 * n, "gradients": 2 * n, "masters": 4 * n, "m": 4 * n, "v": 4 * n}
+
+
+def needed(sizes, batch):
+    """How many numbers backward needs."""
+    return batch * sum(sizes[:-1])
+
+
+def kept_by_autograd(sizes, batch):
+    """How many numbers the Tensors of the page autograd keep."""
+    return batch * (sizes[0] + 3 * sum(sizes[1:-1]) + 2 * sizes[-1])
+
+
+def counted(y, weights):
+    """How many numbers the Tensors from which y was computed really hold, without the weights."""
+    return sum(node.array.size for node in order(y) if node not in weights)
+
+
+if __name__ == "__main__":
+    sizes = [4, 8, 8, 2]
+    n = n_parameters(sizes)
+    print("parameters:", n, "  bytes of states:", sum(states(n).values()))
+    weights = [Tensor(np.ones(shape)) for n_in, n_out in pairwise(sizes)
+               for shape in [(n_in, n_out), (n_out,)]]
+    for batch in 10, 100:
+        y = mlp(weights, Tensor(np.ones((batch, 4))))
+        print("batch", batch, " needed", needed(sizes, batch), " kept by autograd",
+              kept_by_autograd(sizes, batch), " counted", counted(y, weights))

@@ -1,0 +1,80 @@
+"""Optimizers: what a training step makes of a gradient: momentum, Adam, clipping, a schedule.
+
+g is the gradient of the loss with respect to the weights w, of the same shape. Every operation
+below is for each element by itself, except for the norm of clipping.
+
+    momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
+                w <- w - lr * v                           what they share adds up, zigzag cancels
+
+    Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
+                v <- b2 v + (1 - b2) g^2                  the same of g^2
+                w <- w - lr * m' / (sqrt(v') + eps)       a step of about lr, however large g is
+                m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ...: m and v begin at 0 and
+                                                              are too small at first; this mends it
+
+    clipping    all g <- all g * min(1, max_norm / norm),  norm = sqrt(sum of all g^2):
+                the direction stays, and one bad batch cannot throw the weights far away
+
+    schedule    the lr of each step: up in a straight line during the warmup, while the weights
+                are still random; then down along half a cosine, which would be 0 one step after
+                the last
+
+Memory: momentum keeps one number for each weight, Adam two.
+
+Papers: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013;
+Kingma & Ba, "Adam", 2014; Pascanu et al., "On the difficulty of training recurrent neural
+networks", 2012; Loshchilov & Hutter, "SGDR", 2016.
+The real one, minidl/optim/adam.py and minidl/optim/clip.py, adds: weight decay (AdamW), all weights
+updated in one pass over memory, weights of two bytes, norms of weights that are cut over ranks.
+"""
+
+import math
+
+import numpy as np
+
+
+def momentum_step(w, g, v, lr, momentum=0.9):
+    """One step of w, in place. v: the velocity, zeros at first, changed in place."""
+    v[...] = momentum * v + g
+    w -= lr * v
+
+
+def adam_step(w, g, m, v, t, lr, b1=0.9, b2=0.999, eps=1e-8):
+    """Step number t of w, in place. m, v: zeros at first, changed in place. t begins at 1."""
+    m[...] = b1 * m + (1 - b1) * g
+    v[...] = b2 * v + (1 - b2) * g**2
+    mean = m / (1 - b1**t)  # m'
+    mean_square = v / (1 - b2**t)  # v'
+    w -= lr * mean / (np.sqrt(mean_square) + eps)
+
+
+def clip(gradients, max_norm):
+    """Bounds the norm of all gradients as one vector, in place; returns the norm from before."""
+    norm = math.sqrt(sum((g**2).sum() for g in gradients))
+    scale = min(1, max_norm / (norm + 1e-6))  # 1e-6: no division by 0
+    for g in gradients:
+        g *= scale
+    return norm
+
+
+def schedule(step, warmup, total, lr):
+    """The learning rate of this step of 0, 1, ..., total - 1. lr: the largest one."""
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    way = (step - warmup) / (total - warmup)  # from 0 to 1
+    return lr * (1 + math.cos(math.pi * way)) / 2
+
+
+if __name__ == "__main__":
+    w, v = np.zeros(1), np.zeros(1)
+    for _ in range(3):
+        momentum_step(w, np.array([1.0]), v, lr=1.0, momentum=0.5)
+        print("momentum: v", v, " w", w)
+
+    w, g = np.zeros(2), np.array([100.0, -0.001])
+    adam_step(w, g, np.zeros(2), np.zeros(2), t=1, lr=0.1)
+    print("Adam's first step:", w.round(3))
+
+    gradients = [np.array([3.0]), np.array([0.0, 4.0])]
+    print("norm", clip(gradients, max_norm=1.0), " clipped", *[g.round(3) for g in gradients])
+    print("schedule", *[round(schedule(step, 2, 6, lr=1.0), 2) for step in range(6)])

@@ -1,0 +1,55 @@
+"""Prefetch: a thread loads the next batches while the training step computes.
+
+Loading a batch takes L seconds, a step S seconds. In turn, a batch takes L + S:
+
+    load 0 | step 0 | load 1 | step 1 | load 2 | step 2
+
+A thread does the loading. It puts what is ready into a queue, and training takes it from there:
+
+    thread      load 0 | load 1 | load 2 | load 3 | wait ...
+    training             step 0   | step 1   | step 2   | ...         max(L, S) a batch
+
+The queue has places for n batches. When it is full, the thread waits: otherwise a fast loader would
+fill the memory. So at most n + 1 batches are ahead of training, n in the queue and one in the hands
+of the thread. The order stays as it was, for a queue gives back first what came first.
+
+Python runs one thread at a time, but a thread that waits for a disk, or computes in NumPy, lets the
+other one run.
+
+Source: Dijkstra, "Cooperating sequential processes", 1965 (a queue with a bound).
+The real one, minidl/data/prefetch.py, adds: several threads, and how many of them keep up; errors
+of the loader arise in the training loop; the threads end when the loop does.
+"""
+
+import queue
+import threading
+
+
+def prefetch(items, n):
+    """The same items in the same order. A thread draws up to n + 1 of them ahead."""
+    ready = queue.Queue(n)
+    end = object()  # nothing else is this object
+
+    def work():
+        for item in items:
+            ready.put(item)  # waits while there are n items
+        ready.put(end)
+
+    threading.Thread(target=work, daemon=True).start()  # daemon: it does not outlive the program
+    while (item := ready.get()) is not end:
+        yield item
+
+
+if __name__ == "__main__":
+    import time
+
+    loaded = []
+
+    def load(n):
+        for i in range(n):
+            loaded.append(i)
+            yield i
+
+    for i in prefetch(load(7), n=2):
+        time.sleep(0.03)  # the step: long enough for the thread to load all it may
+        print("step", i, " loaded so far:", *loaded)

@@ -1,0 +1,63 @@
+"""Recompute: keep only the inputs of a segment of layers, and run the segment again in backward.
+
+Backward needs the results of all layers, the activations. So forward keeps them: memory grows with
+the number of layers n. Here the layers are cut into k segments, and a segment is ONE operation:
+
+    forward     x ─► [ layer ─► layer ─► layer ] ─► y      keeps x and y, forgets what is inside
+    backward    x ─► [ layer ─► layer ─► layer ] ◄─ gy     runs the layers again from x, now with a
+                                                           memory, then goes back through them
+
+    memory      the k inputs of the segments, and during backward the n/k results in one segment:
+                k + n/k in place of n. It is least for k = sqrt(n), and is 2 sqrt(n) then
+    time        one more forward. Backward costs about two forwards, so a step is a third longer
+
+The gradients are exactly the same, if a segment does the same when it runs again: the same dropout,
+for example.
+
+Paper: Chen et al., "Training deep nets with sublinear memory cost", 2016.
+The real one, minidl/memory/recompute.py, adds: the same random numbers and settings in the second
+run, parameters that it finds by itself, several outputs, operations whose results are kept, and
+gradients that arrive in the same order as without it.
+"""
+
+from minidl.plain.autograd import Tensor, grad, order
+
+
+def recompute(segment, *inputs):
+    """segment(*inputs), one Tensor. All that wants gradients, weights too, must be in `inputs`."""
+    def run():
+        fresh = [Tensor(x.array) for x in inputs]  # without parents: the graph ends here
+        return fresh, segment(*fresh)
+
+    def rule(g):
+        fresh, y = run()
+        return grad((y * g).sum(), fresh)  # of y . g, that is: g passed back through the segment
+
+    array = run()[1].array  # the graph of this first run is dropped
+    return Tensor(array, inputs, rule)
+
+
+def kept(y):
+    """How many results of operations are kept for the backward of y."""
+    return sum(1 for node in order(y) if node.parents)
+
+
+if __name__ == "__main__":
+    runs = 0
+
+    def layer(x, w):
+        global runs
+        runs += 1
+        return x * w
+
+    def three_layers(x, w):
+        return layer(layer(layer(x, w), w), w)
+
+    for name in "plain", "recompute":
+        runs, x, w = 0, Tensor(1.0), Tensor(2.0)
+        y = x
+        for _ in range(3):  # nine layers in all
+            y = recompute(three_layers, y, w) if name == "recompute" else three_layers(y, w)
+        n_kept = kept(y)
+        gx, gw = grad(y, [x, w])
+        print(f"{name:9}  y {y.array}  gx {gx.array}  gw {gw.array}  kept {n_kept}  runs {runs}")

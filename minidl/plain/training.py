@@ -1,0 +1,57 @@
+"""Training: a small network learns to classify, by gradient descent on the cross entropy.
+
+    x ──► @ w0 + b0 ──► relu ──► @ w1 + b1 ──► scores ──► softmax ──► p ──► loss = -log p[target]
+
+    scores     one number for each class. A row of x is a sample, a row of scores its answer
+    softmax    p_c = e^score_c / (sum over classes of e^score): positive, and 1 together
+    loss       the mean over the samples of -log p[target]. It is 0 if the network is sure and
+               right, and log(n) if it thinks all n classes equally likely
+    a step     w <- w - lr * (the gradient of the loss with respect to w), for every weight
+
+A useful fact: the gradient of one sample's loss with respect to its scores is p - onehot(target).
+The log of the softmax is score_c - log(sum of e^score). To subtract the largest score from all
+scores first changes nothing in this formula, and keeps e^score from becoming too large for a float.
+
+Source: Goodfellow, Bengio & Courville, "Deep Learning", 2016, chapter 6.
+The real one, minidl/ops/cross_entropy.py and minidl/optim/sgd.py, adds: softmax and logarithm in
+one operation with its own gradient, rows that do not count, weights of classes, all weights updated
+by one kernel.
+"""
+
+import numpy as np
+
+from minidl.plain.autograd import Tensor, grad
+
+
+def mlp(weights, x):
+    """x (samples, features) -> scores (samples, classes). weights: w0, b0, w1, b1, ..."""
+    for i in range(0, len(weights), 2):
+        if i > 0:
+            x = x.relu()
+        x = x @ weights[i] + weights[i + 1]
+    return x
+
+
+def cross_entropy(scores, targets):
+    """The mean of -log softmax(scores)[target] over the rows; targets: integers (samples,)."""
+    n = len(targets)
+    scores = scores - scores.array.max(axis=1, keepdims=True)  # a constant for the gradient
+    log_p = scores - scores.exp().sum(1).log()
+    return -log_p[np.arange(n), targets].sum() / n
+
+
+def step(weights, x, targets, lr):
+    """One step of gradient descent: returns the loss before it, and the new weights."""
+    loss = cross_entropy(mlp(weights, Tensor(x)), targets)
+    gradients = grad(loss, weights)
+    return loss.array.item(), [Tensor(w.array - lr * g.array) for w, g in zip(weights, gradients)]
+
+
+if __name__ == "__main__":
+    x = np.array([[1.0], [-1.0]])  # two samples of one feature: class 0 where it is positive
+    targets = np.array([0, 1])
+    weights = [Tensor(np.zeros((1, 2))), Tensor(np.zeros(2))]  # one layer, no relu
+    for _ in range(2):
+        loss, weights = step(weights, x, targets, lr=1.0)
+        print("loss before the step:", round(loss, 3), "  w:", weights[0].array[0].round(3))
+    print("right:", (mlp(weights, Tensor(x)).array.argmax(1) == targets).sum(), "of", len(targets))

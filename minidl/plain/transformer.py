@@ -1,0 +1,74 @@
+"""A transformer block, as in Llama: tokens exchange what they know, then each thinks for itself.
+
+    x ──┬──► RMSNorm ──► attention ──► + ──┬──► RMSNorm ──► SwiGLU ──► + ──► y     x, y (T, C)
+        └──────────────────────────────┘   └───────────────────────────┘
+
+The two paths around (residuals) let gradients pass unchanged. A model is many such blocks.
+
+    RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: its size does not matter
+    SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): a network of one
+               hidden layer for each token by itself. x @ gate decides how much of x @ up passes
+    RoPE       a score does not tell where two tokens stand. So query and key of token t are turned.
+               The E numbers of a head are E/2 points (a_i, b_i), a the first half, b the second;
+               point i turns by the angle  t * theta_i,  theta_i = 10000^(-2i/E):
+
+                   a' = a cos - b sin        b' = b cos + a sin
+
+               The dot product of two turned vectors depends on the difference of their angles. So a
+               score depends on how far apart two tokens are, and not on where they stand.
+
+In the code (a, b) becomes (-b, a) by a product with a constant matrix: it moves the halves. So all
+is made of the operations of autograd, and has a gradient.
+
+Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
+improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
+The real one, minidl/nn/llama.py, adds: a batch of texts, fewer heads of keys than of queries,
+longer contexts, the words' vectors at the beginning and scores for words at the end.
+"""
+
+import numpy as np
+
+from minidl.plain.attention import attention, join_heads, split_heads
+from minidl.plain.autograd import Tensor
+
+
+def rms_norm(x, weight, eps=1e-5):
+    """x (T, C), weight (C,)."""
+    mean_square = (x * x).sum(-1) / x.array.shape[-1]
+    return x * (mean_square + eps)**-0.5 * weight
+
+
+def swiglu(x, gate, up, down):
+    """x (T, C), gate and up (C, hidden), down (hidden, C)."""
+    a = x @ gate
+    silu = a / ((-a).exp() + 1)
+    return (silu * (x @ up)) @ down
+
+
+def rope(x, first=0):
+    """x (H, T, E), token t turned as at the position first + t."""
+    _, n_tokens, width = x.array.shape
+    theta = 10000.0 ** (-np.arange(0, width, 2) / width)  # (E / 2,)
+    angle = (first + np.arange(n_tokens))[:, None] * theta  # (T, E / 2)
+    cos, sin = np.tile(np.cos(angle), 2), np.tile(np.sin(angle), 2)  # (T, E)
+    one, zero = np.eye(width // 2), np.zeros((width // 2, width // 2))
+    swap_halves = np.block([[zero, one], [-one, zero]])  # (a, b) @ swap_halves = (-b, a)
+    return x * cos + x @ swap_halves * sin
+
+
+def block(x, weights, n_heads):
+    """x (T, C) -> (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
+    w = weights
+    normed = rms_norm(x, w["norm1"])
+    q, k, v = (split_heads(normed @ w[name], n_heads) for name in ("query", "key", "value"))
+    x = x + join_heads(attention(rope(q), rope(k), v)) @ w["out"]
+    return x + swiglu(rms_norm(x, w["norm2"]), w["gate"], w["up"], w["down"])
+
+
+if __name__ == "__main__":
+    print("RMSNorm:", rms_norm(Tensor([[3.0, 4.0], [30.0, 40.0]]), Tensor([1, 1])).array.round(3))
+
+    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: it turns by 1 a position
+    for q_at, k_at in [(0, 0), (1, 0), (8, 7), (3, 0)]:
+        score = rope(arrow, q_at) @ rope(arrow, k_at).swap()
+        print(f"query at {q_at}, key at {k_at}: score", round(score.array.item(), 3))
