@@ -1,8 +1,8 @@
 """The site, `make docs`: pages from what is there, and HTML from the pages by MkDocs.
 
     README.md, docs/*.md            a page each; the README is the home
-    minidl/plain/*.py               the book: a page each, beside the code of its real one; in Chinese
-                                    too, if docs/zh/book.txt has it
+    minidl/plain/*.py               the book: a page each, beside the code of its real one; also in
+                                    Chinese, if docs/zh/book.txt has it
     docs/map.md                     a page for each row: a technique, its formula, its files
     minidl/**/*.py                  the API reference: docstrings and signatures, a page a folder
     tutorials/*.py                  a page each, with out/en/NN_name.png and out/NN_name.json where

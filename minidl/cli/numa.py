@@ -1,12 +1,7 @@
 """Memory that is near: the nodes of this machine, which of them a rank is on, binding it there.
 
-    node 0:  cpus 0-15, memory ----- link ----- node 1:  cpus 16-31, memory, NIC
-
-A core reads its own node's memory at BW_local, another's at BW_remote, often half of it. A page
-lies on the node of the core that first writes it (first touch). A rank that the system moves to the
-other node leaves its memory behind; of f of its bytes remote
-
-    t = bytes ((1 - f) / BW_local + f / BW_remote)
+The plain form, with the picture and the formula of the time: minidl/plain/numa.py. Here: launchers
+bind the ranks, and the doctor measures near and far memory and finds where pages lie.
 
 `minidl run --bind numa` ties each rank to the cores of one node, in turn; `--bind core` to as many
 cores as it has threads. The launchers do it: `options`. `minidl doctor` shows what came of it.

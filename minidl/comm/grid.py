@@ -1,5 +1,8 @@
 """The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
 
+The plain form, with three axes and a step that uses them: minidl/plain/grid.py. Here: five axes in
+any order, groups along several of them, and the figures of an order.
+
     tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
                                   pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67
                                   pp 1     4  5      6  7      data-parallel ones      02 13 46 57

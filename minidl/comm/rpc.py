@@ -1,5 +1,8 @@
 """Remote calls: run a function on another rank, get its result later, or its error.
 
+The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. Here: every rank
+serves and calls, in any order and nested, and the end of a rank is told to the others.
+
     def pull():                       rank 1   --- call(0, "pull") ---- future.wait() -> weights ---
         return weights                                  |                 ^
                                                         v                 |

@@ -1,5 +1,8 @@
 """Units dealt to ranks like cards, and what is left of them for another number of ranks.
 
+The plain form: minidl/plain/shuffle.py. Here: four ways to treat the tail, groups of neighbours,
+and ranks that have used unequal numbers of units.
+
     units         a b c d e f g h i j        of an epoch, in its order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
     round 1       e f g h

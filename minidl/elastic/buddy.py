@@ -1,5 +1,8 @@
 """Each rank's state in memory, and what only one rank has also on its buddy: rank r's is r + 1.
 
+The plain form: minidl/plain/buddy.py. Here: the copy travels behind the step, only what no other
+rank has is sent, several ranks may die, and fewer may go on.
+
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
                        copy |== the shard to the buddy, behind ==|    | wait, agree, copy

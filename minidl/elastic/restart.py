@@ -1,5 +1,8 @@
 """A training loop that a restarted run goes on with, to the same bits.
 
+The plain form: minidl/plain/elastic.py. Here: a launcher restarts the ranks, snapshots are written
+behind the training and have checksums, and the number of ranks may change.
+
     minidl run -n 4 --restarts 3 script.py       the launcher (cli/restarts.py) starts the ranks,
         state(t)                                 notices what fails, and starts all of them again
         load the newest complete snapshot

@@ -1,5 +1,8 @@
 """Attention that keeps keys and values (KV cache): a new token costs its own products alone.
 
+The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a prompt in one go, and a
+kernel that reads keys in blocks of 16.
+
     keys (B, K, blocks of 16, E, 16), values (B, K, context, E)    a token's go where it stands
     T = 1    out = softmax(scale q keys[:position + 1]) values, one pass over what is kept
     T > 1    a text from position 0 on: kept, and attended to as in training

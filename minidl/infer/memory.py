@@ -1,13 +1,9 @@
 """Where each value of a plan lies: values that are never alive together may share bytes.
 
-    step        0 1 2 3 4 5            offset
-    x   400 kB  # # . . . .            0
-    h1  200 kB  . # # . . .            400 kB
-    h2  300 kB  . . # # # .            0            x's bytes again
-    y    10 kB  . . . . # #            300 kB
+The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap and
+not the lowest, several orders, and a check that nothing overlaps.
 
-Greedy by size: the largest first, each into the smallest gap that fits between those that are alive
-with it. No plan needs less than the most bytes that are alive at one step, the bound; greedy is
+No plan needs less than the most bytes that are alive at one step, the bound; greedy by size is
 mostly at it. What is left of a gap depends on the order, so three orders are tried; while the best
 needs more than the bound, the value that ends highest goes to the front, and all are placed again.
 The exact answer is NP-hard; tests/infer/test_memory.py has it for small ones, by a mixed-integer

@@ -1,5 +1,8 @@
 """Linear layers and convolutions in whole numbers: 8 bits an operand, or 8 and 4 bits a weight.
 
+The plain form, with what a zero point is: minidl/plain/quantize.py. Here: nodes of a graph, ranges
+from calibration, convolutions, 4 bits, and training that knows of the rounding.
+
     q = infer.quantize(graph)                                        ranges of x when it runs
     q = infer.quantize(graph, calibrate=batches, method="mse")       ranges from these inputs
 

@@ -1,5 +1,8 @@
 """From a model to its graph: run it once, and write down every Function that it applies.
 
+The plain form: minidl/plain/compiler.py, `trace`. Here: the model's own Tensors and ops, and a
+second run that shows whether the model does the same for other numbers.
+
     graph = infer.trace(model.eval(), x)
 
 A recorder stands around every op (Mode.intercept) and sees arrays: one that an op before made is

@@ -1,9 +1,10 @@
 """Mixture of experts: E feed-forward layers in place of one, of which each token takes k.
 
-    x ─┬─► router ─► p = softmax(W x), the k largest ─┐        y = sum of gate_j expert_j(x) over
-       │           ┌─► expert 0 ─┐                    │            the k largest of p, in order
-       └► dispatch ┼─► expert 1 ─┼─► combine ◄────────┘
-                   └─► expert 2 ─┘      └─► y                  E times the weights, k times the work
+The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
+tokens, and two remedies for unequal loads.
+
+    y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), in order
+    E times the weights, k times the work
 
 gate: p itself for k = 1 (Switch), so that the router learns from it; for k > 1 p over the sum of
 the k (Mixtral). An expert takes at most `capacity` rows of a batch: ceil(f T k / E) of T tokens.

@@ -48,6 +48,27 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     zero                gradients, optimizer state and weights in blocks, one a rank
     offload             the optimizer's state and work on the host
     pipeline            a part of the model on each rank: GPipe and 1F1B, each as a list
+    tensor_parallel     a part of every matrix on each rank: columns, then rows
+    grid                all three at once: a rank's place along each axis, and its groups
+    ring_attention      keys and values of a long text travel around the ring of ranks
+    ulysses             the same text: tokens of all heads are exchanged for heads of all tokens
+    experts             many small networks, a token goes to k of them, wherever they are
+    elastic             a run that dies goes on from its last snapshot, to the same bits
+    buddy               each rank's state in the memory of a second rank, too
+    shuffle             an order for every epoch, dealt to any number of ranks without a message
+    input               the next samples are read while the training computes with these
+    numa                which cores a rank runs on, so that its memory is near
+    stream              records that never end, each used exactly once, also after a crash
+    late_labels         records wait for labels that come later, in a window of time
+    rpc                 a function runs on another rank: a request and its answer
+
+After training
+
+    quantize            numbers of 8 bits in place of 32: scales, a zero point, whole sums
+    compiler            a program as a list of lines, and neighbours fused into one
+    memory_plan         results that are not needed at the same time share memory
+    kv_cache            text token by token, with the keys and values of earlier tokens kept
+    profile             where the time goes: spans that add up, and the least time possible
 
 docs/book.md shows every page beside the real one.
 """

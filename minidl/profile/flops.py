@@ -1,5 +1,7 @@
 """What an operator computes and moves, from its shapes: the roofline's two numbers.
 
+The plain form, for one product, and what the roofline is: minidl/plain/profile.py.
+
     a product (m, k) @ (k, n)      2 m n k operations          forward
     each gradient of a factor      as many again               backward
     attention                      2 products forward, 5 backward (scores are made again); causal:

@@ -1,5 +1,8 @@
 """The figures of a profile: where a mean step's time went, on each rank.
 
+The plain form of spans, own times and roofline: minidl/plain/profile.py. Here: lanes of several
+ranks and of a GPU, and what in a collective was waiting.
+
 Every moment of the main lane counts once, for the innermost span around it:
 
     main   |input|forward ....|backward  [forward again: recompute] ..|collective ....|optimizer|

@@ -1,13 +1,10 @@
 """Write a file so that after a crash it is whole or not there at all.
 
-    write x.tmp ── fsync ── rename to x ── fsync the folder
-                   the bytes are on the     the name is on
-                   disk before the name     the disk, too
-                   is there
-
-A rename replaces the file of that name in one step (POSIX), so a reader finds the old bytes or the
-new ones. After a power failure, without the first fsync the name may be there and the bytes not;
+The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. Here: pieces that are
+too large to be held together, a name that depends on the content, checksums, and an index that is
+sealed. After a power failure, without the first fsync the name may be there and the bytes not;
 without the second, a later file's name may be there and this one's not.
+
 Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """

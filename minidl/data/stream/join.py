@@ -1,5 +1,8 @@
 """Records and their labels, which come later: joined by event time, with a watermark.
 
+The plain form: minidl/plain/late_labels.py. Here: partitions over ranks, records out of order, late
+labels that count after all, inputs that stand still, and a place that can be saved.
+
     clicks   ---a----b-----c--------------d------->  event time     a was clicked: its label came
     labels   ------a------------------c----------->                 within the window
                           |                 |                       b has none when its window ends:
@@ -204,7 +207,7 @@ class _Merge:
             now = watermark([math.inf if time == math.inf else side.seen
                              for time, side in zip(times, self.sides, strict=True)],
                             [time is None for time in times], self.join.slack)
-            if self.ends and self.ends[0][0] <= now and self.ends[0][0] + self.join.slack < end:
+            if self.ends and self.ends[0][0] < now and self.ends[0][0] + self.join.slack < end:
                 self._ended(*heapq.heappop(self.ends))
                 continue
             known = [(time, i) for i, time in enumerate(times) if time is not None and time < end]

@@ -1,5 +1,8 @@
 """What a log is: partitions, to whose ends records are written and that are read from any offset.
 
+The plain form, a list of lists: minidl/plain/stream.py. Here: the interface of logs in folders and
+on servers, which forget their oldest records.
+
     partition 0    | 0 | 1 | 2 | 3 | 4 | 5 |   <- append          a record: bytes, and the event's
     partition 1    . . | 2 | 3 | 4 |           <- append          time in ms
                    deleted  oldest = 2, newest = 5: what the next record will get

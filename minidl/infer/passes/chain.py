@@ -1,5 +1,8 @@
 """Elementwise lines that follow each other become one: every array is read once, one is written.
 
+The plain form: minidl/plain/compiler.py, `fuse`. Here: lines of the graph, numbers as operands, and
+one kernel for a chain.
+
     %1 = mul(x, %0)
     %2 = sigmoid(%1)              %3 = chain(x, %0, b) then v0 = mul(x, %0)
     %3 = add(%2, b)                                    then sigmoid(.) then add(., b)

@@ -1,5 +1,7 @@
 """int8 quantisation: a quarter of the memory for an error of at most half a scale.
 
+The plain form, and what a product of such numbers is: minidl/plain/quantize.py. Here: kernels.
+
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 
 One scale for the whole tensor, or one for each row of its first dimension (output channel of a

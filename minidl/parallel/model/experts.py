@@ -1,8 +1,7 @@
 """Expert parallelism: the tokens of all ranks, and E/n of the experts on each.
 
-    rank 0   tokens ── plan ──┐             ┌── experts 0, 1 ──┐             ┌── y
-    rank 1   tokens ── plan ──┼─ all-to-all ┼── experts 2, 3 ──┼─ all-to-all ┼── y
-    rank 2   tokens ── plan ──┘  by counts  └── experts 4, 5 ──┘   and back  └── y
+The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here:
+backward, several experts on a rank, replicas of them, and a nn.MoE that is divided in place.
 
 First the ranks tell each other how many tokens chose which expert: k E numbers each. From these a
 rank knows all that it needs: the capacity, ceil(f T k / E) of the T tokens of all ranks; the places

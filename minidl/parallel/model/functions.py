@@ -1,5 +1,8 @@
 """Collectives inside of the graph: conjugate pairs, each the other's backward.
 
+The plain form of the first two: minidl/plain/tensor_parallel.py; of the last one:
+minidl/plain/ulysses.py. Here: Functions of the engine, any dtype, and blocks of unequal length.
+
     copy             forward nothing          backward all-reduce         f of Megatron
     all_reduce       forward all-reduce       backward nothing            g
     scatter          forward a slice          backward gather

@@ -1,6 +1,8 @@
 """A GPT on a grid of ranks: its layers in stages (pp), their matrices in parts (tp), all of that in
 replicas (dp); what a rank sends along each axis, counted and by formula.
 
+The plain form, for layers of two matrices: minidl/plain/grid.py.
+
     axes = Grid(Ledger(t), dp=2, pp=2, tp=2)               8 ranks
     ours = GridGPT(nn.GPT(...), axes, n_micro=4)            the same whole GPT on every rank
     optimizer = optim.AdamW(ours.trained(), lr=1e-3)

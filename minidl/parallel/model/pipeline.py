@@ -1,12 +1,13 @@
-"""Pipeline parallelism: each rank has some consecutive layers, and micro-batches pass through.
+"""Pipeline parallelism: `Pipeline` runs stages of a model on micro-batches, by any schedule.
 
-    x ─► rank 0: stage 0 ─activations─► rank 1: stage 1 ─activations─► rank 2: stage 2 ─► loss
-                         ◄─gradients───                 ◄─gradients───
+The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here:
+schedules of schedule.py, with several stages a rank; the first message announces the shapes; a
+weight may be shared by two stages; stages may be recomputed, and have replicas.
 
-`Pipeline` runs any schedule (schedule.py) by one rule: wait for what the part needs, do it, begin
-to send its result, go on. A send is waited for only before the next one of its stage and direction,
-so where two neighbours send to each other both messages travel while both wait for theirs: a fused
-send-receive, and nobody stands in a send that the other cannot take yet.
+One rule runs any schedule: wait for what the part needs, do it, begin to send its result, go on. A
+send is waited for only before the next one of its stage and direction, so where two neighbours send
+to each other both messages travel while both wait for theirs: a fused send-receive, and nobody
+stands in a send that the other cannot take yet.
 
 The first message of a stage in a step says what will come: number, shapes and dtypes of the
 tensors. So no shapes have to be given, and a smaller last batch is fine; the micro-batches of one
@@ -16,8 +17,9 @@ size, and one header of 256 bytes.
 The loss is the mean over the micro-batches. Gradients, and their order in every sum, are those of
 one rank that does the micro-batches one after the other; that of a weight which two ranks share (a
 GPT's embedding and output layer) is summed over both at the end. Several steps before `zero_grad`
-add up, as backwards do. Clipping and GradScaler are told
-by `Parameter.sharded_by` that other ranks have gradients, too.
+add up, as backwards do. Clipping and GradScaler are told by `Parameter.sharded_by` that other ranks
+have gradients, too.
+
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
 """

@@ -1,13 +1,11 @@
 """Ring attention: K and V go around the ring of ranks, queries stay where they are.
 
-Each rank adds to its queries' result what the block of keys that is there gives. Two partial
-results of a query, o and lse = log sum exp(score), each over other keys:
+The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here: the
+next block is on its way while this one is computed, by the kernel where that fits; any mask, heads
+that share keys, dropout; and the zigzag order, which gives all ranks equal work (text_parts.py).
 
-    L = log(e^lse1 + e^lse2)        o = e^(lse1 - L) o1 + e^(lse2 - L) o2
-
-Backward sends K and V around again; with P = e^(score - lse) of all keys each block gives its part
-of gq, which stays, and of gk and gv, which travel one step behind. (A block's own rank adds its
-part at the end: n-1 hops bring the others' home, not n.) Equals attention on one rank but for
+In backward gk and gv travel one step behind their block. A block's own rank adds its part at the
+end: n-1 hops bring the others' home, and not n as on the page. Equals attention on one rank but for
 roundings, the order of the sums. With dropout a block draws the whole rows of its queries, n times
 what one rank draws.
 

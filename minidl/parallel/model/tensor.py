@@ -1,14 +1,12 @@
-"""Tensor parallelism: a layer's matrix in columns, the next one's in rows, one sum for both.
+"""Tensor parallelism: layers of which each rank has a part of the weight.
 
-    x ──copy──► [ A1 ] ─gelu─► [ B1 ] ─┐                Y = gelu(X A) B
-    x ──copy──► [ A2 ] ─gelu─► [ B2 ] ─┴─ all-reduce ─► + b      A in columns, B in rows
+The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here: biases,
+attention, embeddings, widths that the ranks do not divide, sums that travel while the next product
+is computed (overlapped.py), and sequence parallelism.
 
-    X [A1 A2] = [X A1  X A2]                 columns: nothing is sent; gelu needs no other column
-    [Y1 Y2] [B1 / B2] = Y1 B1 + Y2 B2        rows: partial sums, one all-reduce; then the bias, once
-
-So an MLP costs one all-reduce forward (after B) and one backward (`copy` before A), of B T C
-elements. Attention is the same with heads: qkv in columns, head by head, and the projection in
-rows. A block sends 4 all-reduces a step.
+A row layer's bias is added once, after the sum. Attention is cut by heads: qkv in columns, head by
+head, and the projection in rows. So a block of a GPT sends 4 all-reduces a step, of B T C elements
+each: two forward (`all_reduce`), two backward (`copy`).
 
 Sequence parallelism (`seq=1`, the dimension of tokens): between the row layer and the next column
 layer each rank has its block of the tokens only. `all_reduce` becomes `reduce_scatter`, `copy`

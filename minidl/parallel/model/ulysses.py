@@ -1,7 +1,8 @@
 """Ulysses: attention of a text in parts by two all-to-alls.
 
-    s/n tokens of all h heads -- all-to-all --> s tokens of h/n heads: attention as it is on one
-    s/n tokens of all h heads <-- all-to-all -- rank, and equal to it to the bit
+The plain form: minidl/plain/ulysses.py. Here: both directions as Functions (functions.all_to_all),
+so that backward follows; heads that share keys, any mask, dropout and unequal parts. The result is
+equal to attention on one rank to the bit.
 
 Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another way: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py

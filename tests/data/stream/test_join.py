@@ -146,6 +146,18 @@ def test_a_resume_goes_on_with_what_waited(tmp_path, late, window_s):
     assert [(sorted(a), sorted(b)) for a, b in found] == [(sorted(a), sorted(b)) for a, b in whole]
 
 
+@pytest.mark.parametrize("slack_s", [0, 1])
+def test_a_label_at_the_end_of_the_window_counts(tmp_path, slack_s):
+    """However the logs lie: the next click is later, at the same time, or there is none."""
+    clicks = [[(1000, 1, 0.0), (9000, 2, 0.0)], [(1000, 1, 0.0), (3000, 2, 0.0)], [(1000, 1, 0.0)]]
+    labels = [[(3000, 1, 1.0)]] * P
+    steps = simulate(1, lambda t: joined(t, logs(tmp_path, clicks, labels), window_s=2,
+                                         slack_s=slack_s))[0]
+    found = by_id(steps)
+    assert [found[p, 1] for p in range(P)] == [[(1.0, False, 3000)]] * P
+    assert found == wanted(clicks, labels, 2000, "drop")
+
+
 def test_a_label_before_its_click_a_second_one_and_one_without(tmp_path):
     clicks = [[(1000, 1, 0.0), (2000, 1, 9.0), (3000, 2, 0.0), (9000, 4, 0.0)], [], []]
     labels = [[(900, 1, 1.0), (950, 1, 0.0), (1000, 3, 1.0), (3500, 2, 1.0), (3600, 2, 0.0)], [],

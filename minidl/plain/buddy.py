@@ -1,0 +1,82 @@
+"""Buddies: each rank's state lies in the memory of a second rank, too, so a death costs one step.
+
+A snapshot on the disk is written seldom: it takes long. A copy in memory is fast enough to be made
+at the beginning of every step. Rank r's buddy is rank r + 1:
+
+    rank 0    its own copy, and rank 3's          rank 2 dies. A new rank 2 is started. It gets the
+    rank 1    its own copy, and rank 0's          state of rank 2 from rank 3. All others go back to
+    rank 2    its own copy, and rank 1's          their own copies of the same step.
+    rank 3    its own copy, and rank 2's
+
+All ranks must go back to the same step. But death may come while copies are sent: then some ranks
+have the copies of step k, others only the copies of step k - 1. So nobody deletes old copies before
+all ranks have new ones. For that the ranks wait for each other, a barrier, in this order:
+
+    send the copy of step k     barrier     delete what is older than k
+
+A rank before the barrier has k - 1. If a rank is behind it, all ranks have k. So the least of the
+newest steps of the survivors is a step that all of them have.
+
+For a state of S bytes a rank sends S bytes in a step, and holds up to 4 S: two steps, of two ranks.
+If two ranks die at once, the state is lost only if they are neighbours: 2 / (n-1) of all pairs.
+
+Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
+Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies travel while the step
+computes, what all ranks have alike is not sent, several deaths, and fewer ranks afterwards.
+"""
+
+import numpy as np
+
+from minidl.plain import ring
+from minidl.plain.experts import everywhere
+
+
+def save(t, copies, step, state):
+    """Called at the beginning of each step. copies: {step: (own state, left neighbour's state)}."""
+    right, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
+    own, theirs = state.copy(), np.empty_like(state)
+    t.sendrecv(own, right, theirs, left)
+    copies[step] = own, theirs
+    ring.all_reduce(t, np.zeros(1))  # the barrier: a sum that needs all ranks
+    for old in list(copies):
+        if old < step:
+            del copies[old]
+
+
+def restore(t, copies, lost, state):
+    """Returns the step to go on with; writes this rank's state of that step into `state`.
+
+    Rank `lost` is new, and has no copies."""
+    newest = max(copies) if t.rank != lost else 10**9
+    step = everywhere(t, np.array([newest])).min()
+    buddy = (lost + 1) % t.size
+    if t.rank == lost:
+        t.recv(state, buddy)
+        return step
+    own, theirs = copies[step]
+    state[...] = own
+    if t.rank == buddy:
+        t.send(theirs, lost)
+    return step
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    kept = [{}, {}, {}]  # the memory of each rank
+
+    def example(t):
+        state = np.array([10.0 * t.rank])
+        for step in range(4):
+            save(t, kept[t.rank], step, state)
+            state += 1  # the training
+        return state.item()
+
+    def go_on(t):
+        state = np.zeros(1)
+        step = restore(t, kept[t.rank], lost=1, state=state)
+        return f"step {step} state {state.item()}"
+
+    print("before", simulate(3, example))
+    kept[1] = {}  # rank 1 dies, and all that it had is gone
+    print("after ", simulate(3, go_on))

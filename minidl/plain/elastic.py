@@ -1,0 +1,107 @@
+"""Elastic: a run that dies at any moment is started again, and ends with the same bits.
+
+Every few steps all ranks write what they have to the disk, a snapshot. After a death all ranks are
+started again, load the newest snapshot, and go on from its step:
+
+    first run     0  1  2  3 │ 4  5  6     the run dies after step 6
+                             snapshot
+    second run               │ 4  5  6  7 │ 8  9 ...        steps 4 to 6 are done again
+                                          snapshot
+
+Two conditions make the bits the same. A step must depend on nothing but the saved state and the
+step's number: weights, momentum, states of random numbers are in the state, and the shuffle follows
+from the number. And a snapshot must be whole or not there at all, wherever the death comes:
+
+    write x.tmp ─► fsync: the bytes are    ─► rename x.tmp to x, ─► fsync of the folder: the new
+                   on the disk, not only      in one moment         name is on the disk, too
+                   in the system's memory
+
+A reader finds x with all its bytes, or no x; x.tmp is never read. There is one file of each rank
+and step. A step counts as saved if the files of all n ranks are there.
+
+With a snapshot every E steps a death loses at most E steps of work.
+
+Paper: Pillai et al., "All File Systems Are Not Created Equal", 2014 (what a crash leaves of files).
+The real one, minidl/elastic/restart.py and minidl/snapshot/durable.py, adds: a launcher that starts
+the ranks again, checksums, writing while training goes on, another number of ranks after a restart.
+"""
+
+import io
+import os
+
+import numpy as np
+
+
+def write(path, data):
+    """Writes bytes to a file. After a crash it has the old bytes or the new ones."""
+    with open(path + ".tmp", "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".tmp", path)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def file_of(folder, step, rank):
+    return os.path.join(folder, f"step{step}-rank{rank}.npz")
+
+
+def save(t, folder, step, state):
+    """state: {name: array}, of this rank."""
+    file = io.BytesIO()
+    np.savez(file, **state)
+    write(file_of(folder, step, t.rank), file.getvalue())
+
+
+def load(t, folder, step):
+    with np.load(file_of(folder, step, t.rank)) as file:
+        return dict(file)
+
+
+def newest(t, folder):
+    """The last step that all ranks have saved; 0 if there is none. Rank 0 looks, and tells all."""
+    step = np.array([0])
+    if t.rank > 0:
+        return int(t.recv(step, 0)[0])
+    for name in os.listdir(folder):
+        if name.endswith("-rank0.npz"):
+            n = int(name.removeprefix("step").removesuffix("-rank0.npz"))
+            if all(os.path.exists(file_of(folder, n, rank)) for rank in range(t.size)):
+                step[0] = max(step[0], n)
+    for rank in range(1, t.size):
+        t.send(step, rank)
+    return int(step[0])
+
+
+def run(t, folder, state, train, n_steps, every):
+    """train(step, state) does one step, in place. Returns the state after n_steps."""
+    step = newest(t, folder)
+    if step > 0:
+        state = load(t, folder, step)
+    while step < n_steps:
+        train(step, state)
+        step += 1
+        if step % every == 0:
+            save(t, folder, step, state)
+    return state
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    from minidl.comm import simulate
+
+    def example(t, folder, n_steps):
+        done = []
+
+        def train(step, state):
+            done.append(step)
+            state["sum"] += step
+        state = run(t, folder, {"sum": np.array(0)}, train, n_steps, every=4)
+        return *done, "sum", int(state["sum"])
+
+    with tempfile.TemporaryDirectory() as folder:
+        print(*simulate(2, example, folder, 7)[0])  # as if it were killed before step 7
+        print(*simulate(2, example, folder, 10)[0])

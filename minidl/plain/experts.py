@@ -1,0 +1,111 @@
+"""Experts: a layer with many times the weights, and the work of a few of them for each token.
+
+There are n experts, one on each rank; each is a small network. A router, a matrix W that all ranks
+have, scores the experts for every token x. The token goes to the k experts with the largest scores:
+
+    p = softmax(x W)          gate_j = p_j / sum of the k largest p
+    y = sum over the k chosen experts j of  gate_j expert_j(x)
+
+For k = 1 the gate is p_j itself. (p_j / p_j would be 1, and the router could not learn from it.)
+
+    rank 0   tokens ─ route ─┐              ┌─ expert 0 ─┐              ┌─ y
+    rank 1   tokens ─ route ─┼─ all-to-all ─┼─ expert 1 ─┼─ all-to-all ─┼─ y
+    rank 2   tokens ─ route ─┘   dispatch   └─ expert 2 ─┘   combine    └─ y
+
+The loads are not equal. So an expert has a capacity: of all T tokens it takes at most
+
+    C = ceil(factor * T k / n)          factor 1.25: a quarter more than equal shares
+
+The choices queue up: all first choices before all second ones, and among these the tokens in the
+order of the ranks. A choice whose place in the queue is C or more is dropped: it adds nothing to y.
+For the places a rank must know the other ranks' choices, but only how many there are of each.
+
+Backward goes the same way: gradients of y to the experts, gradients of the rows home. So there are
+four all-to-alls, two forward and two backward. In each, about k T / n (n-1)/n rows leave a rank.
+
+Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
+The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of
+experts on a rank, a loss or a bias that makes the loads equal, and no loop over the tokens.
+"""
+
+import math
+
+import numpy as np
+
+from minidl.plain.ulysses import all_to_all
+
+
+def route(x, router, k):
+    """The k best experts of each token, (tokens, k), the best first; and their gates."""
+    p = np.exp(x @ router)
+    p /= p.sum(axis=1, keepdims=True)
+    choice = np.argsort(-p, axis=1, kind="stable")[:, :k]
+    gates = np.take_along_axis(p, choice, axis=1)
+    if k > 1:
+        gates /= gates.sum(axis=1, keepdims=True)
+    return choice, gates
+
+
+def everywhere(t, x):
+    """All ranks' x, which have one shape, as one array: (n ranks, ...)."""
+    incoming = [np.empty_like(x) for _ in range(t.size)]
+    all_to_all(t, [x] * t.size, incoming)
+    return np.stack(incoming)
+
+
+def places(t, choice, counts):
+    """The place of each choice of this rank in its expert's queue. counts (n ranks, k, n experts):
+    how many tokens of a rank have an expert as their first, second, ... choice."""
+    place = np.empty_like(choice)
+    for j in range(choice.shape[1]):
+        earlier_choices = counts[:, :j].sum(axis=(0, 1))
+        earlier_ranks = counts[:t.rank, j].sum(axis=0)
+        length = earlier_choices + earlier_ranks  # of each expert's queue
+        for token, expert in enumerate(choice[:, j]):
+            place[token, j] = length[expert]
+            length[expert] += 1
+    return place
+
+
+def moe(t, x, router, expert, k, factor):
+    """y for this rank's tokens x (tokens, width). expert(rows) is the expert of this rank."""
+    choice, gates = route(x, router, k)
+    own = np.array([np.bincount(choice[:, j], minlength=t.size) for j in range(k)])
+    counts = everywhere(t, own)
+    capacity = math.ceil(factor * counts.sum() / t.size)
+    kept = places(t, choice, counts) < capacity
+
+    # dispatch: to each rank the tokens for its expert, and before them how many there are
+    chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]  # (tokens, which choice)
+    outgoing = [x[token] for token, _ in chosen]
+    n_rows = np.empty((t.size, 1), int)
+    all_to_all(t, [np.array([len(rows)]) for rows in outgoing], n_rows)
+    incoming = [np.empty((n, x.shape[1])) for n, in n_rows]
+    all_to_all(t, outgoing, incoming)
+
+    done = expert(np.concatenate(incoming))
+
+    # combine: the rows go back to the ranks that sent them
+    back = np.split(done, np.cumsum(n_rows)[:-1])
+    home = [np.empty_like(rows) for rows in outgoing]
+    all_to_all(t, back, home)
+    y = np.zeros_like(x)
+    for (token, j), rows in zip(chosen, home):
+        y[token] += gates[token, j, None] * rows
+    return y
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        # A token that begins with 1 goes to expert 0, with a gate of 1 - e^-99; else to expert 1.
+        router = np.array([[99.0, 0.0], [0.0, 99.0]])
+        x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+
+        def expert(rows):
+            return 10 * (t.rank + 1) * rows
+        return moe(t, x, router, expert, k=1, factor=1.0)  # a capacity of 3
+
+    for rank, y in enumerate(simulate(2, example)):
+        print("rank", rank, *y)

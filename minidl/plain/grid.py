@@ -1,0 +1,94 @@
+"""Grid: three ways to divide the work at once, so that a rank has a place along three axes.
+
+    8 ranks = 2 tensor x 2 data x 2 pipeline           replica 0     replica 1
+
+    rank = tensor + 2 (data + 2 stage)      stage 0      0  1          2  3
+                                            stage 1      4  5          6  7
+
+    axis        ranks of a group    a group has               they send each other, in a step
+    tensor      0 1, 2 3, 4 5, 6 7  one stage, one replica    activations: 4 N C (n-1)/n
+    data        0 2, 1 3, 4 6, 5 7  the same weights          gradients:   2 P (n-1)/n
+    pipeline    0 4, 1 5, 2 6, 3 7  one replica               activations: N C to the next stage,
+                                                              and N C of gradients back
+
+n is the length of the axis; a replica has N samples of C numbers in a step, a rank P weights. The
+table counts one rank and one stage of two matrices, as on the page tensor_parallel.
+
+A group is all ranks that differ along one axis alone. Tensor groups send most, and wait for every
+message. So tensor is the fastest digit of the rank: such a group has neighbours, inside one node.
+
+A step is the three earlier pages, each in its own group: the pipeline runs the micro-batches, every
+stage is computed by its tensor group, and in the end replicas take the mean of their gradients.
+
+Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+Megatron-LM", 2021. The real one, minidl/comm/grid.py and minidl/parallel/model/grid_gpt.py, adds:
+axes for the tokens of a text and for experts, groups along several axes, other orders of the axes,
+the formulas of the bytes, and a whole GPT.
+"""
+
+import numpy as np
+
+from minidl.plain import data_parallel, pipeline, tensor_parallel
+from minidl.plain.hierarchical import Group
+
+
+def place(rank, sizes):
+    """{axis: index} of a rank. sizes: {axis: length}, the fastest first."""
+    index = {}
+    for axis, length in sizes.items():
+        index[axis] = rank % length
+        rank //= length
+    return index
+
+
+def group(t, sizes, axis):
+    """The ranks that differ from this one along the axis alone, in the order of their index."""
+    own = place(t.rank, sizes)
+    ranks = []
+    for rank in range(t.size):
+        other = place(rank, sizes)
+        if all(other[name] == own[name] for name in sizes if name != axis):
+            ranks.append(rank)
+    return Group(t, ranks)
+
+
+def step(t, sizes, a, b, micro_batches, targets):
+    """The losses (of the last stage) and the mean gradients of a and b, this rank's part of the
+    matrices of its stage, which computes relu(x A) B. The loss is the mean of (y - target)^2 / 2.
+    micro_batches and targets belong to this replica."""
+    tensor, data, pipe = (group(t, sizes, axis) for axis in ("tensor", "data", "pipeline"))
+    ga, gb = np.zeros_like(a), np.zeros_like(b)
+    is_last = pipe.rank == pipe.size - 1
+
+    def forward(x, i):
+        y, mlp_backward = tensor_parallel.mlp(tensor, x, a, b)
+        error = y - targets[i]
+
+        def backward(gy):
+            if is_last:  # gy is the gradient of the loss
+                gy = gy * error / error.size
+            gx, da, db = mlp_backward(gy)
+            ga[...] += da
+            gb[...] += db
+            return gx
+        return np.mean(error**2) / 2 if is_last else y, backward
+
+    schedule = pipeline.one_f_one_b(pipe.rank, pipe.size, len(micro_batches))
+    losses = pipeline.step(pipe, schedule, forward, micro_batches, micro_batches[0].shape)
+    n_samples = sum(len(x) for x in micro_batches)
+    return losses, data_parallel.mean_gradients(data, [ga, gb], n_samples)
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    sizes = {"tensor": 2, "data": 2, "pipeline": 2}
+
+    def example(t):
+        a = b = np.ones((1, 1))  # with two ranks y = relu(x) + relu(x): a stage doubles x > 0
+        x = np.array([[1.0 + place(t.rank, sizes)["data"]]])  # 1 for replica 0, 2 for replica 1
+        losses, (ga, gb) = step(t, sizes, a, b, [x], targets=[np.zeros((1, 1))])
+        return [group(t, sizes, axis).ranks for axis in sizes], losses, ga
+
+    for rank, (groups, losses, ga) in enumerate(simulate(8, example)):
+        print("rank", rank, " groups", *groups, " gradient", ga[0], " loss", *losses)

@@ -1,0 +1,65 @@
+"""NUMA: a rank stays on the cores that are near its memory.
+
+The word means non-uniform memory access: some memory is farther away. A large machine has several
+nodes. A node is a processor with some cores and a part of the memory:
+
+    node 0:  cores 0 1 2 3, memory ─── link ─── node 1:  cores 4 5 6 7, memory
+
+A core reads the memory of its own node fast, the other's only over the link, often at half of the
+speed. If a part f of B bytes is far away, to read them takes
+
+    time = B ((1 - f) / near + f / far)            near, far: bytes a second
+
+Memory lies on the node whose core first writes it. Later the system may move a process to the other
+node, and its memory stays behind. So each rank is bound, before it takes memory, to the cores of
+one node. The nodes get ranks in turn: with four ranks node 0 gets 0 and 2, node 1 gets 1 and 3.
+
+Source: the Linux kernel's Documentation/ABI/stable/sysfs-devices-node.
+The real one, minidl/cli/numa.py, adds: it asks the launcher of MPI to bind the ranks, finds the
+network interface of each node, and measures near and far memory.
+"""
+
+import glob
+import os
+
+
+def numbers(text):
+    """[0, 1, 2, 3, 8] of "0-3,8": so Linux writes a set of cores."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def nodes():
+    """The cores of each node of this machine."""
+    found = []
+    for path in sorted(glob.glob("/sys/devices/system/node/node[0-9]*/cpulist")):
+        with open(path) as file:
+            text = file.read().strip()
+        if text:  # a node may have memory alone
+            found.append(numbers(text))
+    return found
+
+
+def cores_of(rank, nodes):
+    """The cores on which this rank may run: all cores of one node."""
+    return nodes[rank % len(nodes)]
+
+
+def bind(rank):
+    """From now on this process runs on the cores of its node."""
+    os.sched_setaffinity(0, cores_of(rank, nodes()))
+
+
+def time_s(n_bytes, far_part, near_speed, far_speed):
+    return n_bytes * ((1 - far_part) / near_speed + far_part / far_speed)
+
+
+if __name__ == "__main__":
+    machine = [numbers("0-3"), numbers("4-7")]
+    for rank in range(4):
+        print("rank", rank, "cores", cores_of(rank, machine))
+    for part in (0, 0.5, 1):  # 100 GB, at 100 and at 50 GB/s
+        print(part, "of the bytes far, seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))

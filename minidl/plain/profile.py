@@ -1,0 +1,79 @@
+"""Profile: where the time of a step goes, and whether it could be shorter.
+
+A span is a name, a begin and an end. Spans may lie inside of others:
+
+    0         2         4         6         8        10       own time
+    ├─────────────── step ─────────────────────────────┤      10 - 5 - 3 = 2
+         ├─────── forward ────────┤├── backward ──┤            forward 5 - 2 = 3, backward 3
+              ├─ matmul ─┤                                    2
+
+Every moment counts once, for the innermost span around it. So the own time of a span is its length
+without its children. The own times of all spans add up to the whole time: nothing is missing,
+nothing is counted twice.
+
+Is a time long? An operation does F operations on numbers, and moves B bytes to and from the memory.
+A machine does at most P operations and moves at most W bytes a second. So it takes at least
+
+    time = max(F / P, B / W)              the roofline
+
+F / B is the intensity of the operation. Below P / W the memory decides the time, above it the
+processor. A product of two n x n matrices has 2 n^3 operations on 3 n^2 numbers: a large product is
+limited by the processor. A sum of two arrays has one operation for three numbers: the memory.
+
+Paper: Williams, Waterman & Patterson, "Roofline: An Insightful Visual Performance Model", 2009.
+The real one, minidl/profile/summary.py and minidl/profile/flops.py, adds: spans of every operation
+without a change of the model, of several ranks and of a GPU, who waited for whom, and peaks that
+are measured on this machine.
+"""
+
+import contextlib
+import time
+
+
+@contextlib.contextmanager
+def span(spans, name, clock=time.perf_counter):
+    """with span(spans, "forward"): ... adds (name, begin, end) to the list."""
+    begin = clock()
+    yield
+    spans.append((name, begin, clock()))
+
+
+def own_times(spans):
+    """{name: seconds in which it was the innermost span}."""
+    own = {}
+    open_spans = []  # (name, end) of the spans around the current one
+    outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
+    for name, begin, end in outer_first:
+        while open_spans and open_spans[-1][1] <= begin:
+            open_spans.pop()  # it ended before this one began
+        if open_spans:
+            own[open_spans[-1][0]] -= end - begin  # this time is its child's
+        own[name] = own.get(name, 0) + end - begin
+        open_spans.append((name, end))
+    return own
+
+
+def matmul_work(m, k, n, bytes_each=4):
+    """(operations, bytes) of a product (m, k) @ (k, n): it reads two arrays and writes one."""
+    return 2 * m * k * n, (m * k + k * n + m * n) * bytes_each
+
+
+def roofline(operations, n_bytes, peak, bandwidth):
+    """The least time, in seconds, and what limits it."""
+    compute, memory = operations / peak, n_bytes / bandwidth
+    return max(compute, memory), "processor" if compute > memory else "memory"
+
+
+if __name__ == "__main__":
+    ticks = iter([0, 1, 2, 4, 6, 6, 9, 10])  # what the clock will say
+    spans, clock = [], lambda: next(ticks)
+    with span(spans, "step", clock):
+        with span(spans, "forward", clock):
+            with span(spans, "matmul", clock):
+                pass
+        with span(spans, "backward", clock):
+            pass
+    times = own_times(spans)
+    print(times, "sum", sum(times.values()))
+    for n in (10, 1000):  # a machine of 100 operations and 10 bytes in a unit of time
+        print(n, "x", n, "product:", *roofline(*matmul_work(n, n, n), peak=100, bandwidth=10))

@@ -1,0 +1,63 @@
+"""Quantize: a trained model computes with numbers of 8 bits in place of 32.
+
+So there is a quarter of the memory to read. A whole number q stands for a real one. A weight is
+stored without an offset, an input with one:
+
+    w = scale * q              q from -127 to 127    scale = max |w| / 127, one for each output
+    x = scale * (q - zero)     q from 0 to 255       scale = (high - low) / 255
+
+low and high are the least and the largest x. `zero` is the whole number that stands for 0.0, so 0.0
+is exact. To round costs at most half a scale. A weight has a scale for each output (channel), so an
+output with small weights does not get the coarse steps of another one.
+
+The product of two matrices then needs whole numbers alone. For one output:
+
+    sum over k of  x_k w_k  =  scale_x scale_w (sum of q_x q_w  -  zero sum of q_w)
+
+The first sum is of products of 8 bits, added up in 32 bits without any rounding. The second sum is
+the correction for the offset: it depends on the weights alone.
+
+Paper: Jacob et al., "Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference", 2018. The real one, minidl/infer/quantize.py and
+minidl/ops/extra/quantize.py, adds: kernels, convolutions, 4 bits, ranges of the inputs that are
+chosen before the run, and training that knows of the rounding.
+"""
+
+import numpy as np
+
+
+def weights_of(w):
+    """(q, scale) of w (outputs, inputs); a scale for each output."""
+    scale = np.abs(w).max(axis=1, keepdims=True) / 127
+    return np.rint(w / scale).astype(np.int8), scale
+
+
+def scale_of(x):
+    """(scale, zero) of x. 0.0 is inside of the range."""
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / 255
+    return scale, int(np.rint(-low / scale))
+
+
+def in_8_bits(x, scale, zero):
+    return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+
+
+def linear(x, q_w, scale_w):
+    """About x @ w.T. x is (samples, inputs); q_w, scale_w = weights_of(w)."""
+    scale_x, zero = scale_of(x)
+    q_x = in_8_bits(x, scale_x, zero)
+    total = q_x.astype(np.int32) @ q_w.T.astype(np.int32)  # the sums need 32 bits
+    total -= zero * q_w.sum(axis=1, dtype=np.int32)
+    return total.astype(x.dtype) * (scale_x * scale_w[:, 0])
+
+
+if __name__ == "__main__":
+    w = np.array([[127.0, -64.0, 1.0],
+                  [1270.0, 0.0, 10.0]])
+    x = np.array([[-5.0, 250.0, 100.4]])
+    q_w, scale_w = weights_of(w)
+    scale_x, zero = scale_of(x)
+    print("scales of w", scale_w[:, 0], " q of w", *q_w)
+    print("scale of x", scale_x, " zero", zero, " q of x", in_8_bits(x, scale_x, zero))
+    print("with 8 bits", linear(x, q_w, scale_w), " exact", (x @ w.T).round(1))

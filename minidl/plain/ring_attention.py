@@ -1,0 +1,105 @@
+"""Ring attention: a text that is too long for one rank, where every token looks at all before it.
+
+Each rank has a part of the tokens, and a query q, a key k and a value v for each of them. Query i
+wants all keys j <= i, and most of these are on other ranks. So keys and values travel around the
+ring, one block a step. The queries stay at home:
+
+    step          0    1    2        rank 1 has the queries of block 1. It computes with block 1 of
+    rank 0 has    0    2    1        the keys, then with block 0. It passes block 2 on without
+    rank 1 has    1    0    2        work: those keys come later in the text than its queries.
+    rank 2 has    2    1    0
+
+The result for a query is a mean of values with the weights of a softmax:
+
+    o = sum over j of  e^s_j v_j / e^lse         s_j = q k_j / sqrt(width)
+    lse = log(sum over j of e^s_j)               "log of the sum of exponentials"
+
+A block alone gives its own o and lse. Two such pairs, over different keys, become one pair:
+
+    lse = log(e^lse1 + e^lse2)        o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
+
+This is the online softmax: no rank ever has all keys, or all scores of a query.
+
+Backward sends keys and values around again. Their gradients travel with them, every rank adds its
+part, and after n steps they are home. From lse each weight is known at once: p_j = e^(s_j - lse).
+For a gradient go of o, the gradient of s_j is p_j (go v_j - go o).
+
+A block has K bytes of keys and values. Forward sends (n-1) K bytes on each rank, backward 2 n K.
+
+Paper: Liu, Zaharia & Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
+Context", 2023. The real one, minidl/parallel/model/ring_attention.py, adds: the next block travels
+while this one is computed, several heads, an order of the tokens that gives all ranks equal work,
+other masks, dropout, parts of unequal length, and backward sends n-1 times and not n.
+"""
+
+import numpy as np
+
+
+def scores(q, k, is_own):
+    """The scores of each query and key; -inf where the key comes later in the text."""
+    s = q @ k.T / np.sqrt(q.shape[1])
+    if is_own:  # of one block: key j is seen by the queries i >= j
+        s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
+    return s
+
+
+def merge(o1, lse1, o2, lse2):
+    """Two results for the same queries, over different keys, as one."""
+    lse = np.logaddexp(lse1, lse2)
+    return np.exp(lse1 - lse) * o1 + np.exp(lse2 - lse) * o2, lse
+
+
+def pass_on(t, block):
+    """Sends the block to the right neighbour, returns the left neighbour's."""
+    coming = np.empty_like(block)
+    t.sendrecv(block, (t.rank + 1) % t.size, coming, (t.rank - 1) % t.size)
+    return coming
+
+
+def forward(t, q, k, v):
+    """Causal attention. q, k, v (tokens of this rank, width) -> o, of the same shape, and lse."""
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # of no keys: a sum of 0
+    block = np.stack([k, v])
+    for step in range(t.size):
+        owner = (t.rank - step) % t.size
+        if owner <= t.rank:
+            k, v = block
+            s = scores(q, k, owner == t.rank)
+            block_lse = np.log(np.exp(s).sum(axis=1, keepdims=True))
+            o, lse = merge(o, lse, np.exp(s - block_lse) @ v, block_lse)
+        if step < t.size - 1:
+            block = pass_on(t, block)
+    return o, lse
+
+
+def backward(t, q, k, v, o, lse, go):
+    """The gradients of q, k and v, from that of o."""
+    gq = np.zeros_like(q)
+    block, gradient = np.stack([k, v]), np.zeros((2, *k.shape))
+    for step in range(t.size):
+        owner = (t.rank - step) % t.size
+        if owner <= t.rank:
+            k, v = block
+            p = np.exp(scores(q, k, owner == t.rank) - lse)
+            gp = go @ v.T
+            gs = p * (gp - (go * o).sum(axis=1, keepdims=True))
+            gs /= np.sqrt(q.shape[1])
+            gq += gs @ k
+            gradient += np.stack([gs.T @ q, p.T @ go])
+        block, gradient = pass_on(t, block), pass_on(t, gradient)
+    gk, gv = gradient
+    return gq, gk, gv
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        v = np.array([[0.0, 2.0, 4.0, 6.0]]).T[2 * t.rank:2 * t.rank + 2]  # 2 tokens on each rank
+        q = k = np.zeros((2, 1))  # all scores are equal: o is the mean of the values so far
+        o, lse = forward(t, q, k, v)
+        gq, gk, gv = backward(t, q, k, v, o, lse, go=np.ones((2, 1)))
+        return o.ravel().round(2), gv.ravel().round(2)
+
+    for rank, (o, gv) in enumerate(simulate(2, example)):
+        print("rank", rank, " o", o, " gv", gv)

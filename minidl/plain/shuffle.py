@@ -1,0 +1,46 @@
+"""Shuffle: a new order of the samples in every epoch, dealt to any number of ranks.
+
+    order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation, drawn from (seed, epoch) alone
+    dealt like cards      a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
+
+The order is a function of two numbers. So all ranks compute the same one, and no message is sent.
+Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks see each sample exactly once.
+
+The dealing also makes a position simple. When each rank has used k samples, the ranks together have
+used the first k n of the order. So one number says how far the whole run is, and a restarted run
+deals the rest to the ranks that it has, more or fewer than before:
+
+    used = 3 (one of each)      7 2 9 │ 0 4 1 8 3 5 6
+    the rest, to two ranks              a b a b a b a
+
+The last samples may not suffice for all ranks: above rank a has one more. For training one often
+gives all ranks the same number, and takes the first samples of the order again.
+
+Source: torch.utils.data.distributed.DistributedSampler. The real one, minidl/data/sampler.py and
+minidl/data/partition.py, adds: three ways to treat the last samples, groups of neighbours that stay
+together, and ranks that have used unequal numbers of samples.
+"""
+
+import numpy as np
+
+
+def order(n_samples, seed, epoch):
+    """The order of an epoch: the same on every rank."""
+    return np.random.default_rng([seed, epoch]).permutation(n_samples)
+
+
+def share(order, rank, n_ranks, used=0):
+    """The samples of this rank, in its order; `used` of the order are done already."""
+    return order[used:][rank::n_ranks]
+
+
+if __name__ == "__main__":
+    epoch = order(10, seed=0, epoch=0)
+    shares = [share(epoch, rank, 4) for rank in range(4)]
+    print("of each rank", [len(samples) for samples in shares])
+    print("of all ranks", np.sort(np.concatenate(shares)))
+
+    done = [samples[:2] for samples in shares]  # each rank has used two, then the run dies
+    rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # it goes on with three ranks
+    print("done and rest", np.sort(np.concatenate(done + rest)))
+    print("the next epoch has the same order:", np.array_equal(epoch, order(10, seed=0, epoch=1)))

@@ -1,0 +1,79 @@
+"""Stream: training on records that never end, each used exactly once, also after a crash.
+
+The records lie in a log. Somebody writes new ones to its end; reading changes nothing. The number
+of a record is its offset. A log has several partitions, which grow independently:
+
+    partition 0   │ 0 │ 1 │ 2 │ 3 │ 4 │ 5 │   ◄── new records        rank 0 reads partitions 0 and 2
+    partition 1   │ 0 │ 1 │ 2 │ 3 │                                  rank 1 reads partition 1
+    partition 2   │ 0 │ 1 │ 2 │ 3 │ 4 │
+
+Partition p belongs to rank p % n. A step takes the next k records of every partition: what a step
+uses does not depend on the number of ranks.
+
+The reader keeps the offset of the next record that it wants. After a crash it goes on from a saved
+offset. Each record is used exactly once if the offset and the weights come from the same moment:
+
+    offset saved, then weights     a crash between them: some records are never used
+    weights saved, then offset     a crash between them: some records are used twice
+    both in one file               the file is written whole or not at all: each is used once
+
+Work after the last save is lost, and its records are read again: the new weights never saw them.
+
+Paper: Kreps, Narkhede & Rao, "Kafka: a Distributed Messaging System for Log Processing", 2011.
+The real one, minidl/data/stream/source.py and minidl/data/stream/log.py, adds: logs in files and on
+servers, a shuffle of neighbours, reading ahead, a restart on another number of ranks, and an error
+where a log has deleted what was not read yet.
+"""
+
+import json
+
+from minidl.plain.elastic import write
+
+
+def start(rank, n_ranks, log):
+    """{partition: offset of the next record} of this rank. log: a list of partitions."""
+    return {p: 0 for p in range(rank, len(log), n_ranks)}
+
+
+def step(log, offsets, k):
+    """The next k records of each of this rank's partitions; moves the offsets."""
+    records = []
+    for p, offset in offsets.items():
+        part = log[p][offset:offset + k]
+        offsets[p] += len(part)
+        records += part
+    return records
+
+
+def save(path, offsets, weights):
+    """In one file: both, or neither."""
+    write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
+
+
+def load(path):
+    with open(path) as file:
+        state = json.load(file)
+    return {int(p): offset for p, offset in state["offsets"].items()}, state["weights"]
+
+
+if __name__ == "__main__":
+    import os
+    import tempfile
+
+    log = [[1, 2, 3, 4, 5], [10, 20, 30]]
+
+    def train(offsets, weight, n_steps, path):
+        """The "weight" is the sum of all records: it shows what was missed, or used twice."""
+        for i in range(n_steps):
+            records = step(log, offsets, k=1)
+            weight += sum(records)
+            print("used", *records, " weight", weight)
+            if i % 2 == 1:
+                save(path, offsets, weight)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state")
+        train(start(0, 1, log), 0, 3, path)  # as if it were killed after the third step
+        print("again from", *load(path))
+        train(*load(path), 3, path)
+    print("the sum of the log", sum(log[0] + log[1]))

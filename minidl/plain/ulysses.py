@@ -1,0 +1,73 @@
+"""Ulysses: attention over a long text, by two exchanges between all ranks.
+
+Each rank has s/n of the s tokens. Most layers look at each token alone; attention looks at all
+tokens, but at each head alone. So before attention the ranks exchange tokens for heads, and after
+it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
+
+    rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
+                            ── exchange ─►              ── exchange ─►
+    rank 1    2a 2b  3a 3b                 0b 1b 2b 3b       back      2a 2b  3a 3b
+
+              all heads of                 all tokens of               all heads of
+              a part of the tokens         a part of the heads         a part of the tokens
+
+Between the exchanges each rank computes attention as one rank alone does. The number of heads must
+be a multiple of the number of ranks.
+
+Both exchanges are an all-to-all: every rank has one block for every other rank. In step s a rank
+sends to the rank s places to its right, and receives from the rank s places to its left. Of an
+array of K bytes (n-1)/n K leave each rank. There are four arrays: q, k, v and the result.
+
+Backward is the same, the other way: the gradient of an exchange is the exchange back.
+
+Paper: Jacobs et al., "DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long
+Sequence Transformer Models", 2023. The real one, minidl/parallel/model/ulysses.py, adds: backward,
+batches, fewer heads of keys than of queries, any mask, dropout, and parts of unequal length.
+"""
+
+import numpy as np
+
+
+def all_to_all(t, outgoing, incoming):
+    """Sends outgoing[j] to rank j; writes into incoming[i] what rank i sends. Lists of arrays."""
+    n, r = t.size, t.rank
+    incoming[r][...] = outgoing[r]
+    for s in range(1, n):
+        right, left = (r + s) % n, (r - s) % n
+        t.sendrecv(outgoing[right], right, incoming[left], left)
+
+
+def exchange(t, x, split, join):
+    """Cuts x along the axis `split` into a block for each rank; joins what comes along `join`."""
+    outgoing = [block.copy() for block in np.split(x, t.size, axis=split)]
+    incoming = [np.empty_like(block) for block in outgoing]
+    all_to_all(t, outgoing, incoming)
+    return np.concatenate(incoming, axis=join)
+
+
+def attend(q, k, v):
+    """Causal attention of one head: (tokens, width) each."""
+    s = q @ k.T / np.sqrt(q.shape[1])
+    p = np.exp(s - s.max(axis=1, keepdims=True)) * np.tri(len(q))
+    return p / p.sum(axis=1, keepdims=True) @ v
+
+
+def attention(t, q, k, v):
+    """q, k, v and the result: (tokens of this rank, heads, width)."""
+    q, k, v = (exchange(t, x, split=1, join=0) for x in (q, k, v))  # (tokens, heads / n, width)
+    heads = range(q.shape[1])
+    o = np.stack([attend(q[:, h], k[:, h], v[:, h]) for h in heads], axis=1)
+    return exchange(t, o, split=0, join=1)
+
+
+if __name__ == "__main__":
+    from minidl.comm import simulate
+
+    def example(t):
+        token = np.arange(2 * t.rank, 2 * t.rank + 2)  # rank 0 has tokens 0 and 1, rank 1: 2 and 3
+        x = np.stack([10 * token, 10 * token + 1], axis=1)  # token 3 has 30 as head 0, 31 as head 1
+        y = exchange(t, x, split=1, join=0)
+        return x.ravel(), y.ravel(), exchange(t, y, split=0, join=1).ravel()
+
+    for rank, (x, y, back) in enumerate(simulate(2, example)):
+        print("rank", rank, x, "->", y, "->", back)
