@@ -1,6 +1,6 @@
 """A pipeline: what a rank eats, said as functions of an index.
 
-The plain form of its threads: minidl/plain/input.py; of shard(): minidl/plain/shuffle.py. Here: the
+The plain form of its stages: minidl/plain/input.py; of shard(): minidl/plain/shuffle.py. Here: the
 stages as methods, any of them or none, each a pure function of an index; so a place can be saved.
 
     from minidl.data import Pipeline, lengths

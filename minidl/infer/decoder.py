@@ -1,5 +1,8 @@
 """Text from a GPT or a Llama, token by token, with a cache of keys and values.
 
+The plain form: minidl/plain/kv_cache.py. Here: whole models as plans, several texts, and a prompt
+in one go.
+
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
 

@@ -56,7 +56,7 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     elastic             a run that dies goes on from its last snapshot, to the same bits
     buddy               each rank's state in the memory of a second rank, too
     shuffle             an order for every epoch, dealt to any number of ranks without a message
-    input               the next samples are read while the training computes with these
+    input               extract, transform, load: stages that work at the same time
     numa                which cores a rank runs on, so that its memory is near
     stream              records that never end, each used exactly once, also after a crash
     late_labels         records wait for labels that come later, in a window of time

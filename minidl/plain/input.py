@@ -1,52 +1,33 @@
-"""Input: the next samples are read and prepared while the training computes with these.
+"""Input: samples are extracted, transformed and loaded at the same time, as on a factory line.
 
 A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale),
 load (give it to the training step). One after another, n samples take n times the sum. But a disk,
 a processor and a GPU can work at the same time, on different samples:
 
     extract      0    1    2    3
-    transform         0    1    2    3              a factory line: with equal stages the time
-    train                  0    1    2    3         of one stage for each sample
+    transform         0    1    2    3
+    train                  0    1    2    3
 
     one after another       n (e + t + l)
     overlapped          (e + t + l) + (n - 1) max(e, t, l)
 
 So the slowest stage alone decides. Where it is not the training, the training waits for its input.
 
-Every stage is a thread, and between two of them there is a queue with room for a few samples. A
-thread that finds its queue full waits: so a fast stage does not fill the memory. The queue keeps
-the order, so the training sees the samples in the order in which they were read.
+Each stage before the training is a thread with a queue behind it (page prefetch). The queue of
+extract has room for a few samples, and so has the queue of transform. The order stays as it was.
 
 Source: Murray et al., "tf.data: A Machine Learning Data Processing Framework", 2021.
-The real one, minidl/data/pipeline.py and minidl/data/prefetch.py, adds: several threads in one
-stage whose results stay in order, a number of threads that is found by measuring, batches, errors
-of a stage, an end of the threads when the loop is left early, and a position that can be saved.
+The real one, minidl/data/pipeline.py, adds: any number of stages, several threads in one of them, a
+shuffle, batches, a part of the samples for each rank, and a position that can be saved.
 """
 
-import queue
-import threading
-
-END = object()
-
-
-def ahead(items, room):
-    """The same items in the same order. A thread takes them, and has up to `room` of them ready."""
-    ready = queue.Queue(room)
-
-    def fill():
-        for item in items:
-            ready.put(item)  # waits while the queue is full
-        ready.put(END)
-
-    threading.Thread(target=fill, daemon=True).start()
-    while (item := ready.get()) is not END:  # waits while the queue is empty
-        yield item
+from minidl.plain.prefetch import prefetch
 
 
 def samples(names, extract, transform, room=2):
     """transform(extract(name)) of each name; both stages run while the caller computes."""
-    extracted = ahead(map(extract, names), room)
-    return ahead(map(transform, extracted), room)
+    extracted = prefetch(map(extract, names), room)
+    return prefetch(map(transform, extracted), room)
 
 
 def finish_times(costs, n):

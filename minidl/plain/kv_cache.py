@@ -1,7 +1,7 @@
 """KV cache: a language model writes a text token by token, and keeps its earlier results.
 
 A model that has read t tokens predicts the next one. Then that one is read, too, and so on. In
-attention the new token's query looks at the keys and values of all tokens so far:
+attention (page attention) the new token's query looks at the keys and values of all tokens so far:
 
     token      0    1    2    3 (new)
     keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend on earlier tokens

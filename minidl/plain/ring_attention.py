@@ -18,7 +18,7 @@ A block alone gives its own o and lse. Two such pairs, over different keys, beco
 
     lse = log(e^lse1 + e^lse2)        o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
 
-This is the online softmax: no rank ever has all keys, or all scores of a query.
+This is the online softmax (page flash): no rank ever has all keys, or all scores of a query.
 
 Backward sends keys and values around again. Their gradients travel with them, every rank adds its
 part, and after n steps they are home. From lse each weight is known at once: p_j = e^(s_j - lse).

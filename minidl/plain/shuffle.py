@@ -3,8 +3,8 @@
     order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation, drawn from (seed, epoch) alone
     dealt like cards      a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
 
-The order is a function of two numbers. So all ranks compute the same one, and no message is sent.
-Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks see each sample exactly once.
+The order is a function of two numbers (page data). So all ranks compute the same one, and send no
+message. Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks see each sample once.
 
 The dealing also makes a position simple. When each rank has used k samples, the ranks together have
 used the first k n of the order. So one number says how far the whole run is, and a restarted run
@@ -23,10 +23,7 @@ together, and ranks that have used unequal numbers of samples.
 
 import numpy as np
 
-
-def order(n_samples, seed, epoch):
-    """The order of an epoch: the same on every rank."""
-    return np.random.default_rng([seed, epoch]).permutation(n_samples)
+from minidl.plain.data import order
 
 
 def share(order, rank, n_ranks, used=0):

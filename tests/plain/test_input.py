@@ -8,7 +8,7 @@ from minidl.data import Pipeline
 from minidl.data.prefetch import prefetch
 from minidl.plain import input as plain_input
 
-WAIT_S = 10  # where a stage waits for another one: a failure and not a hang
+WAIT_S = 3  # where a stage waits for another one: a failure and not a hang
 
 
 @pytest.mark.parametrize("room", [1, 2, 5])
@@ -26,39 +26,25 @@ def test_samples_are_the_real_ones_in_order(n, room):
     assert got == want == list(whole.prefetch(room))
 
 
-@pytest.mark.parametrize("way", ["page", "real"])
-def test_a_stage_works_while_the_next_one_does(way):
-    """The training of sample 0 ends only when sample 1 has been extracted: without a thread it
-    would wait for ever."""
-    extracted = threading.Event()
+def test_each_stage_works_while_the_next_one_does():
+    """Sample 0 is transformed only when sample 1 has been extracted, and its training ends only
+    when sample 1 has been transformed. In fewer than three threads one would wait for ever."""
+    extracted, transformed = threading.Event(), threading.Event()
 
     def extract(i):
         if i == 1:
             extracted.set()
         return i
 
-    items = {"page": lambda: plain_input.samples(range(3), extract, lambda x: x),
-             "real": lambda: (x for _, x in prefetch(range(3), extract))}[way]()
-    assert next(items) == 0
-    assert extracted.wait(WAIT_S)
-    assert list(items) == [1, 2]
+    def transform(i):
+        if i == 1:
+            transformed.set()
+        return i, extracted.wait(WAIT_S if i == 0 else 0)
 
-
-def test_a_full_queue_stops_the_stage_before():
-    """With room for 2, at most 2 lie ready, and the thread has one in its hand."""
-    taken, fourth = [], threading.Event()
-
-    def read(i):
-        taken.append(i)
-        if len(taken) == 4:
-            fourth.set()
-        return i
-
-    items = plain_input.ahead(map(read, range(100)), room=2)
-    assert next(items) == 0
-    assert fourth.wait(WAIT_S)  # 0 is here, 1 and 2 lie ready, 3 waits for room
-    assert not threading.Event().wait(0.02) and taken == [0, 1, 2, 3]
-    assert list(items) == list(range(1, 100))
+    items = plain_input.samples(range(3), extract, transform)
+    assert next(items) == (0, True), "no thread extracts sample 1 while sample 0 is transformed"
+    assert transformed.wait(WAIT_S), "no thread transforms sample 1 while sample 0 trains"
+    assert list(items) == [(1, True), (2, True)]
 
 
 def test_finish_times_are_the_formula():

@@ -39,10 +39,10 @@ BUGS = [
         "order[used:][rank::n_ranks]", "order[rank::n_ranks]",
         "tests/plain/test_shuffle.py::test_the_rest_is_dealt_to_other_ranks_as_the_real_one_does"),
     Bug(
-        "the page's queue between stages has no bound",
-        "minidl/plain/input.py", "ahead",
-        "queue.Queue(room)", "queue.Queue()",
-        "tests/plain/test_input.py::test_a_full_queue_stops_the_stage_before"),
+        "the page extracts in the thread that transforms",
+        "minidl/plain/input.py", "samples",
+        "prefetch(map(extract, names), room)", "map(extract, names)",
+        "tests/plain/test_input.py::test_each_stage_works_while_the_next_one_does"),
     Bug(
         "the page's ranks fill the first node before the second one",
         "minidl/plain/numa.py", "cores_of",
