@@ -258,7 +258,7 @@ def _beside(here, root, kind):
 
 def _chinese_book(pages, root):
     """The pages whose title and text are in docs/zh/book.txt, and their list."""
-    found, made = language.texts("../book", "zh"), {}
+    found, made = language.parts_of(language.folder("zh") / "book.txt"), {}
     for here in (page for page in pages if page.name in found):
         of, text = found[here.name]
         title, _, story = text.partition("\n")

@@ -34,7 +34,11 @@ def contents(root=ROOT):
 
 
 def page(name, root=ROOT):
-    text = (root / BOOK / f"{name}.py").read_text("utf-8")
+    return page_of(name, (root / BOOK / f"{name}.py").read_text("utf-8"))
+
+
+def page_of(name, text):
+    """A Page from the text of its file."""
     tree = ast.parse(text)
     told = ast.get_docstring(tree)
     before, *rest = re.split(r"(?=The\s+real\s+one,)", told, maxsplit=1)

@@ -65,7 +65,12 @@ def digest(text):
 def texts(number, kind=None):
     """{"head": ..., "07a": ...} of a tutorial: (hash of the English, the translation); {} where it
     has none in the reader's language."""
-    path = folder(kind or language()) / "tutorials" / f"{number}.txt"
+    return parts_of(folder(kind or language()) / "tutorials" / f"{number}.txt")
+
+
+def parts_of(path):
+    """{name: (hash of the English, the translation)} of a file of whole texts, each after a line
+    `=== name of hash`; {} if there is no such file."""
     if not path.exists():
         return {}
     parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),

@@ -9,6 +9,7 @@ English, with `make register ARGS="--translated FILE"`.
     docs/zh/messages.po            what tutorials 00 to 07, their graders and the commands show
     docs/zh/comments.po            the comments of these tutorials and of the kernels they name
     docs/zh/tutorials/NN.txt       their heads and tasks: whole texts, with digests
+    docs/zh/book.txt               the texts of the pages of minidl/plain, with digests
     README.zh.md, docs/zh/*.md     pages, with digests
 """
 
@@ -16,7 +17,7 @@ import functools
 import re
 
 from minidl import memory
-from minidl.course import comments, exercise, language
+from minidl.course import book, comments, exercise, language
 from minidl.course.language import digest
 from minidl.cuda.checks import profile
 from minidl.profile import advice, summary
@@ -44,6 +45,7 @@ SCRIPTS = list(dict.fromkeys([*TUTORIALS, *(
                    *comments.kernels_named(exercise.read(path))])]))
 STAMP = re.compile(r"<!-- (\S+) of ([0-9a-f]{12}|here) -->")  # here: a page that is Chinese alone
 PAGES = [ROOT / "README.zh.md", *sorted((ROOT / "docs/zh").glob("*.md"))]
+BOOK = "docs/zh/book.txt"
 HOLES = re.compile(r"\{\d\}")
 
 
@@ -61,6 +63,8 @@ def english(name, text):
     path = ROOT / name
     if path.suffix == ".md":
         return [text]
+    if path.parent == ROOT / book.BOOK and path.stem != "__init__":
+        return [book.told(book.page_of(path.stem, text))]
     is_tutorial = path.parent == ROOT / "tutorials" and path.name[:2].isdigit()
     return list(parts(path, text).values()) if is_tutorial or path.suffix == ".cu" else []
 
@@ -118,7 +122,8 @@ def comments_shown():
 
 def behind():
     """[(file to edit, what it lacks)]."""
-    return [*messages_behind(), *comments_behind(), *texts_behind(), *pages_behind()]
+    return [*messages_behind(), *comments_behind(), *texts_behind(), *book_behind(),
+            *pages_behind()]
 
 
 def messages_behind():
@@ -144,16 +149,30 @@ def texts_behind():
     found = []
     for path in TUTORIALS:
         file = f"docs/zh/tutorials/{path.name[:2]}.txt"
-        known, wanted = language.texts(path.name[:2], "zh"), of_tutorial(path)
-        for name in dict.fromkeys([*wanted, *known]):
-            if name not in wanted:
-                found.append((file, f"{name}: no such exercise in {path.name} any more"))
-            elif name not in known:
-                found.append((file, f"{name}: no Chinese; it begins "
-                                    f"`=== {name} of {digest(wanted[name])}`"))
-            elif known[name][0] != digest(wanted[name]):
-                found.append((file, f"{name}: older than its English in {path.name}"))
+        found += texts_of(file, language.texts(path.name[:2], "zh"), of_tutorial(path),
+                          "exercise", path.name)
     return found
+
+
+def texts_of(file, known, wanted, what, where):
+    """What a file of whole texts lacks; known: {name: (digest of its English, text)}."""
+    for name in dict.fromkeys([*wanted, *known]):
+        if name not in wanted:
+            yield file, f"{name}: no such {what} in {where} any more"
+        elif name not in known:
+            yield file, f"{name}: no Chinese; it begins `=== {name} of {digest(wanted[name])}`"
+        elif known[name][0] != digest(wanted[name]):
+            yield file, f"{name}: older than its English in {where}"
+
+
+def of_the_book():
+    """{page: its English}."""
+    return {name: book.told(book.page(name)) for _, pages in book.contents() for name, _ in pages}
+
+
+def book_behind():
+    return [*texts_of(BOOK, language.parts_of(ROOT / BOOK), of_the_book(), "page",
+                      "minidl/plain")]
 
 
 def pages_behind():
@@ -174,8 +193,8 @@ def stamp(name):
         of = digest(exercise.read(ROOT / source))
         text = STAMP.sub(f"<!-- {source} of {of} -->", text, count=1)
     else:
-        (tutorial,) = (t for t in TUTORIALS if t.name[:2] == path.stem)
-        wanted = of_tutorial(tutorial)
+        wanted = of_the_book() if name == BOOK else of_tutorial(next(
+            t for t in TUTORIALS if t.name[:2] == path.stem))
         text = re.sub(r"^=== (\w+) of [0-9a-f]{12}", lambda part: part[0] if part[1] not in wanted
                       else f"=== {part[1]} of {digest(wanted[part[1]])}", text, flags=re.M)
     path.write_text(text, encoding="utf-8")

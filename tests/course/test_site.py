@@ -53,9 +53,25 @@ def test_every_link_leads_to_a_page_and_to_a_place_in_it(pages):
 
 def test_a_technique_has_its_formula_its_files_and_its_tutorial(pages):
     page = pages["techniques/ring-all-reduce.md"]
-    assert "(n-1)/n * x.nbytes to scatter" in page and "(../tutorials/07.md)" in page
+    assert "Here: any elementwise operation" in page and "(../tutorials/07.md)" in page
     assert "](../api/minidl.comm.md#ring)" in page and "Patarasuk & Yuan 2009" in page
     assert f"]({SITE.PAGES}techniques/ring-all-reduce.md)" in pages["map.md"]
+
+
+def test_a_page_of_the_book_stands_beside_its_real_one(pages):
+    page = pages["book/ring.md"]
+    assert page.startswith("# The ring all-reduce: each rank has an array")
+    assert "**The plain form**: `minidl/plain/ring.py`" in page
+    assert "def reduce_scatter(t, x):" in page and "def reduce_scatter(t, x, op=np.add):" in page
+    assert "[`minidl/comm/ring.py`](../api/minidl.comm.md#ring)" in page
+    assert "](book/ring.md)" in pages["book.md"] and "\n```text\nrank 0" not in page  # one picture
+
+
+def test_a_page_of_the_book_is_in_chinese_too(pages):
+    page = pages["zh/book/ring.md"]
+    assert re.match("# .*[\u4e00-\u9fff]", page) and "[English](../../book/ring.md)" in page
+    assert "def reduce_scatter(t, x):" in page
+    assert "(book/ring.md)" in pages["zh/book.md"]
 
 
 def test_the_api_has_signatures_and_no_private_name(pages):
