@@ -7,11 +7,11 @@
     host     new weights ◄──── Adam ◄──────────────── gradients
                                master weights, m and v (float32)
 
-The device is a GPU, with a small memory; the host is the computer around it. For each weight Adam in
-mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for a float32 copy of
-the weight (the master, which keeps small steps: page amp), m and v. With offload the device holds 2
-bytes for each weight, and the piece of the gradients that is on its way. In each step 2 bytes a
-weight go down and 2 go up.
+The device is a GPU, with a small memory; the host is the computer around it. For each weight Adam
+in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for a float32 copy
+of the weight (the master, which keeps small steps: page amp), m and v. With offload the device
+holds 2 bytes for each weight, and the piece of the gradients that is on its way. In each step 2
+bytes a weight go down and 2 go up.
 
 The weights are cut into pieces, here one for each layer. A gradient goes down as soon as backward
 has made it, and its device memory is free again. When all gradients are there (only then one knows
