@@ -230,17 +230,60 @@ def _book(root):
         near = " · ".join([*[f"[← {p.name}]({p.name}.md)" for p in pages[:i][-1:]],
                            *[f"[{p.name} →]({p.name}.md)" for p in pages[i + 1:][:1]]])
         made[f"book/{here.name}.md"] = "\n".join([
-            f"# {here.title}\n", _story(here.story), _beside(here, root, "en"), near]) + "\n"
+            f"# {here.title}\n", _story(here.story, root), _beside(here, root, "en"), near]) + "\n"
     return made | _chinese_book(pages, root)
 
 
-def _story(text):
-    """Paragraphs are text; what is indented is a picture, or a formula."""
+def _story(text, root):
+    """Paragraphs are text; what is indented is a picture, or, if it has formulas and no lines that
+    are drawn, a table of their parts."""
+    formulas = _formulas(root)
     parts = re.split(r"\n\n((?:    .*\n|\n)*    .*)(?=\n\n|\Z)", f"\n\n{text}")
-    for i in range(1, len(parts), 2):
-        picture = "\n".join(line[4:] for line in parts[i].split("\n"))
-        parts[i] = f"\n\n```text\n{picture}\n```"
+    for i, part in enumerate(parts):
+        if not i % 2:
+            parts[i] = _set(part, formulas)
+        elif _set(part, formulas) == part or re.search("[\u2500-\u257f\u25a0]", part):
+            picture = "\n".join(line[4:] for line in part.split("\n"))
+            parts[i] = f"\n\n```text\n{picture}\n```"
+        else:
+            parts[i] = f"\n\n{_table(part, formulas)}"
     return "".join(parts).strip("\n") + "\n"
+
+
+def _formulas(root):
+    """{how a page writes a formula: its LaTeX}, the longest first."""
+    pairs = [line.split(" => ") for line in _read(root / "docs/book_formulas.txt").splitlines()
+             if line and line[0] != "#"]
+    return dict(sorted(pairs, key=lambda pair: -len(pair[0])))
+
+
+def _set(text, formulas):
+    r"""The text with \(LaTeX\) in place of each formula; `write` makes MathML of that."""
+    pattern = "|".join(rf"(?<![\w*]){re.escape(written)}(?!\w)" for written in formulas)
+    return re.sub(pattern, lambda found: rf"\({formulas[found[0]]}\)", text)
+
+
+def _table(block, formulas):
+    """Lines whose parts stand in columns, as HTML. A line with one part goes on under the column at
+    which it begins."""
+    rows = []  # [column, text] of each part
+    for line in block.split("\n"):
+        whole = [(found.start(), found[0]) for found in re.finditer(r"\S+(?: \S+)*", re.sub(
+            "|".join(map(re.escape, formulas)), lambda f: f[0].replace("  ", "\0 "), line))]
+        parts = [[at, text.replace("\0", " ")] for at, text in whole]
+        if len(parts) == 1 and rows and parts[0][0] > 4:
+            near = min(rows[-1], key=lambda part: abs(part[0] - parts[0][0]))
+            near[1] += ("<br>" if _set(parts[0][1], formulas) != parts[0][1] else " ") + parts[0][1]
+        elif parts:
+            rows.append(parts)
+    lines = ["".join(f"<td>{_set(_escaped(text), formulas)}</td>" for _, text in row)
+             for row in rows]
+    return '<table class="formulas">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _escaped(text):
+    return text.replace("&", "&amp;").replace("<br>", "\0").replace("<", "&lt;").replace(
+        "\0", "<br>").replace("&lt;-", "<-")
 
 
 def _beside(here, root, kind):
@@ -265,7 +308,7 @@ def _chinese_book(pages, root):
         older = "" if of == language.digest(book.told(here)) else _older()
         made[f"zh/book/{here.name}.md"] = "\n".join([
             f"# {title}\n", f"{older}[English](../../book/{here.name}.md)\n",
-            _story(story.strip("\n")), _beside(here, root, "zh")])
+            _story(story.strip("\n"), root), _beside(here, root, "zh")])
     if made:
         listed = "\n".join(f"- [{text.splitlines()[0][2:]}](book/{Path(page).name})"
                            for page, text in made.items())
@@ -430,6 +473,7 @@ def write(folder, root=ROOT):
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
         up = "../" * (len(Path(page).parts) - 1)
+        text = re.sub(r"\\\((.+?)\\\)", _mathml, text) if "book/" in page else text
         path.write_text(text.replace(f"({PAGES}", f"({up}"), encoding="utf-8")
     for place in "docs", "out", "out/en", "out/zh":
         for picture in (root / place).glob("*.png"):
@@ -452,6 +496,12 @@ def write(folder, root=ROOT):
     return made
 
 
+def _mathml(found):
+    from latex2mathml.converter import convert  # of the extra docs
+
+    return convert(found[1])
+
+
 # docstrings have lines of 100 columns
 WIDE = """.md-grid { max-width: 78rem }
 .md-typeset pre > code { font-size: .64rem }
@@ -469,6 +519,8 @@ WIDE = """.md-grid { max-width: 78rem }
 /* the book: the plain form beside the real one, below each other where there is no room */
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 0 1rem }
 .beside > div { min-width: 0 }
+table.formulas td { padding: .2em 1.2em .2em 0; vertical-align: top }
+math { font-size: 1.1em }
 /* where a page has no headings, its tables get the room of their list */
 .md-main__inner:not(:has(.md-sidebar--secondary li)) .md-sidebar--secondary { display: none }
 @media (max-width: 44em) { .md-code__nav { display: none } }  /* it would cover the code */

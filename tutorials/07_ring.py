@@ -43,6 +43,7 @@ from minidl.course.tutorial import (
 )
 from minidl.data import DataLoader, DistributedSampler, datasets
 from minidl.nn import functional as F
+from minidl.plain.ring import all_gather
 
 
 def reduce_scatter(t, x):
@@ -61,18 +62,6 @@ def reduce_scatter(t, x):
         received = t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
         mine += received
     # <<<
-
-
-def all_gather(t, x):
-    """Hand the complete chunks around: afterwards every rank holds the whole sum."""
-    p = t.size
-    left = (t.rank - 1) % p
-    right = (t.rank + 1) % p
-    chunk = chunks.split(x, p)
-    for s in range(p - 1):
-        complete = chunk[(t.rank + 1 - s) % p]
-        into = chunk[(t.rank - s) % p]
-        t.sendrecv(complete, right, into, left)
 
 
 def all_reduce(t, x):

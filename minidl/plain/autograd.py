@@ -4,10 +4,12 @@
                              b ──┘            ▲
                              a ───────────────┘
 
-    forward     every operation makes a Tensor that remembers its parents, and a rule: from the
-                gradient of the result to the gradient of each parent. For a * b: g -> g * b, g * a
-    backward    from y back to a and b, each Tensor after all that were computed from it.
-                Gradients that reach a Tensor on several paths are added: the chain rule.
+    forward     every operation makes a Tensor. It remembers its parents and a rule. The rule takes
+                g, the gradient of the result, and returns the gradient of each parent. The rule of
+                a * b returns g * b and g * a
+    backward    goes from y back to a and b. A Tensor has its turn only after all Tensors that were
+                computed from it: then its gradient is complete, because gradients that reach it on
+                several paths are added. That is the chain rule.
 
 The rules are written with Tensors, too. So a gradient is the result of a program that remembers how
 it was computed, and has a gradient in turn: grad(grad(y)) is the second derivative.
@@ -57,7 +59,7 @@ class Tensor:
     def relu(a):
         return Tensor(np.maximum(a.array, 0), [a], lambda g: [g * (a.array > 0)])
 
-    def sum(a, axis=None):  # the summed axes stay, with length 1
+    def sum(a, axis=None):  # the summed axes stay, with length 1. Its rule is expand, and back
         return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
 
     def expand(a, shape):
@@ -66,13 +68,13 @@ class Tensor:
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
 
-    def transpose(a, *axes):
+    def transpose(a, *axes):  # argsort: the order that undoes `axes`
         return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
 
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    def put(a, index, shape):  # zeros of this shape, and a added at index
+    def put(a, index, shape):  # zeros, and a added at index: an index may come several times
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])
@@ -103,7 +105,8 @@ def tensor(x):
 
 
 def sum_to(g, x):
-    """Sums g over the axes along which x was broadcast, so that it has the shape of x."""
+    """Sums g over the axes along which x was broadcast, so that it has the shape of x: a number
+    that was used many times gets the sum of all its gradients."""
     new = g.array.ndim - x.array.ndim
     axes = tuple(i for i, length in enumerate(g.array.shape)
                  if i < new or length > x.array.shape[i - new])

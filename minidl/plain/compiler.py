@@ -1,19 +1,21 @@
 """A compiler: a program of arrays becomes a list of lines, and then a list of fewer lines.
 
 1  Trace. The program runs once, with arrays that write down every operation on them. Each result
-   has a name of its own: %1, %2, ... The list is the program without Python: no `if`, no loop.
+   has a name of its own: %1, %2, ... The list has no `if` and no loop: it is what the program did
+   this time.
 
-2  Fuse. An operation on elements, such as relu, waits for the memory: it reads an array and writes
-   one. Two of them in a row write an array only to read it again. If nobody else reads it, they
-   become one line. That line does both to an element before it goes on to the next element:
+2  Fuse. An operation on elements, such as relu, is as slow as the memory: it reads an array and
+   writes one. Two of them in a row write an array only to read it again. If no other line reads
+   that array, they become one line. The line does both to an element, then goes to the next one:
 
        %1 = matmul x w                   %1 = matmul x w
        %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2
        %3 = relu %2
 
-   A matmul reads each element many times. So it is not fused, and begins a line of its own.
+   A matmul needs a whole row and a whole column for each number, and not one element. So it stays
+   a line of its own.
 
-If K bytes are an array, a chain of s operations on it moves about 2 s K bytes before, 2 K after.
+A chain of s operations on an array of K bytes moves 2 s K bytes before, and 2 K bytes after.
 
 Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
 Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.
@@ -78,7 +80,8 @@ def is_elementwise(line):
 
 
 def fuse(lines):
-    """From the last line back: a line joins the only line that reads its result."""
+    """From the last line back: a line joins the only line that reads its result, if both have
+    results of one shape: then both visit the same elements."""
     fused = []
     for line in reversed(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]

@@ -1,19 +1,22 @@
 """Floats: a computer's number has a few digits, so sums lose some, and their order matters.
 
-A float16 is m * step, where m is an integer of at most 11 bits, and the step fits the number:
+A float16 is m * step, where m is an integer of at most 11 bits. The step depends on how large the
+number is:
 
     numbers from     1024 to 2048     step 1           2048 to 4096    step 2
                         1 to 2        step 2^-10       the largest     65504
-                        0 to 2^-13    step 2^-24. Half of it, and less, becomes 0
+                        0 to 2^-13    step 2^-24. Half a step, and less, becomes 0
 
 Every operation rounds to the nearest such number; half way between two, to the one with even m.
-The relative error of one rounding is at most u = 2^-11 (float32: 2^-24, float64: 2^-53).
+From 2^-14 to 65504 the relative error of one rounding is at most u = 2^-11 (float32: 2^-24,
+float64: 2^-53).
 
 Swamping: 2048 + 1 = 2048, for 2049 lies half way between 2048 and 2050. So 1 + 1 + 1 + ... ends at
-2048, and (a + b) + c is not a + (b + c). Three ways to add n numbers; S is the sum of the |x|:
+2048, and (a + b) + c is not a + (b + c). Three ways to add n numbers follow. S is the sum of their
+absolute values:
 
     in order     x0 + x1 + x2 + ...              error at most (n - 1) u S
-    pairwise     (x0 + x1) + (x2 + x3), a tree   error at most log2(n) u S, rounded up
+    pairwise     (x0 + x1) + (x2 + x3), a tree   error at most ceil(log2 n) u S
     Kahan        computes what each addition     error at most about 2 u S
                  lost, and adds it next time
 
@@ -22,7 +25,8 @@ Or the sum is kept in a wider type and rounded once, at the end: that is how one
 Papers: Kahan, "Further remarks on reducing truncation errors", 1965; Higham, "Accuracy and
 Stability of Numerical Algorithms", 2002.
 The real one, minidl/backend.py and minidl/ops/reduce.py, adds: the wider type for every operation
-that sums, float32 for float16 and bfloat16. (NumPy itself sums pairwise, in blocks.)
+that sums, float32 for float16 and bfloat16. NumPy's own sum is pairwise: it cuts a
+long array into blocks.
 """
 
 import math
@@ -39,7 +43,7 @@ def to_half(x):
 
 
 def in_order(x):
-    """Every sum is rounded to x's type, as in all three ways."""
+    """One number after the other. NumPy rounds each sum to the type of x."""
     total = x[0]
     for number in x[1:]:
         total = total + number

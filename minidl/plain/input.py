@@ -1,8 +1,8 @@
-"""Input: samples are extracted, transformed and loaded at the same time, as on a factory line.
+"""Input: samples are read, transformed and used at the same time, as on a factory line.
 
-A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale),
-load (give it to the training step). One after another, n samples take n times the sum. But a disk,
-a processor and a GPU can work at the same time, on different samples:
+A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale)
+and train. They take e, t and l seconds for each sample. One after another, n samples take n times
+the sum. But a disk, a processor and a GPU can work at the same time, on different samples:
 
     extract      0    1    2    3
     transform         0    1    2    3
@@ -13,8 +13,8 @@ a processor and a GPU can work at the same time, on different samples:
 
 So the slowest stage alone decides. Where it is not the training, the training waits for its input.
 
-Each stage before the training is a thread with a queue behind it (page prefetch). The queue of
-extract has room for a few samples, and so has the queue of transform. The order stays as it was.
+Each stage before the training is a thread with a queue behind it (page prefetch). A queue has room
+for a few samples; if it is full, its thread waits. The samples stay in their order.
 
 Source: Murray et al., "tf.data: A Machine Learning Data Processing Framework", 2021.
 The real one, minidl/data/pipeline.py, adds: any number of stages, several threads in one of them, a
@@ -31,15 +31,16 @@ def samples(names, extract, transform, room=2):
 
 
 def finish_times(costs, n):
-    """When sample 0, 1, ... leaves the last stage, if stage s takes costs[s] for each sample.
-
-    A stage begins a sample when it is done with the one before, and the stage before has it."""
+    """When sample 0, 1, ... leaves the last stage, if stage s takes costs[s] for each sample and
+    queues are never full. A stage begins a sample when it has finished its last sample and the
+    stage before it has finished this one."""
     done = [0] * len(costs)  # when each stage is done with its last sample
     times = []
     for _ in range(n):
         ready = 0
         for stage, cost in enumerate(costs):
-            ready = done[stage] = max(ready, done[stage]) + cost
+            done[stage] = max(ready, done[stage]) + cost
+            ready = done[stage]  # the next stage can have the sample then
         times.append(ready)
     return times
 
@@ -54,4 +55,4 @@ if __name__ == "__main__":
     for sample in samples(files, files.get, numbers):
         total += sum(sample)  # the training
         print("sample", sample, "total", total)
-    print("finished at", finish_times([2, 1, 3], n=4), "and not at", 4 * (2 + 1 + 3))
+    print("overlapped", finish_times([2, 1, 3], n=4)[-1], " one after another", 4 * (2 + 1 + 3))

@@ -1,20 +1,24 @@
 """Large batches: with more samples in a step, the learning rate grows, and each layer has its own.
 
-Many ranks make the batch large. A step on 8 times as many samples should go about 8 times as far,
-or training needs 8 times as many samples. Three rules:
+Many ranks make the batch large. The gradient is a mean over the batch, so with 8 times as many
+samples it is not longer, only more exact; and for the same samples there are 8 times fewer steps.
+So each step should go about 8 times as far. Three rules:
 
     linear scaling   rate = base rate * batch / base batch
-    warm-up          at first so large a step would be wild: weights and gradients change fast. So
-                     the rate begins at the base rate, and rises by the same amount every step
-    layer by layer   one rate does not fit all layers: |g| / |w|, the gradient's length divided by
-                     the weights', differs between them by factors of 100 and more. LARS and LAMB
-                     make a step as long as a share of |w|, however long g is
+    warm-up          the first gradients change fast from step to step, and long steps go astray.
+                     So the rate begins at the base rate, and rises by the same amount every step
+    layer by layer   one rate does not fit all layers: in one of them the gradient g is 100 times
+                     shorter than in another, compared with the weights w. LARS and LAMB give a
+                     step the length of a share of |w|, however long g is. The share is rate *
+                     trust in LARS, whose momentum then adds earlier steps, and rate in LAMB
 
-    LARS    local = trust * |w| / (|g| + decay * |w|)
+    LARS    v: velocity, the sum of earlier steps that fade. decay: pulls weights towards 0
+            local = trust * |w| / (|g| + decay * |w|)
             v = momentum * v + rate * local * (g + decay * w)
             w = w - v
 
-    LAMB    m and v as in Adam, corrected for their start at 0
+    LAMB    m, v: means of past g and g^2, as in Adam (page optimizers), corrected for their
+            start at 0. r is Adam's direction
             r = m / (sqrt(v) + eps) + decay * w
             w = w - rate * |w| / |r| * r
 
@@ -23,8 +27,8 @@ or training needs 8 times as many samples. Three rules:
 Papers: Goyal et al., "Accurate, Large Minibatch SGD", 2017; You et al., "Large Batch Training of
 Convolutional Networks", 2017 (LARS); You et al., "Large Batch Optimization for Deep Learning", 2019
 (LAMB). The real one, minidl/optim/lars.py and minidl/optim/lamb.py, adds: layers whose weights or
-gradients are all 0, layers that keep the common rate, bounds for the ratio, kernels that update all
-layers in one pass, and lengths of layers that are cut into parts on several ranks.
+gradients are all 0, layers that keep the common rate, bounds for |w| / |r|, kernels that update all
+layers in one pass, and layers that are cut into parts on several ranks.
 """
 
 import numpy as np

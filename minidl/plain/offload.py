@@ -7,20 +7,23 @@
     host     new weights ◄──── Adam ◄──────────────── gradients
                                master weights, m and v (float32)
 
-For each weight Adam in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12
-for master weight, m and v. With offload the device holds 2 bytes, and a piece of the gradients on
-its way. In each step 2 bytes a weight go down and 2 go up: no other division sends fewer.
+The device is a GPU, with a small memory; the host is the computer around it. For each weight Adam
+in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for a float32 copy
+of the weight (the master, which keeps small steps: page amp), m and v. With offload the device
+holds 2 bytes for each weight, and the piece of the gradients that is on its way. In each step 2
+bytes a weight go down and 2 go up.
 
 The weights are cut into pieces, here one for each layer. A gradient goes down as soon as backward
-has made it, and its device memory is free again. Then piece after piece is updated on the host, and
-its new weights go up. Four things can happen at the same time:
+has made it, and its device memory is free again. When all gradients are there (only then one knows
+whether they must be clipped), piece after piece is updated on the host, and its new weights go up.
+Copies run at the same time as the computation before or after them:
 
     device   | backward 2 | backward 1 | backward 0 |
     down                  | g2         | g1         | g0 |
     host                                                 | u2 | u1 | u0 |
     up                                                        | w2 | w1 | w0 |
 
-Here they happen one after the other, in this order.
+On this page everything happens one after the other.
 
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. The real one,
 minidl/parallel/zero/offload.py, adds: threads for the lanes of the picture, memory that a GPU can

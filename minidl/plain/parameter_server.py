@@ -7,16 +7,16 @@
 
     together    the server waits for the gradients of all workers, and takes one step with their
                 mean. This is data parallel training. Everybody waits for the slowest worker
-    in turn     the server takes a step with each gradient as it comes, and sends the new weights
-                back to that worker alone. Nobody waits. But a gradient is stale: while a worker
-                computed it, every other worker has changed the weights once. With N workers a
-                gradient comes from weights that are N-1 steps old
+    in turn     the server takes a step with the gradient of one worker, sends the new weights to
+                that worker alone, and turns to the next one. Nobody waits for a mean. But a
+                gradient is stale: while a worker computed it, every other worker has changed the
+                weights once. With N workers it comes from weights that are N-1 steps old
 
 For weights of K bytes each worker receives K and sends K in a step, and so the server sends N K and
-receives N K. It is the bottleneck: in a ring every rank sends less than 2 K.
+receives N K. It is the bottleneck: in a ring (page ring) every rank sends less than 2 K.
 
 A stale step goes in a direction that was right N-1 steps ago. So the rate must be smaller, or the
-weights run past the minimum: see the example.
+weights run past the minimum. In the example the minimum is at 0.
 
 Papers: Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014; Dean et
 al., "Large Scale Distributed Deep Networks", 2012. The real one, minidl/parallel/server/server.py
@@ -29,7 +29,8 @@ import numpy as np
 
 
 def work(t, weights, gradient, n_steps):
-    """A worker. gradient(weights) returns that of its samples. weights: a vector, overwritten."""
+    """A worker. gradient(weights) returns the gradient over its own samples. weights: a vector,
+    overwritten."""
     t.recv(weights, 0)
     for _ in range(n_steps):
         t.send(gradient(weights), 0)

@@ -6,23 +6,24 @@
         ["add", [2, 3]] ─────── request ─────────► functions["add"](2, 3)
         {"result": 5}   ◄─────── answer ──────────
 
-A call is two messages. The request has the name of a function, and not its code, and its arguments.
-The answer has the result. If the function fails, the answer has the error, and the client raises
-it: otherwise the client would wait for ever.
+A call is a request and an answer. The request has the name of a function (not its code) and the
+arguments. The answer has the result. If the function fails, the answer has the error, and the
+client raises it: otherwise the client would wait for ever.
 
 Messages carry arrays of bytes, so a request becomes a text first (JSON). The receiver must know how
-many bytes will come. So each message is preceded by its length.
+many bytes will come. So the length is sent first, as a message of its own.
 
-The server here takes the requests of its clients in turn, one of each. So it waits for a client
-that has not called yet. A client that has no more to ask sends None.
+The server here takes one request of each client in turn. So a client that has not called yet lets
+all others wait. A client that has no more to ask sends None.
 
-A call costs two times the latency of a message, and the time of the bytes there and back. Where all
-ranks do the same at the same time, an all-reduce is faster: the server does the work of all.
+A call costs twice the time that a message needs before its first byte arrives, and the time of the
+bytes there and back. The server does the work of all its clients. So where all ranks do the same at
+the same time, a collective such as the ring is faster.
 
 Paper: Birrell & Nelson, "Implementing Remote Procedure Calls", 1984.
 The real one, minidl/comm/rpc.py, adds: every rank serves and calls, requests in the order in which
-they arrive, several open calls, served functions that call others in turn, arrays and any objects,
-and a rank that dies.
+they arrive, several open calls, functions that make calls themselves, arrays and any objects, and a
+rank that dies.
 """
 
 import json

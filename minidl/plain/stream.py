@@ -7,22 +7,24 @@ of a record is its offset. A log has several partitions, which grow independentl
     partition 1   │ 0 │ 1 │ 2 │ 3 │                                  rank 1 reads partition 1
     partition 2   │ 0 │ 1 │ 2 │ 3 │ 4 │
 
-Partition p belongs to rank p % n. A step takes the next k records of every partition: what a step
-uses does not depend on the number of ranks.
+There are n ranks, and partition p belongs to rank p % n. A step takes the next k records of every
+partition, or those that are there. So what a step uses does not depend on the number of ranks.
 
-The reader keeps the offset of the next record that it wants. After a crash it goes on from a saved
-offset. Each record is used exactly once if the offset and the weights come from the same moment:
+The reader keeps, for each partition, the offset of the next record that it wants. After a crash it
+goes on from saved offsets. Each record counts exactly once in the weights if offsets and weights
+are saved at the same moment:
 
     offset saved, then weights     a crash between them: some records are never used
     weights saved, then offset     a crash between them: some records are used twice
     both in one file               the file is written whole or not at all: each is used once
 
-Work after the last save is lost, and its records are read again: the new weights never saw them.
+What was computed after the last save is lost. Its records are read again, and that is right: the
+weights that were saved have not seen them. On this page one rank saves, into one file.
 
 Paper: Kreps, Narkhede & Rao, "Kafka: a Distributed Messaging System for Log Processing", 2011.
 The real one, minidl/data/stream/source.py and minidl/data/stream/log.py, adds: logs in files and on
-servers, a shuffle of neighbours, reading ahead, a restart on another number of ranks, and an error
-where a log has deleted what was not read yet.
+servers, a shuffle of near records, reading ahead, a restart on another number of ranks, and an
+error if a server has deleted records before they were read.
 """
 
 import json
