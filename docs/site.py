@@ -308,7 +308,7 @@ def _chinese_book(pages, root):
         older = "" if of == language.digest(book.told(here)) else _older()
         made[f"zh/book/{here.name}.md"] = "\n".join([
             f"# {title}\n", f"{older}[English](../../book/{here.name}.md)\n",
-            _story(story.strip("\n"), root), _beside(here, root, "zh")])
+            _story(language.unbroken(story.strip("\n")), root), _beside(here, root, "zh")])
     if made:
         listed = "\n".join(f"- [{text.splitlines()[0][2:]}](book/{Path(page).name})"
                            for page, text in made.items())
