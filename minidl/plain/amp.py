@@ -1,10 +1,10 @@
-"""Mixed precision: compute with half of the bytes, and still learn. It needs two remedies.
+"""Mixed precision: compute with half of the bytes, and still learn; this needs two remedies.
 
-Forward and backward in float16 are faster, and need half of the memory. But float16 has 11 bits,
-and what is above 65504 becomes inf (page floats). Two things go wrong:
+Forward and backward in float16 are faster, and need half of the memory. But a float16 number has 11
+significant bits, and what is above 65504 becomes inf (page floats). Two things go wrong:
 
-    a small step is lost       w = 1, lr * g = 0.0002: the float16 nearest to 0.9998 is 1, for the
-                               next one is 0.9995. So w does not move, however often
+    a small step is lost       w = 1, lr * g = 0.0002: the float16 nearest to 0.9998 is 1, because
+                               the next smaller one is 0.9995. So w does not move, however often
     -> float32 masters         weights are kept in float32, and updated there. Each step computes
                                with a float16 copy of them
 
@@ -12,14 +12,15 @@ and what is above 65504 becomes inf (page floats). Two things go wrong:
     -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as
                                large. Before the update they are divided by S, in float32
 
-The best S is as large as possible. It is found while training: if a gradient is inf or nan, S was
-too large: this step is left out, and S is halved. After `interval` good steps S is doubled.
+The larger S is, the fewer small gradients are lost. But if S is too large, large ones become inf.
+So S is found while training: if a gradient is inf or nan, this step is left out, and S is halved.
+After `interval` good steps S is doubled.
 
     float32 master ─ round ─► float16 weight ─ forward, backward of S * loss ─► float16 gradient
           ▲                                                                           │
           └─────────────── w <- w - lr * g ◄───── g = gradient / S in float32 ◄───────┘
 
-Memory of a parameter: 2 for the weight, 2 for its gradient, 4 for the master (page memory).
+Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the master (page memory).
 
 Paper: Micikevicius et al., "Mixed precision training", 2018.
 The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,

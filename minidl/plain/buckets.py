@@ -2,17 +2,18 @@
 
     backward      | layer 4 | layer 3 | layer 2 | layer 1 |
     messages                          | bucket 4 3 |      | bucket 2 1 |
-                                                           the time that nothing hides
+                                                           backward is over: all wait for this one
 
 Backward makes the gradient of the last layer first. That gradient is complete, so it could be sent
-at once, while backward goes on with the layer below. But one message for each gradient pays for
-many starts, and one message for all can begin only when backward is over. A bucket is in between:
-gradients in the order in which they come. When a bucket holds `cap` bytes or more it is sent, and
-the next gradient begins a new one. All ranks have the same layers, so they send the same buckets.
+at once, while backward goes on with the layer below. But every message has a fixed cost, and one
+message for each gradient pays it many times. One message for all can begin only when backward is
+over. A bucket is in between: gradients in the order in which they come. When a bucket holds `cap`
+bytes or more it is sent, and the next gradient begins a new one. All ranks have the same layers, so
+they send the same buckets.
 
-To send here is to start: isend and irecv return at once, and wait() comes when backward is over.
-With L layers of K bytes in all, and buckets of B bytes, there are about K/B messages to each rank
-and not L; and only the last bucket has nothing to hide behind.
+Here sending only starts a message: isend and irecv return at once, and wait() comes when backward
+is over. With L layers, K bytes in total, and buckets of B bytes, there are about K/B messages to
+each rank and not L. Only the last bucket is sent when there is nothing left to compute.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
 The real one, minidl/parallel/data/bucket.py, adds: a thread runs an all-reduce for each bucket,
@@ -68,7 +69,7 @@ if __name__ == "__main__":
     from minidl.comm import simulate
     from minidl.plain.hierarchical import Group
 
-    class Loud(Group):
+    class Loud(Group):  # all ranks, the same messages; but it prints what it sends
         def isend(self, array, to):
             print("    rank 0 sends", array)
             return super().isend(array, to)

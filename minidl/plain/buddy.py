@@ -14,11 +14,12 @@ all ranks have new ones. For that the ranks wait for each other, a barrier, in t
 
     send the copy of step k     barrier     delete what is older than k
 
-A rank before the barrier has k - 1. If a rank is behind it, all ranks have k. So the least of the
-newest steps of the survivors is a step that all of them have.
+A rank that has not passed the barrier still has k - 1. Once a rank has passed it, all ranks have k.
+So take the newest step of each survivor: the smallest of these is a step that all of them have.
 
-For a state of S bytes a rank sends S bytes in a step, and holds up to 4 S: two steps, of two ranks.
-If two ranks die at once, the state is lost only if they are neighbours: 2 / (n-1) of all pairs.
+For a state of S bytes a rank sends S bytes in a step, and holds up to 4 S: two steps, k - 1 and k,
+and in each its own state and its neighbour's. If two ranks die at once, the state is lost only if
+they are neighbours: 2 / (n-1) of all pairs.
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
 Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies travel while the step
@@ -47,8 +48,8 @@ def restore(t, copies, lost, state):
     """Returns the step to go on with; writes this rank's state of that step into `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9
-    step = everywhere(t, np.array([newest])).min()
+    newest = max(copies) if t.rank != lost else 10**9  # later than any step: it has no say
+    step = everywhere(t, np.array([newest])).min()  # of the newest steps of all ranks
     buddy = (lost + 1) % t.size
     if t.rank == lost:
         t.recv(state, buddy)

@@ -1,7 +1,7 @@
-"""Data: the samples in another random order each epoch, cut into batches, and where one stopped.
+"""Data: the samples in another random order each epoch, cut into batches; a stopped run can go on.
 
-An epoch is one pass over all samples. Its order is a permutation, drawn from (seed, epoch) alone.
-For example:
+An epoch is one pass over all samples. Its order is a permutation from a random generator that
+starts from (seed, epoch), and from nothing else. For example:
 
     epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
     epoch 1    3 0 6 5 | 9 7 1 2 | 8 4

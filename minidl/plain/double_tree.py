@@ -9,16 +9,18 @@ inner ranks of the other. Each tree sums one half of the array.
                       2         6                   5         1
                     1   3     5   7               6   4     2   0
 
-In tree 1 the height of a rank is the number of zeros at the end of its binary form: 1, 3, 5, 7 have
-height 0, 2 and 6 have 1, and 4 has 2. A rank of height h has its parent at the distance 2^h. There
-are two ranks at this distance, and the parent is the one whose height is h+1. If there is no such
-rank, because n is too small, the parent is the rank without its lowest 1.
+In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
+binary form: 1, 3, 5, 7 have height 0, 2 and 6 have 1, and 4 has 2. A rank of height h has its
+parent at the distance 2^h. There are two ranks at this distance, and the parent is the one whose
+height is h+1. If there is no such rank, because n is too small, the parent is the rank with its
+lowest 1 bit changed to 0. With 8 ranks, 4 would go to 8, which is not there; so its parent is 0.
 
 For n even, tree 2 is the mirror image of tree 1. For n odd, tree 2 is tree 1 with every rank moved
 on by one place, and rank 0 is an inner rank of both.
 
 The depth is log2 n, rounded up. For an array of K bytes all ranks together send 2 (n-1) K, as in
-the ring. An inner rank sends 3 halves in its tree, and one half as a leaf: 2K.
+the ring. An inner rank sends K/2 to its parent and to each of two children, and in the other tree,
+as a leaf, K/2 to its parent: 2K.
 
 Papers: Sanders, Speck & Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 scan", 2009; Jeaugey, "Massively Scale Your Deep Learning Training with NCCL 2.4", 2019. The real
@@ -35,10 +37,11 @@ def parent(rank, n):
     """The parent of a rank in tree 1 of n ranks; None for the root, 0."""
     if rank == 0:
         return None
-    lowest = 1  # the lowest 1 of the binary form: 2^h
+    lowest = 1  # the lowest 1 bit: 2^h
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
-    without = rank - lowest  # one of these two has height h+1
+    # without or rank + lowest: one of them is a multiple of 4 * lowest, the other has height h+1
+    without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without
 
@@ -48,7 +51,8 @@ def children(rank, n):
 
 
 def both_trees(t):
-    """All ranks with their own numbers, and with new ones, in which tree 1 is tree 2."""
+    """Two transports of all ranks. In the first one the ranks keep their numbers. In the second one
+    they have new numbers, and tree 1 of the new numbers is tree 2."""
     n = t.size
     mirrored = [n - 1 - i for i in range(n)]
     moved_on = [(i + 1) % n for i in range(n)]

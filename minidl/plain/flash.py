@@ -2,10 +2,11 @@
 
 Attention is O = softmax(S) V with S = Q K^T / sqrt(E); S is much larger than Q, K, V and O. Here
 the keys come in blocks, and S exists for one block at a time. A softmax needs the largest score m
-and the sum l of e^(score - m) over ALL keys of a row, but both can be kept up to date:
+and the sum l of e^(score - m) over ALL keys of a row, but both can be kept up to date. When a
+larger m' comes, l and o are scaled down, as if m' had been the maximum from the beginning:
 
     a new block of keys:    m' = max(m, largest new score)
-    what there is shrinks:  l, o  <-  e^(m - m') l,  e^(m - m') o      as if m' had been known
+    the sums so far:        l, o  <-  e^(m - m') l,  e^(m - m') o
     the block is added:     l  <-  l + sum of e^(new scores - m')
                             o  <-  o + e^(new scores - m') V_block
     after the last block:   O = o / l
@@ -14,10 +15,14 @@ Kept for backward: lse = m + log(l), the log of the sum of all e^score, one numb
 makes the scores of each block again, and lse gives their weights at once: P = e^(S - lse).
 Below, GO is the gradient of the loss with respect to O; and GV, GP, GS, GQ, GK in the same way:
 
-    GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        GQ = GS K / sqrt(E)
-    D  = sum over j of P_ij GP_ij = sum of GO_i * O_i: one number a row     GK = GS^T Q / sqrt(E)
+    GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        the derivative of softmax
+    GQ = GS K / sqrt(E)                   GK = GS^T Q / sqrt(E)
 
-Memory: Q, K, V, O, and T numbers lse, in place of T^2 numbers more. A block costs T * block.
+D has one number for each row i:
+
+    D_i = sum over j of P_ij GP_ij = sum over c of GO_ic O_ic
+
+Memory: Q, K, V, O, and T numbers lse, instead of T^2 further numbers. A block costs T * block.
 
 Papers: Dao et al., "FlashAttention", 2022; Milakov & Gimelshein, "Online normalizer calculation for
 softmax", 2018.

@@ -1,17 +1,18 @@
 """The all-reduce by nodes: most bytes stay inside a node, where the links are fast.
 
-    node 0   rank 0  1         1  inside each node: reduce-scatter. Each rank has one part of the
-                  │  │            sum of its node
+    node 0   rank 0  1         1  inside each node: reduce-scatter. Each of its g ranks has one
+                  │  │            of the g parts of the node's sum
     node 1   rank 2  3         2  between nodes: ranks with the same part all-reduce that part.
                   │  │            Here 0, 2, 4 are one group, and 1, 3, 5 are another
     node 2   rank 4  5         3  inside each node: all-gather. Each rank has all parts
 
 For an array of K bytes, m nodes and g ranks in each node, a rank sends
 
-    inside its node     2 (g-1)/g K        between nodes     2 (m-1)/m K/g
+    inside its node     2 K (g-1) / g        between nodes     2 K (m-1) / (m g)
 
-Together that is as much as a flat ring sends. But the flat ring has 2 (gm-1) steps, and each one
-waits for the slow link between two nodes. Here only 2 (m-1) steps do.
+Together that is as much as a flat ring sends. But the flat ring has 2 (gm-1) steps. In each one
+some neighbours are on two nodes, and all ranks wait for the slow link between them. Here they
+wait for it in 2 (m-1) steps only.
 
 `Group` makes a transport of some ranks of t. Its ranks have new numbers, 0, 1, 2, ... So a function
 that takes a transport, such as the ring, works in a group as it does with all ranks.
@@ -63,7 +64,8 @@ def all_reduce(t, x, node_size):
     """The sum over all ranks of x, a vector, in place; returns x."""
     node, across = groups(t, node_size)
     ring.reduce_scatter(node, x)
-    own = np.array_split(x, node.size)[(node.rank + 1) % node.size]  # a view of x
+    # reduce_scatter left part rank + 1 of x complete (page ring). own is a view of it
+    own = np.array_split(x, node.size)[(node.rank + 1) % node.size]
     ring.all_reduce(across, own)
     ring.all_gather(node, x)
     return x

@@ -1,7 +1,8 @@
 """KV cache: a language model writes a text token by token, and keeps its earlier results.
 
 A model that has read t tokens predicts the next one. Then that one is read, too, and so on. In
-attention (page attention) the new token's query looks at the keys and values of all tokens so far:
+attention (page attention) the new token's query looks at the keys and values of all tokens so far,
+and no token looks at a later one (the causal mask):
 
     token      0    1    2    3 (new)
     keys      k0   k1   k2   k3          only k3 and v3 are new. The others depend on earlier tokens
@@ -14,7 +15,8 @@ Both give the same numbers. The price is memory: for each token and layer one ke
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
-A step now multiplies vectors by matrices. It takes as long as reading all weights and the cache.
+A step now multiplies vectors by matrices, and uses each number that it reads from memory only once.
+So it takes as long as reading all weights and the cache.
 
 Source: Pope et al., "Efficiently Scaling Transformer Inference", 2022.
 The real one, minidl/infer/cache.py and minidl/infer/decoder.py, adds: many heads, many layers and
@@ -60,7 +62,7 @@ def predict_next(model, cache, id):
 
 
 def generate_again(model, ids, n):
-    """ids and n more tokens, always the best; the whole text is computed for each of them."""
+    """ids and n more tokens, each the one with the highest score, from the whole text so far."""
     ids = list(ids)
     for _ in range(n):
         scores = predict_all(model, ids)[-1]
@@ -75,13 +77,14 @@ def generate(model, ids, n):
         scores = predict_next(model, cache, id)
     for _ in range(n):
         ids.append(int(scores.argmax()))
-        scores = predict_next(model, cache, ids[-1])
+        scores = predict_next(model, cache, ids[-1])  # not used after the last token
     return ids
 
 
 if __name__ == "__main__":
     # wq is 0, so all tokens so far count alike: o says how often each of 0, 1, 2 was there.
     # wo takes the most frequent token to the one after it: 0 to 1, 1 to 2, 2 to 0.
+    # After 0 0 1 1 the scores of 1 and 2 are equal: argmax takes the first of them, 1.
     one, zero = np.eye(3), np.zeros((3, 3))
     model = {"token": one, "wq": zero, "wk": one, "wv": one, "wo": one[[1, 2, 0]]}
     print(generate_again(model, [0, 0], n=4))

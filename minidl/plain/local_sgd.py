@@ -9,15 +9,16 @@
                  m = momentum * m + d
                  w = w - rate * (d + momentum * m)
 
-d is the way that the ranks have gone, on average. DiLoCo takes it for a gradient, and makes a step
-of SGD with Nesterov's momentum.
+On average the ranks have gone from w to w - d. So d has the sign of a gradient: the way down is -d.
+DiLoCo takes d for a gradient of w, and makes a step of SGD. Its momentum is Nesterov's: the step is
+d + momentum * m, and not m alone.
 
-Local SGD is DiLoCo with rate 1 and momentum 0. The momentum m remembers the way of earlier rounds.
-With it H can be some hundreds.
+Local SGD is DiLoCo with rate 1 and momentum 0. The momentum m remembers d of earlier rounds. With
+this momentum H can be several hundred.
 
 A rank sends the weights once in H steps, where data parallel training sends gradients of the same
 size in each step: 1/H of the bytes. The price: each rank goes down on its own samples. The mean of
-the w's is not where one rank with all samples would be, unless H is 1 and a step is SGD.
+the w's is not where one rank with all samples would be. Only with H = 1 and plain SGD is it there.
 
 Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
 Distributed Low-Communication Training of Language Models", 2023. The real one,
@@ -46,7 +47,7 @@ def local_sgd(t, weights, step, n_steps, period):
 
 
 def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
-    """The same, with an outer step on the mean movement."""
+    """The same, but a round ends with a step of the common weights, with d as the gradient."""
     common = [w.copy() for w in weights]  # the same on all ranks, as is m
     ms = [np.zeros_like(w) for w in weights]
     for i in range(1, n_steps + 1):

@@ -1,15 +1,17 @@
 """Memory: what training holds in memory, counted before anything runs.
 
-    states          for each parameter, whatever the batch is. Mixed precision with Adam:
+    states          for each parameter, independent of the batch size. Mixed precision with Adam
+                    (master weight: page amp; m and v: page optimizers):
 
                     weight     gradient     master weight     m     v
                     float16    float16      float32           float32 each
                     2        + 2          + 4               + 4   + 4      = 16 bytes
 
-    activations     what forward keeps for backward, in proportion to the batch. A layer x @ w + b
-                    needs x for the gradient of w. A relu needs its result, to know where it is
-                    positive; but this is the next layer's x. So a network whose layers have the
-                    sizes n0, n1, ... nL needs the inputs of its L layers:
+    activations     what forward keeps for backward, in proportion to the batch size. A layer
+                    x @ w + b needs x for the gradient of w. A relu needs its result, to know
+                    where it is positive; but this is the next layer's x. So a network whose
+                    layers have the sizes n0, n1, ... nL needs the inputs of its L layers. Its
+                    last result, of size nL, is no layer's input:
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
@@ -58,7 +60,8 @@ def kept_by_autograd(sizes, batch):
 
 def counted(y, weights):
     """How many numbers the Tensors from which y was computed really hold, without the weights."""
-    return sum(node.array.size for node in order(y) if node not in weights)
+    nodes = order(y)  # y, and all Tensors from which it was computed
+    return sum(node.array.size for node in nodes if node not in weights)
 
 
 if __name__ == "__main__":

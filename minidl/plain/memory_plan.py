@@ -1,20 +1,25 @@
 """A memory plan: results of a program that are not needed at the same time share memory.
 
-A result must be kept from the line that makes it to the last line that reads it: its lifetime. Two
-results whose lifetimes do not meet may lie at the same place of one large array:
+A line of a program is one operation, or several that were fused (page compiler), and makes one
+result. The result must be kept from the line that makes it to the last line that reads it: its
+lifetime. Two results whose lifetimes do not meet may lie at the same place of one large array:
 
     line                  1  2  3  4      size    place
-    %1 = ...              ■  ■  .  .      400     0         no plan can need less than the results
-    %2 = ... %1           .  ■  ■  .      200     400       that are alive at one line: here 600, at
-    %3 = ... %2           .  .  ■  ■      300     0         line 2. In a chain only two results are
-    %4 = ... %3           .  .  .  ■      100     300       alive at a time, however long it is
+    %1 = ...              ■  ■  .  .      400     0
+    %2 = ... %1           .  ■  ■  .      200     400
+    %3 = ... %2           .  .  ■  ■      300     0
+    %4 = ... %3           .  .  .  ■      100     300
+
+No plan can need less than the results that are alive at one line together: here 600, at line 2. In
+a chain only two results are alive at a time, however long it is.
 
 The best plan is hard to find in general. A simple rule is mostly near it: the largest result goes
 first, and each goes to the lowest place that is free during its whole lifetime.
 
 Paper: Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
-The real one, minidl/infer/memory.py, adds: the smallest gap in place of the lowest, several orders
-of the results until the plan needs no more than the bound, and whole cache lines.
+The real one, minidl/infer/memory.py, adds: a result takes the smallest gap that fits, and not the
+lowest; several orders of the results until the plan needs no more than the bound; and places that
+begin at a cache line of the processor.
 """
 
 import numpy as np
@@ -26,7 +31,7 @@ def lifetimes(lines):
     """{name: (size, the line that makes it, the last line that reads it)} of a traced program."""
     found = {}
     for i, line in enumerate(lines):
-        made = line[-1]
+        made = line[-1]  # the last of the line's operations: its result leaves the line
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
         last = max(readers, default=len(lines))  # the program's result is kept to the end
         found[made.out] = int(np.prod(made.shape)), i, last
@@ -63,7 +68,8 @@ def bound(lifetimes):
 
 
 def run(lines, place, size, **arrays):
-    """The program's result; every line writes its result to its place of one array."""
+    """The program's result. Every line's result is copied to its place: if two results that are
+    needed at the same time shared a place, the program's result would be wrong."""
     memory = np.empty(size)
     known = dict(arrays)
     for line in lines:

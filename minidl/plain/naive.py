@@ -4,14 +4,14 @@
                        ((x0 + x1) + x2) + x3
     0 ──► 1, 2, 3      broadcast: rank 0 sends the sum to every rank
 
-For arrays of K bytes on n ranks, rank 0 receives (n-1) K bytes, and sends as many. The others wait
-for it. With twice as many ranks a sum takes twice as long. The pages ring, tree, halving_doubling
-and double_tree do better.
+For arrays of K bytes on n ranks, rank 0 receives (n-1) K bytes, and sends (n-1) K bytes. The others
+wait for it. With twice as many ranks an all-reduce takes twice as long. The pages ring, tree,
+halving_doubling and double_tree do better.
 
 Source: Message Passing Interface Forum, "MPI: A Message-Passing Interface Standard", 1994, gather
 and broadcast. The real one, minidl/comm/shared_memory.py, adds: ranks of one machine write into
 memory that all of them read, and each rank adds a part. The order of the additions is the same, and
-so are the bits.
+so is the result, to the last bit.
 """
 
 import numpy as np

@@ -1,23 +1,26 @@
 """Optimizers: what a training step makes of a gradient: momentum, Adam, clipping, a schedule.
 
 g is the gradient of the loss with respect to the weights w, of the same shape. Every operation
-below is for each element by itself, except for the norm of clipping.
+below is for each element by itself, except for the norm of clipping: one number for all gradients
+together.
 
     momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
-                w <- w - lr * v                           what they share adds up, zigzag cancels
+                w <- w - lr * v                           equal signs add up, changing ones cancel
 
     Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
                 v <- b2 v + (1 - b2) g^2                  the same of g^2
-                w <- w - lr * m' / (sqrt(v') + eps)       a step of about lr, however large g is
-                m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ...: m and v begin at 0 and
-                                                              are too small at first; this mends it
+                w <- w - lr * m' / (sqrt(v') + eps)       for constant g, m' / sqrt(v') is 1 or -1:
+                                                          a step of about lr, however large g is
+                m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ... m and v begin at 0 and
+                                                              are too small at first. The divisor
+                                                              1 - b^t corrects this
 
     clipping    all g <- all g * min(1, max_norm / norm),  norm = sqrt(sum of all g^2):
                 the direction stays, and one bad batch cannot throw the weights far away
 
     schedule    the lr of each step: up in a straight line during the warmup, while the weights
-                are still random; then down along half a cosine, which would be 0 one step after
-                the last
+                are still random; then down along half a cosine. It would reach 0 at step `total`,
+                one after the last
 
 Memory: momentum keeps one number for each weight, Adam two.
 
@@ -61,7 +64,7 @@ def schedule(step, warmup, total, lr):
     """The learning rate of this step of 0, 1, ..., total - 1. lr: the largest one."""
     if step < warmup:
         return lr * (step + 1) / warmup
-    way = (step - warmup) / (total - warmup)  # from 0 to 1
+    way = (step - warmup) / (total - warmup)  # from 0 to almost 1
     return lr * (1 + math.cos(math.pi * way)) / 2
 
 

@@ -7,15 +7,15 @@ While stage 1 works on a batch, stage 0 would have nothing to do. So the batch i
 micro-batches, and stage 0 begins the second while stage 1 has the first. A schedule is the list of
 what a stage does: F3 is forward of micro-batch 3, B3 its backward. Two schedules, 3 stages, m = 4:
 
-    GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage
-            stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      keeps what m backwards need
+    GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage keeps
+            stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      activations of m micro-batches
             stage 2   .  .  F0 F1 F2 F3 B0 B1 B2 B3 .  .
 
     1F1B    stage 0   F0 F1 F2 .  .  B0 F3 B1 .  B2 .  B3     a backward as soon as there is
-            stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .      one: a stage keeps what at most
-            stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .      n backwards need
+            stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .      one: a stage keeps activations
+            stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .      of at most n micro-batches
 
-Both leave a stage without work for (n-1) / (m + n-1) of the time, the bubble.
+With n stages, both leave a stage without work for (n-1) / (m + n-1) of the time, the bubble.
 
 Papers: Huang et al., "GPipe", 2019; Narayanan et al., "Efficient Large-Scale Language Model
 Training on GPU Clusters Using Megatron-LM", 2021. The real one, minidl/parallel/model/pipeline.py,
@@ -32,7 +32,8 @@ def gpipe(stage, n, m):
 
 
 def one_f_one_b(stage, n, m):
-    """As many forwards as there are stages below, then one forward and one backward in turn."""
+    """As many forwards as there are stages after this one, then one forward and one backward in
+    turn."""
     ahead = min(n - stage - 1, m)
     tasks = [f"F{i}" for i in range(ahead)]
     for i in range(m):
@@ -47,27 +48,29 @@ def step(t, schedule, forward, micro_batches, shape):
 
     forward(x, i) computes this stage on micro-batch i, and returns y and a function: backward(gy)
     adds to the gradients of this stage's weights, and returns the gradient of x. The last stage's y
-    is the loss. `shape` is that of the activations between stages."""
+    is the loss: there forward knows the targets of micro-batch i. `shape` is that of activations
+    between stages."""
     first, last = t.rank == 0, t.rank == t.size - 1
-    below, above = t.rank - 1, t.rank + 1
+    before, after = t.rank - 1, t.rank + 1
     losses, backwards, sends = [], {}, []
     for task in schedule:
         i = int(task[1:])
         if task[0] == "F":
-            x = micro_batches[i] if first else t.recv(np.empty(shape), below)
+            x = micro_batches[i] if first else t.recv(np.empty(shape), before)
             y, backwards[i] = forward(x, i)
             if last:
                 losses.append(y)
             else:
-                sends.append(t.isend(y, above))
+                sends.append(t.isend(y, after))
         else:
             if last:
-                gy = np.full_like(losses[i], 1 / len(micro_batches))  # of the mean loss
+                # the gradient of the mean of all losses with respect to this one
+                gy = np.full_like(losses[i], 1 / len(micro_batches))
             else:
-                gy = t.recv(np.empty(shape), above)
+                gy = t.recv(np.empty(shape), after)
             gx = backwards.pop(i)(gy)
             if not first:
-                sends.append(t.isend(gx, below))
+                sends.append(t.isend(gx, before))
     for request in sends:
         request.wait()
     return losses

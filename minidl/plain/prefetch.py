@@ -1,6 +1,7 @@
 """Prefetch: a thread loads the next batches while the training step computes.
 
-Loading a batch takes L seconds, a step S seconds. In turn, a batch takes L + S:
+Loading a batch takes L seconds, a step S seconds. One after the other, they take L + S for each
+batch:
 
     load 0 | step 0 | load 1 | step 1 | load 2 | step 2
 
@@ -28,7 +29,7 @@ import threading
 def prefetch(items, n):
     """The same items in the same order. A thread draws up to n + 1 of them ahead."""
     ready = queue.Queue(n)
-    end = object()  # nothing else is this object
+    end = object()  # a mark of its own: no item is the same object
 
     def work():
         for item in items:

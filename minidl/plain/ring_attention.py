@@ -1,13 +1,16 @@
 """Ring attention: a text that is too long for one rank, where every token looks at all before it.
 
 Each rank has a part of the tokens, and a query q, a key k and a value v for each of them. Query i
-wants all keys j <= i, and most of these are on other ranks. So keys and values travel around the
-ring, one block a step. The queries stay at home:
+wants all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
+block. The blocks travel around the ring, one place a step. The queries stay at home:
 
-    step          0    1    2        rank 1 has the queries of block 1. It computes with block 1 of
-    rank 0 has    0    2    1        the keys, then with block 0. It passes block 2 on without
-    rank 1 has    1    0    2        work: those keys come later in the text than its queries.
+    step          0    1    2
+    rank 0 has    0    2    1
+    rank 1 has    1    0    2
     rank 2 has    2    1    0
+
+Rank 1 has the queries of part 1. It computes with block 1, then with block 0. It does not use
+block 2: its keys come later in the text than those queries.
 
 The result for a query is a mean of values with the weights of a softmax:
 
@@ -22,7 +25,8 @@ This is the online softmax (page flash): no rank ever has all keys, or all score
 
 Backward sends keys and values around again. Their gradients travel with them, every rank adds its
 part, and after n steps they are home. From lse each weight is known at once: p_j = e^(s_j - lse).
-For a gradient go of o, the gradient of s_j is p_j (go v_j - go o).
+If the gradient of o is called go, the gradient of s_j is p_j (go v_j - go o). Here, as in q k_j,
+the product of two vectors is their dot product.
 
 A block has K bytes of keys and values. Forward sends (n-1) K bytes on each rank, backward 2 n K.
 
@@ -38,7 +42,7 @@ import numpy as np
 def scores(q, k, is_own):
     """The scores of each query and key; -inf where the key comes later in the text."""
     s = q @ k.T / np.sqrt(q.shape[1])
-    if is_own:  # of one block: key j is seen by the queries i >= j
+    if is_own:  # only here some keys come later: query i sees the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
     return s
 
@@ -58,7 +62,7 @@ def pass_on(t, block):
 
 def forward(t, q, k, v):
     """Causal attention. q, k, v (tokens of this rank, width) -> o, of the same shape, and lse."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # of no keys: a sum of 0
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # without any key: log 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size

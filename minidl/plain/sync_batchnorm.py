@@ -1,19 +1,21 @@
 """Batch norm over all ranks: each channel's mean and variance are those of the whole batch.
 
-    y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel alone
+    y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel, a column of x
 
 In data parallel training a rank sees a part of the batch. The mean of a small part is far from the
 mean of the batch, so every rank would divide by something else. Here the ranks add up what they
-need first. With n samples on all ranks together, and `normal` for (x - mean) / sqrt(...):
+need first. With n samples on all ranks together, `normal` for (x - mean) / sqrt(...), and g for the
+gradient of the loss with respect to y:
 
-    forward     mean     = sum of x / n
-                variance = sum of (x - mean)^2 / n
+    forward     mean = (sum of x) / n
+                variance = (sum of (x - mean)^2) / n
     backward    gx = weight / sqrt(variance + eps)
-                     * (g - sum of g / n - normal * (sum of g * normal) / n)
+                     * (g - (sum of g) / n - normal * (sum of g * normal) / n)
 
 Every sum goes over all samples of all ranks: an all-reduce of one number for each channel. The two
-last terms of gx are there because x also moves the mean and the variance. The gradients of weight
-and bias are sums over this rank's samples: data parallelism adds them with all the others.
+last terms of gx are there because x also moves the mean (the first of them) and the variance (the
+second). The gradients of weight and bias are sums over this rank's samples: data parallel training
+adds the gradients of all weights over the ranks, and so these, too.
 
 For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
 one number, adds up n.

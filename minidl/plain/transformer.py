@@ -1,13 +1,16 @@
-"""A transformer block, as in Llama: tokens exchange what they know, then each thinks for itself.
+"""A transformer block, as in Llama: tokens exchange what they know, then a network works on each.
 
     x ──┬──► RMSNorm ──► attention ──► + ──┬──► RMSNorm ──► SwiGLU ──► + ──► y     x, y (T, C)
         └──────────────────────────────┘   └───────────────────────────┘
 
-The two paths around (residuals) let gradients pass unchanged. A model is many such blocks.
+x has T rows, one of C numbers for each token. Attention is causal, in H heads of E = C / H numbers
+(page attention). The two paths around (residuals) let gradients pass unchanged. A model is many
+such blocks.
 
-    RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: its size does not matter
-    SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): a network of one
-               hidden layer for each token by itself. x @ gate decides how much of x @ up passes
+    RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: the length of its vector
+               does not matter
+    SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): one hidden layer,
+               the same network for each token. x @ gate decides how much of x @ up passes
     RoPE       a score does not tell where two tokens stand. So query and key of token t are turned.
                The E numbers of a head are E/2 points (a_i, b_i), a the first half, b the second;
                point i turns by the angle  t * theta_i,  theta_i = 10000^(-2i/E):
@@ -17,8 +20,8 @@ The two paths around (residuals) let gradients pass unchanged. A model is many s
                The dot product of two turned vectors depends on the difference of their angles. So a
                score depends on how far apart two tokens are, and not on where they stand.
 
-In the code (a, b) becomes (-b, a) by a product with a constant matrix: it moves the halves. So all
-is made of the operations of autograd, and has a gradient.
+In the code a product with a constant matrix makes (-b, a) of (a, b): it moves the halves. So all
+operations are those of the page autograd, and have a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
@@ -34,7 +37,7 @@ from minidl.plain.autograd import Tensor
 
 def rms_norm(x, weight, eps=1e-5):
     """x (T, C), weight (C,)."""
-    mean_square = (x * x).sum(-1) / x.array.shape[-1]
+    mean_square = (x * x).sum(-1) / x.array.shape[-1]  # (T, 1): sum keeps the axis
     return x * (mean_square + eps)**-0.5 * weight
 
 

@@ -1,17 +1,21 @@
 """The binomial tree: a sum, or a copy for all ranks, in log2 n steps instead of n-1.
 
-    reduce, 8 ranks                                     broadcast: the same picture from
-                                                        below, every arrow turned around
+    reduce, 8 ranks
+
     step 0   0 ◄─ 1    2 ◄─ 3    4 ◄─ 5    6 ◄─ 7
-    step 1   0 ◄────── 2         4 ◄────── 6            In each step every rank that has the
-    step 2   0 ◄──────────────── 4                      array sends it to one that has not
+    step 1   0 ◄────── 2         4 ◄────── 6
+    step 2   0 ◄──────────────── 4
 
-In the step with the distance d, ranks d apart meet. The higher one sends its array to the lower
-one, and is finished. The lower one adds it to its own. So half of the ranks drop out in each step.
+For a broadcast, read the picture from the bottom up, and turn every arrow around. In each step
+every rank that has the array sends it to one that has not.
 
-A reduce and a broadcast of K bytes on n ranks take 2 log2 n messages one after the other, and each
-has K bytes. That is best for short arrays, where each message costs the same time. For long arrays
-the ring is better: there a rank sends less than 2K bytes in all.
+In the step of a reduce with the distance d, ranks d apart meet. The higher one sends its array to
+the lower one, and is finished. The lower one adds it to its own. So half of the remaining ranks
+drop out in each step.
+
+A reduce and a broadcast of K bytes on n ranks take 2 log2 n steps, and each message has K bytes.
+That is best for short arrays, where each message costs the same time. For long arrays the ring is
+better: there a rank sends less than 2K bytes in all.
 
 Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in
 MPICH", 2005. The real one, minidl/comm/tree.py, adds: any root, other operations than the sum, a
@@ -32,7 +36,7 @@ def distances(n):
 
 
 def reduce(t, x):
-    """Adds the x of all ranks; rank 0 has the sum in its x, other ranks a sum of some."""
+    """Adds the x of all ranks; rank 0 has the sum in its x, other ranks have a partial sum."""
     for d in distances(t.size):
         if t.rank % (2 * d) == d:
             t.send(x, t.rank - d)
