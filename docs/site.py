@@ -27,6 +27,7 @@ from pathlib import Path
 
 from minidl.course import book, exercise, language, table
 from minidl.course.comments import in_language, kernels_named
+from minidl.text import width
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = "docs/course/questions"  # for teachers
@@ -264,21 +265,27 @@ def _set(text, formulas):
 
 
 def _table(block, formulas):
-    """Lines whose parts stand in columns, as HTML. A line with one part goes on under the column at
-    which it begins."""
+    """Lines whose parts stand in two or three columns, as a table: a line with one part goes on
+    under the column at which it begins. Other lines stay lines."""
     rows = []  # [column, text] of each part
+    any_formula = "|".join(map(re.escape, formulas))
     for line in block.split("\n"):
-        whole = [(found.start(), found[0]) for found in re.finditer(r"\S+(?: \S+)*", re.sub(
-            "|".join(map(re.escape, formulas)), lambda f: f[0].replace("  ", "\0 "), line))]
-        parts = [[at, text.replace("\0", " ")] for at, text in whole]
+        whole = re.sub(any_formula, lambda found: found[0].replace("  ", "\0 "), line)
+        parts = [[width(line[:found.start()]), found[0].replace("\0", " ")]
+                 for found in re.finditer(r"\S+(?: \S+)*", whole)]
         if len(parts) == 1 and rows and parts[0][0] > 4:
             near = min(rows[-1], key=lambda part: abs(part[0] - parts[0][0]))
-            near[1] += ("<br>" if _set(parts[0][1], formulas) != parts[0][1] else " ") + parts[0][1]
+            is_formula = _set(parts[0][1], formulas) != parts[0][1]
+            near[1] = language.unbroken(near[1] + ("<br>" if is_formula else "\n") + parts[0][1])
         elif parts:
             rows.append(parts)
+    if len({column for row in rows for column, _ in row}) > 3:
+        lines = [_set(_escaped(line[4:]), formulas) for line in block.split("\n")]
+        return f'<pre class="formulas">{"<br>".join(lines)}</pre>'
     lines = ["".join(f"<td>{_set(_escaped(text), formulas)}</td>" for _, text in row)
              for row in rows]
-    return '<table class="formulas">' + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+    table = "".join(f"<tr>{line}</tr>" for line in lines).replace("\n", " ")
+    return f'<table class="formulas">{table}</table>'
 
 
 def _escaped(text):
@@ -519,6 +526,7 @@ WIDE = """.md-grid { max-width: 78rem }
 /* the book: the plain form beside the real one, below each other where there is no room */
 .beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 0 1rem }
 .beside > div { min-width: 0 }
+pre.formulas { font-size: .64rem; line-height: 2; white-space: pre-wrap }
 table.formulas td { padding: .2em 1.2em .2em 0; vertical-align: top }
 math { font-size: 1.1em }
 /* where a page has no headings, its tables get the room of their list */

@@ -9,6 +9,9 @@ is said there. Here:
   that it `save`d. So activation memory is the sum of what Functions saved, and can be counted.
 - options, several results, and inputs that need no gradient.
 
+On a first reading two things may stay closed: `current()` gives the Mode, the settings under which
+ops run (mode.py), and `pack` lets a saved array wait elsewhere until backward (saved.py).
+
     class Tanh(Function):
         def forward(self, x):
             y = self.xp.tanh(x)

@@ -37,6 +37,7 @@ from minidl.course.tutorial import Table, WrongOption, launch, picture, progress
 from minidl.data import datasets
 from minidl.infer import load
 from minidl.nn import functional as F
+from minidl.plain.memory_plan import bound
 
 
 def per_channel(w):
@@ -101,14 +102,6 @@ def lifetimes(graph):
     return spans
 
 
-def most_alive(spans):
-    """The bound: the most bytes alive at one line."""
-    most = 0
-    for _, line, _ in spans:  # the most is reached where some value is made
-        most = max(most, sum(n for n, first, last in spans if first <= line <= last))
-    return most
-
-
 def seconds(run):
     return float(np.median(timeit.repeat(run, number=1, repeat=21)))
 
@@ -146,7 +139,8 @@ def reuse(model, x, table):
     table.row("bytes of all values", n_bytes, 4 * len(x) * elements, "exact")
 
     arena = max(at + n for (n, _, _), at in zip(spans, offsets, strict=True))
-    table.row("bytes of the arena, best fit: the bound", arena, most_alive(spans), "exact")
+    table.row("bytes of the arena, best fit: the bound", arena,
+              bound(dict(enumerate(spans))), "exact")
     return spans, offsets
 
 
@@ -237,7 +231,7 @@ def draw(plt, spans, offsets, errors, loads):
     for k, ((n, first, last), at) in enumerate(zip(spans, offsets, strict=True)):
         left.bar(first, n / 1e3, last - first + 1, at / 1e3, align="edge", edgecolor="white",
                  color=(BLUE, ORANGE, GREEN, GREY)[k % 4])
-    line_at(left, "bound", y=most_alive(spans) / 1e3)
+    line_at(left, "bound", y=bound(dict(enumerate(spans))) / 1e3)
     left.set(title="Each value: its lines and its bytes", xlabel="line", ylabel="kB of the arena")
 
     bins = np.linspace(-4, 4, 161)

@@ -3,7 +3,8 @@
     |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
     sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
 
-Kernel: kernels/grad_norm.cu   Test: tests/cuda/test_grad_norm.py
+Kernels: kernels/grad_norm.cu; on a CPU kernels/cpu/grad_norm.cu
+Test: tests/cuda/test_grad_norm.py
 """
 
 import functools

@@ -7,7 +7,8 @@ Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an el
 `skip`).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
-Kernel: kernels/unscale_check.cu   Test: tests/cuda/test_unscale_check.py
+Kernels: kernels/unscale_check.cu; on a CPU kernels/cpu/unscale_check.cu
+Test: tests/cuda/test_unscale_check.py
 """
 
 import numpy as np

@@ -10,7 +10,8 @@ The kernels never write the probabilities: forward reads the logits and keeps ls
 sum of exponentials, one number a row; backward reads the logits again, and e^(x - lse) is the
 softmax.
 
-Kernels: kernels/cross_entropy.cu   Tutorial: tutorials/03_kernel_tour.py
+Kernels: kernels/cross_entropy.cu; on a CPU kernels/cpu/cross_entropy.cu
+Tutorial: tutorials/03_kernel_tour.py
 Test: tests/ops/test_loss.py, test_cross_entropy_kernel.py
 """
 

@@ -9,7 +9,8 @@ Saved: 0 bytes per element, where a mask would take 1 (and x itself 4). Price: t
 twice, about 3 ns an element on a CPU core and nothing beside the memory traffic on a GPU, where
 each thread of a kernel computes its own draw.
 
-Kernel: kernels/dropout.cu   Test: tests/ops/test_dropout.py, test_dropout_kernel.py
+Kernels: kernels/dropout.cu; on a CPU kernels/cpu/dropout.cu
+Test: tests/ops/test_dropout.py, test_dropout_kernel.py
 """
 
 import math

@@ -14,7 +14,8 @@ kernel adds in the same order, the order of t, without sorting (CPU) and without
 the CPU each thread owns some rows of the table and walks all t in order; on a GPU the first t of
 each row owns it and adds the others.
 
-Kernel: kernels/embedding_grad.cu   Test: tests/ops/test_embedding.py, test_embedding_kernel.py
+Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
+Test: tests/ops/test_embedding.py, test_embedding_kernel.py
 """
 
 import numpy as np

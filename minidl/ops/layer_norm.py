@@ -7,7 +7,7 @@ The gradient is derived in norm.py. NumPy works on a few rows at a time. The ker
 each way: x is read, y is written, nothing else exists.
 
 Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm).
-Kernels: kernels/layer_norm.cu (RMS norm is the same file compiled with -DCENTERED=0)
+Kernels: kernels/layer_norm.cu; on a CPU kernels/cpu/layer_norm.cu (-DCENTERED=0: RMS norm)
 Test: tests/ops/test_norm.py, test_layer_norm_kernel.py   Tutorial: tutorials/03_kernel_tour.py
 """
 

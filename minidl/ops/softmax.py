@@ -5,7 +5,7 @@
 
 Each step is a pass over memory, so NumPy's form writes all of them into one buffer; the kernel,
 over the last dimension, makes them all in one pass. fp16 is computed in fp32 and rounded once.
-Kernels: kernels/softmax.cu (the logarithm is the same file compiled with -DLOG=1)
+Kernels: kernels/softmax.cu; on a CPU kernels/cpu/softmax.cu (with -DLOG=1: the logarithm)
 Test: tests/ops/test_softmax.py, test_softmax_kernel.py   Tutorial: tutorials/03_kernel_tour.py
 """
 

@@ -10,7 +10,8 @@ over memory: 28 bytes (read w, g, m, v; write w, m, v). With fp16 parameters w i
 copy, and the fp16 copy is written in the same pass.
 
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
-Kernel: kernels/adamw.cu   Test: tests/optim/test_optimizer.py, test_adam_kernel.py
+Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
+Test: tests/optim/test_optimizer.py, test_adam_kernel.py
 Tutorial: tutorials/03_kernel_tour.py
 """
 

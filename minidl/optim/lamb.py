@@ -23,7 +23,8 @@ parameter, where NumPy's operations move about 170. Between the two passes the l
 of whole tensors; under ZeRO by a sum over ranks (layerwise.py).
 
 Source: You et al. 2019 (arXiv 1904.00962).
-Kernel: kernels/lamb.cu   Test: tests/optim/test_layerwise.py, test_lamb_kernel.py
+Kernels: kernels/lamb.cu; on a CPU kernels/cpu/lamb.cu
+Test: tests/optim/test_layerwise.py, test_lamb_kernel.py
 Tutorial: tutorials/18_large_batch.py
 """
 

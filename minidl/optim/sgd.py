@@ -11,7 +11,8 @@ kernels run, `by_kernel` updates all parameters in one launch and one pass over 
 momentum 20 bytes move for each parameter, without it 12. NumPy's operations move 60 and more.
 
 Source: Sutskever, Martens, Dahl, Hinton 2013.
-Kernel: kernels/sgd.cu   Test: tests/optim/test_optimizer.py, test_sgd_kernel.py
+Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu
+Test: tests/optim/test_optimizer.py, test_sgd_kernel.py
 """
 
 import numpy as np

@@ -15,7 +15,7 @@ from minidl.cli.supervisor import Supervisor
 from minidl.comm.observe import door
 from tests.cli.faults import ROOT, minidl_run
 from tests.cli.test_supervisor import Mpiexec, run_and_close
-from tests.conftest import EVERY
+from tests.conftest import EVERY, whole_form
 from tests.mpi.launch import PYTHONS, require_mpi
 
 N_STRANGERS = 1000 if EVERY else 60
@@ -81,6 +81,7 @@ def stranger(number, kind, port, sent, seed):
         return True
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.timeout(300)
 def test_a_run_goes_on_whoever_connects(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 
 from minidl.course import exercise, grade, handout
 from minidl.course.student import Hidden
+from tests.conftest import whole_form
 from tests.course import examine_answers
 from tests.course.planted import mistaken
 from tests.test_readme import links
@@ -126,6 +127,7 @@ def _answered(handed, folder, right):
         (folder / "work" / source.name).write_text(text)
 
 
+@whole_form
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # 25 processes, a second each on an idle machine
 def test_a_class_of_three_is_graded_in_gradescopes_folders_by_the_workflow_and_in_a_table(

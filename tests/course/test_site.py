@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from minidl.course import exercise, language
+from minidl.course import book, exercise, language
 from minidl.course.student import load
 from tests.profile.test_page import browser
 
@@ -65,6 +65,16 @@ def test_a_page_of_the_book_stands_beside_its_real_one(pages):
     assert "def reduce_scatter(t, x):" in page and "def reduce_scatter(t, x, op=np.add):" in page
     assert "[`minidl/comm/ring.py`](../api/minidl.comm.md#ring)" in page
     assert "](book/ring.md)" in pages["book.md"] and "\n```text\nrank 0" not in page  # one picture
+
+
+def test_the_formulas_of_the_book_stand_in_its_pages_and_are_set(pages):
+    formulas = SITE._formulas(exercise.ROOT)
+    stories = "\n".join(book.page(name).story for _, names in book.contents() for name, _ in names)
+    missing = [written for written in formulas if written not in stories]
+    assert len(formulas) > 60 and not missing, f"docs/book_formulas.txt: in no page: {missing}"
+    assert r"<td>after the last block:</td><td>\(O = \frac{o}{l}\)</td>" in pages["book/flash.md"]
+    assert r"\(S = \frac{Q K^T}{\sqrt{E}}\)" in pages["book/attention.md"]
+    assert "```text\nreduce-scatter" in pages["book/ring.md"], "a picture stays as it is"
 
 
 def test_a_page_of_the_book_is_in_chinese_too(pages):

@@ -278,6 +278,7 @@ def test_a_death_that_nobody_can_heal_ends_the_run_with_a_status(where, words, t
     assert time.monotonic() - start < 60, "seconds, and what a busy machine takes; not --deadline"
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_a_death_after_the_last_step_is_healed_though_some_have_not_seen_it(tmp_path):

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from minidl.comm.transport import world
+from tests.conftest import whole_form
 from tests.mpi.launch import mpiexec, require_mpi, under_both
 
 pytestmark = pytest.mark.mpi
@@ -122,6 +123,7 @@ def test_work_that_nobody_waits_for_does_not_keep_the_process(tmp_path):
     assert run.stdout.count("end") == 2
 
 
+@whole_form
 @under_both
 def test_outside_of_a_collective_a_wait_leaves_the_processor_to_others(tmp_path, mpi):
     """A second of waiting for a receive, one for a send and one in the background: a tenth of it in

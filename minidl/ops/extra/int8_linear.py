@@ -3,7 +3,8 @@
     y = x_scale * w_scale * (x @ w.T) + bias        x, w int8 of quantize.py, summed in int32
 
 A building block for inference in int8: no layer of minidl.nn calls it.
-Kernel: kernels/int8_linear.cu   Test: tests/ops/extra/test_int8_linear.py
+Kernels: kernels/int8_linear.cu; on a CPU kernels/cpu/int8_linear.cu
+Test: tests/ops/extra/test_int8_linear.py
 """
 
 import numpy as np

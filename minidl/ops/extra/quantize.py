@@ -10,7 +10,8 @@ inference in int8: no layer of minidl.nn calls it. As rows of 1,024 it is the in
 minidl/comm/codec.py, to the bit; that one is written in NumPy, for comm knows arrays alone.
 
 Source: Jacob et al. 2018 (arXiv 1712.05877).
-Kernel: kernels/quantize.cu   Test: tests/ops/extra/test_quantize.py
+Kernels: kernels/quantize.cu; on a CPU kernels/cpu/quantize.cu
+Test: tests/ops/extra/test_quantize.py
 """
 
 import math

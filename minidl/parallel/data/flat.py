@@ -10,7 +10,8 @@ The buffer is an array of the arrays' own library. On a GPU one launch copies al
 on the CPU a plain copy is as fast as the kernel unless it casts: then the kernel takes a seventh of
 NumPy's time (100 arrays of 10,000 float16 elements into float32).
 
-Kernel: kernels/pack.cu   Test: tests/parallel/data/test_flat.py, test_flat_kernel.py
+Kernels: kernels/pack.cu; on a CPU kernels/cpu/pack.cu
+Test: tests/parallel/data/test_flat.py, test_flat_kernel.py
 Used in: data_parallel.py, bucket.py, zero.py
 """
 

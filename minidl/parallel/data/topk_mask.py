@@ -12,7 +12,8 @@ lowers the threshold; so the sample decides how long it takes, never the result.
 Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
 Source: Lin, Han, Mao, Wang, Dally 2018, "Deep gradient compression" (arXiv 1712.01887).
-Kernel: kernels/topk_mask.cu   Test: tests/parallel/data/test_topk_mask.py
+Kernels: kernels/topk_mask.cu; on a CPU kernels/cpu/topk_mask.cu
+Test: tests/parallel/data/test_topk_mask.py
 """
 
 import math

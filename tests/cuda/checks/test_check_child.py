@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from tests.conftest import some
 
 TEXT = r"""
 __device__ __noinline__ int deep(volatile int* x, int n) {
@@ -225,7 +226,7 @@ BUGS = {
 }
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", some(BUGS))
 def test_a_bug_is_found_by_name_and_line(file, name):
     block, dtype, n, kind, words = BUGS[name]
     report = cuda.check(file, 1, block, (np.zeros(64, dtype), n), name=name)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from tests.conftest import some
 
 HEAD = "#include <cuda_fp16.h>\n#include <cooperative_groups.h>\n"
 KERNEL = HEAD + """__device__ int twice(int v) { return 2 * v; }
@@ -70,7 +71,7 @@ def report_of(tmp_path, body):
     return cuda.check(file, 1, 32, (np.zeros(32, "f4"), np.ones(32, "f4"), 5))
 
 
-@pytest.mark.parametrize("what", UNSET)
+@pytest.mark.parametrize("what", some(UNSET))
 def test_a_number_without_a_value_is_named(tmp_path, what):
     report = report_of(tmp_path, UNSET[what])
     assert "read of uninitialised local variable" in {f.kind for f in report.errors}, str(report)
@@ -80,7 +81,7 @@ def test_a_number_without_a_value_is_named(tmp_path, what):
     assert lines == {n for n, line in enumerate(text, 1) if wanted in line}
 
 
-@pytest.mark.parametrize("what", SET)
+@pytest.mark.parametrize("what", some(SET))
 def test_a_number_that_got_its_value_is_not(tmp_path, what):
     report = report_of(tmp_path, SET[what])
     assert not report.errors, str(report)

@@ -9,6 +9,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda.host import shared
 from minidl.cuda.host.scan import blank_out
+from tests.conftest import some
 
 TEXT = """
 struct Pair { float a, b; };
@@ -132,7 +133,7 @@ extern "C" __global__ void order(float* y, int at) {
 """
 
 
-@pytest.mark.parametrize("declared", [*DYNAMIC, *FIXED])
+@pytest.mark.parametrize("declared", some([*DYNAMIC, *FIXED], of=3))
 def test_the_words_of_a_declaration_may_stand_in_any_order(tmp_path, declared):
     path = tmp_path / "order.cu"
     path.write_text(ORDERS.replace("DECLARED", declared))
