@@ -14,9 +14,10 @@ A text of T tokens has for each token three vectors of E numbers: a query (what 
           2     x  x  x  .     exactly 0.
           3     x  x  x  x
 
-A sum of E products grows like sqrt(E); divided by it, the scores keep their size. H heads are H
-attentions at the same time. Each has E columns of a matrix (T, H E), so that a token can look for H
-things. The cost: T^2 scores for each head, in time and in memory. The page flash saves the memory.
+A sum of E products with mean 0 has a size of about sqrt(E); divided by it, the scores keep their
+size. H heads are H attentions at the same time, so that a token can look for H things. Q, K and V
+are then (T, H E), and head h has the columns h E to (h+1) E of each. The cost: T^2 scores for each
+head, in time and in memory. The page flash saves the memory: it never holds all scores at once.
 
 Paper: Vaswani et al., "Attention is all you need", 2017.
 The real one, minidl/ops/attention.py, adds: blocks in place of all the scores at once, other masks,
@@ -31,7 +32,7 @@ from minidl.plain.autograd import Tensor
 def softmax(s):
     """Along the last axis. The largest is subtracted first, so that no exponential overflows."""
     e = (s - s.array.max(-1, keepdims=True)).exp()
-    return e / e.sum(-1)
+    return e / e.sum(-1)  # sum keeps the axis, with length 1
 
 
 def causal_mask(n):
@@ -42,7 +43,7 @@ def causal_mask(n):
 def attention(q, k, v):
     """Causal attention over stacks of heads: q, k, v (..., T, E) -> (..., T, E)."""
     n_tokens, width = q.array.shape[-2:]
-    scores = q @ k.swap() / width**0.5  # (..., T, T)
+    scores = q @ k.swap() / width**0.5  # (..., T, T); swap: the last two axes
     return softmax(scores + causal_mask(n_tokens)) @ v
 
 

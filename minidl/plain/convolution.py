@@ -13,12 +13,14 @@ channels. The result y (N, O, oh, ow) has one number for each place that the win
 
     loops       the formula as it stands: slow in Python, but one sees every multiplication
     im2col      the patch below the window becomes a column; then all is ONE product of matrices,
-                which processors are best at:  (O, C kh kw) @ (C kh kw, oh ow).
-                The price: the columns hold kh kw copies of the image
-    implicit    no columns: for each place (i, j) in the window a product of its weights (O, C)
-                with the shifted image (C, oh ow), all added up. GPU kernels do this in blocks
+                which processors are best at:  (O, C*kh*kw) @ (C*kh*kw, oh*ow).
+                The price: the columns hold kh*kw copies of the image
+    implicit    columns are never stored: for each place (i, j) in the window a product of its
+                weights (O, C) with the shifted image (C, oh*ow), all added up. GPU kernels do this
+                in blocks
 
-The gradients come from the same formula: every product w * x passes gy * x to w, and gy * w to x.
+The gradients come from the same formula: each product w * x in y adds gy * x to the gradient of w,
+and gy * w to that of x.
 
 Papers: LeCun et al., "Gradient-based learning applied to document recognition", 1998; Chellapilla
 et al., "High performance convolutional neural networks for document processing", 2006 (im2col).
@@ -40,7 +42,7 @@ def by_loops(x, w):
     n_out, n_in, kh, kw = w.shape
     oh, ow = places(x, w)
     y = np.zeros((len(x), n_out, oh, ow))
-    for n, o, r, s in itertools.product(*map(range, y.shape)):
+    for n, o, r, s in itertools.product(*map(range, y.shape)):  # all indices of y
         for c, i, j in itertools.product(range(n_in), range(kh), range(kw)):
             y[n, o, r, s] += w[o, c, i, j] * x[n, c, r + i, s + j]
     return y
@@ -62,7 +64,7 @@ def implicit(x, w):
     y = np.zeros((len(x), n_out, oh * ow))
     for i, j in itertools.product(range(kh), range(kw)):
         shifted = x[:, :, i:i + oh, j:j + ow].reshape(len(x), n_in, oh * ow)
-        y += w[:, :, i, j] @ shifted
+        y += w[:, :, i, j] @ shifted  # (O, C) @ each image (C, oh*ow)
     return y.reshape(len(x), n_out, oh, ow)
 
 

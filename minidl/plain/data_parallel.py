@@ -12,9 +12,9 @@ All ranks begin with the same weights and take the same steps. So they stay equa
 training is that of one rank with the whole batch.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
-The real one, minidl/parallel/data/data_parallel.py, adds: it sends while backward still computes
-(page buckets), parameters that a rank did not use, ranks without samples, and steps that do not
-send.
+The real one, minidl/parallel/data/data_parallel.py, adds: it sends the first gradients while the
+later ones are computed (page buckets), parameters without a gradient on some rank, ranks without
+samples, and several batches between two all-reduces.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from minidl.plain import ring
 
 def mean_gradients(t, gradients, n_samples):
     """The mean of the ranks' gradients, a list of arrays, weighted by their numbers of samples."""
-    total = ring.all_reduce(t, np.array([float(n_samples)]))[0]
+    total = ring.all_reduce(t, np.array([float(n_samples)]))[0]  # m, the samples of all ranks
     means = []
     for g in gradients:
         flat = g.ravel() * (n_samples / total)
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 
     def gradients(weights, inputs, targets):  # of the mean of (w x - y)^2 / 2
         w, = weights
-        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]
+        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # one number, as w is
 
     def example(t):
         inputs = np.array([1.0, 2.0, 3.0])[t.rank::t.size]  # rank 0: 1 and 3, rank 1: 2

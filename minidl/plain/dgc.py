@@ -9,17 +9,17 @@
 g is this rank's share of the mean gradient: its own gradient, divided by n, the number of ranks. So
 the sum over ranks is a part of the mean gradient, and what is missing comes later: nothing is lost.
 
-The momentum must be inside, in u. An optimizer with momentum after the sum would give an element
-that waited ten steps the momentum of one. And u becomes 0 with v: else the momentum of an element
-that was just sent would push it on in the old direction.
+The momentum must be inside, in u. An optimizer with momentum after the sum would see the ten steps
+that an element waited as one step with a large gradient. And u becomes 0 with v: its
+gradients have waited, and were computed with old weights, so u would push on in a direction that
+may be wrong by now.
 
 Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
-value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. k is a thousandth of L, or more at
-the beginning of training.
+value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. k is a thousandth of L.
 
 Paper: Lin et al., "Deep Gradient Compression", 2018. The real one, minidl/parallel/data/dgc.py,
-adds: a share k / L that falls in the first epochs, clipping of the gradients before they are
-added, small tensors that are sent whole, several tensors in one message, and snapshots of u and v.
+adds: a larger share k / L in the first epochs, clipping of the gradients before they are added,
+small tensors that are sent whole, several tensors in one message, and snapshots of u and v.
 """
 
 import numpy as np
@@ -58,7 +58,7 @@ if __name__ == "__main__":
         w, u, v = np.zeros(3), np.zeros(3), np.zeros(3)
         lines = []
         for _ in range(3):
-            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)
+            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # so u = g
             lines.append(f"weights {w}  rank 0 has still to send {v}")
         return lines
 

@@ -9,15 +9,17 @@ started again, load the newest snapshot, and go on from its step:
                                           snapshot
 
 Two conditions make the bits the same. A step must depend on nothing but the saved state and the
-step's number: weights, momentum, states of random numbers are in the state, and the shuffle follows
-from the number. And a snapshot must be whole or not there at all, wherever the death comes:
+step's number: weights, momentum, states of random numbers are in the state, and which samples it
+takes is computed from the number. And a snapshot must be whole or not there at all, wherever the
+death comes:
 
     write x.tmp ─► fsync: the bytes are    ─► rename x.tmp to x, ─► fsync of the folder: the new
                    on the disk, not only      in one moment         name is on the disk, too
-                   in the system's memory
+                   in the system's memory                    (a folder holds the names)
 
 A reader finds x with all its bytes, or no x; x.tmp is never read. There is one file of each rank
-and step. A step counts as saved if the files of all n ranks are there.
+and step; step4 is the state before step 4. A step counts as saved if the files of all n ranks are
+there.
 
 With a snapshot every E steps a death loses at most E steps of work.
 

@@ -16,12 +16,14 @@ The loads are not equal. So an expert has a capacity: of all T tokens it takes a
 
     C = ceil(factor * T k / n)          factor 1.25: a quarter more than equal shares
 
-The choices queue up: all first choices before all second ones, and among these the tokens in the
-order of the ranks. A choice whose place in the queue is C or more is dropped: it adds nothing to y.
-For the places a rank must know the other ranks' choices, but only how many there are of each.
+The choices queue up: all first choices before all second ones, and among equal choices rank 0's
+tokens before rank 1's, and so on. A choice whose place in the queue (0, 1, ...) is C or more is
+dropped: it adds nothing to y. To know the places, a rank needs only counts from the other ranks:
+how many of their tokens have each expert as their first choice, as their second, ...
 
 Backward goes the same way: gradients of y to the experts, gradients of the rows home. So there are
-four all-to-alls, two forward and two backward. In each, about k T / n (n-1)/n rows leave a rank.
+four all-to-alls, two forward and two backward. In each, a rank has about k T / n rows, and sends
+the part (n-1)/n of them to other ranks.
 
 Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
 The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of
@@ -76,11 +78,12 @@ def moe(t, x, router, expert, k, factor):
     kept = places(t, choice, counts) < capacity
 
     # dispatch: to each rank the tokens for its expert, and before them how many there are
-    chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]  # (tokens, which choice)
+    # for each expert: (the tokens, as which of their choices)
+    chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)
     all_to_all(t, [np.array([len(rows)]) for rows in outgoing], n_rows)
-    incoming = [np.empty((n, x.shape[1])) for n, in n_rows]
+    incoming = [np.empty((n, x.shape[1])) for (n,) in n_rows]
     all_to_all(t, outgoing, incoming)
 
     done = expert(np.concatenate(incoming))
@@ -105,7 +108,8 @@ if __name__ == "__main__":
 
         def expert(rows):
             return 10 * (t.rank + 1) * rows
-        return moe(t, x, router, expert, k=1, factor=1.0)  # a capacity of 3
+        # C = ceil(1.0 * 6 tokens * 1 / 2 experts) = 3; 4 tokens choose expert 0: one is dropped
+        return moe(t, x, router, expert, k=1, factor=1.0)
 
     for rank, y in enumerate(simulate(2, example)):
         print("rank", rank, *y)

@@ -11,11 +11,13 @@
     pipeline    0 4, 1 5, 2 6, 3 7  one replica               activations: N C to the next stage,
                                                               and N C of gradients back
 
-n is the length of the axis; a replica has N samples of C numbers in a step, a rank P weights. The
-table counts one rank and one stage of two matrices, as on the page tensor_parallel.
+n is the length of the axis. A replica is the ranks that hold the model once; it has N samples of C
+numbers in a step, a rank has P weights. The table counts one rank and one stage of two matrices, as
+on the page tensor_parallel: two all-reduces of N C numbers, each 2 (n-1)/n.
 
 A group is all ranks that differ along one axis alone. Tensor groups send most, and wait for every
-message. So tensor is the fastest digit of the rank: such a group has neighbours, inside one node.
+message. So tensor is the digit that changes first when one counts the ranks up: such a group has
+neighbours, inside one node.
 
 A step is the three earlier pages, each in its own group: the pipeline runs the micro-batches, every
 stage is computed by its tensor group, and in the end replicas take the mean of their gradients.
@@ -33,7 +35,7 @@ from minidl.plain.hierarchical import Group
 
 
 def place(rank, sizes):
-    """{axis: index} of a rank. sizes: {axis: length}, the fastest first."""
+    """{axis: index} of a rank. sizes: {axis: length}, in the order of the digits."""
     index = {}
     for axis, length in sizes.items():
         index[axis] = rank % length
@@ -53,9 +55,9 @@ def group(t, sizes, axis):
 
 
 def step(t, sizes, a, b, micro_batches, targets):
-    """The losses (of the last stage) and the mean gradients of a and b, this rank's part of the
-    matrices of its stage, which computes relu(x A) B. The loss is the mean of (y - target)^2 / 2.
-    micro_batches and targets belong to this replica."""
+    """The losses (of the last stage; else an empty list) and the mean gradients of a and b, this
+    rank's part of the matrices of its stage, which computes relu(x A) B. The loss is the mean of
+    (y - target)^2 / 2. micro_batches and targets belong to this replica."""
     tensor, data, pipe = (group(t, sizes, axis) for axis in ("tensor", "data", "pipeline"))
     ga, gb = np.zeros_like(a), np.zeros_like(b)
     is_last = pipe.rank == pipe.size - 1
@@ -65,12 +67,13 @@ def step(t, sizes, a, b, micro_batches, targets):
         error = y - targets[i]
 
         def backward(gy):
-            if is_last:  # gy is the gradient of the loss
+            if is_last:  # gy is of the loss: pipeline.step gives 1 / number of micro-batches
                 gy = gy * error / error.size
             gx, da, db = mlp_backward(gy)
             ga[...] += da
             gb[...] += db
             return gx
+        # the last stage's result is the loss
         return np.mean(error**2) / 2 if is_last else y, backward
 
     schedule = pipeline.one_f_one_b(pipe.rank, pipe.size, len(micro_batches))

@@ -8,6 +8,7 @@
                 rank 1  |########|  ──► |####....|  ──► |##......|  ──► |.#......|
                 rank 4  |########|      |....####|      |....##..|      |....#...|
                                   4 apart         2 apart         1 apart
+                Three of 8 ranks; # is what a rank still holds
 
     doubling    the same steps backwards: partners send each other all that they keep. So each
                 holds twice as much after every step, and in the end the whole sum
@@ -16,12 +17,14 @@ For an array of K bytes a rank sends K/2 + K/4 + ... + K/n in the halving, and a
 doubling: together 2 (n-1)/n K, as in the ring. But the messages are 2 log2 n, and not 2 (n-1).
 
 This works if n is a power of two. Else let p be the largest power of two below n. Rank p + i first
-sends its array to rank i, which adds it. The first p ranks go on alone, and send the sum back.
+sends its array to rank i, which adds it. The first p ranks go on alone; in the end rank i sends the
+sum to rank p + i.
 
 Papers: Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur et al.,
 "Optimization of Collective Communication Operations in MPICH", 2005. The real one,
 minidl/comm/halving_doubling.py, adds: arrays of any shape, other operations, a form for short
-arrays that never halves, and the formula of its bytes.
+arrays in which partners exchange whole arrays (fewer messages, more bytes), and the formula of its
+bytes.
 """
 
 import numpy as np
@@ -34,9 +37,11 @@ def halve(t, x, p):
     kept = x
     far = p // 2
     while far > 0:
+        # of 2 * far ranks in a row, the first half has its partners in the second half
         partner = t.rank + far if t.rank % (2 * far) < far else t.rank - far
         lower, upper = np.array_split(kept, 2)  # views of x
         kept, sent = (lower, upper) if t.rank < partner else (upper, lower)
+        # sendrecv(array, to whom, where to put what comes, from whom) returns what came
         kept += t.sendrecv(sent, partner, np.empty_like(kept), partner)
         steps.append((kept, sent, partner))
         far = far // 2

@@ -7,15 +7,17 @@ given out with the label 0, "no purchase as far as we know".
     clicks    ──a────b─────c───────────────d─────────►  time     a, 1    its label came in time
     labels    ──────a──────────────────c─────────────►           b, 0    when b's window ends
                                                                  c, 0    c's label came too late
-               window = 10 signs                                 d       waits for its label
+               window = 10 signs                                 d       may still get one
 
-When is a window over? No clock is asked. Both streams are read in the order of their own times, the
-earlier record first. An event of time 12:00 says that everything before 12:00 has been read. So all
-windows that end before 12:00 are over. This moving time is the watermark. The result depends on the
-records alone: to join yesterday's streams again gives the same pairs.
+When is a window over? No clock is asked. Both streams are in order of time, and of the two next
+records the earlier one is read. So a record of 12:00 says that everything before 12:00 has been
+read, in both. So all windows that end before 12:00 are over; a label at the very end is in time.
+This moving time is the watermark. The result depends on the records alone: to join yesterday's
+streams again gives the same pairs.
 
-The clicks that wait are part of the state of a training, as the offsets are (page stream). They are
-at most the clicks of one window. A long window gives truer labels, later.
+The clicks that wait are part of the state of a training, as are the places where the streams were
+left (page stream). They are at most the clicks of one window. A long window gives truer labels,
+later.
 
 Papers: Akidau et al., "The Dataflow Model", 2015; Ananthanarayanan et al., "Photon: Fault-tolerant
 and Scalable Joining of Continuous Data Streams", 2013. The real one, minidl/data/stream/join.py,
@@ -28,6 +30,7 @@ import heapq
 
 def join(clicks, labels, window):
     """Yields (key, 1 or 0) of each click. clicks, labels: [(time, key)], in the order of time."""
+    # at equal times "click" comes before "label", as in the alphabet
     both = heapq.merge([(time, "click", key) for time, key in clicks],
                        [(time, "label", key) for time, key in labels])
     waiting = {}  # key: when its window ends; the oldest first, as a dict keeps its order

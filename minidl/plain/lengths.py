@@ -3,15 +3,17 @@
 A batch is one array, so short texts are filled up to the longest one. These places are computed and
 thrown away. Four texts a, b, c, d of the lengths 1 2 3 4, in batches of two, and packed:
 
-    in any order        by length           packed
-    a . .               a .                 d d d d
-    c c c               b b                 c c c a
-    b b . .             c c c .             b b . .
+    in any order        by length           packed in rows of 5
+    a . .               a .                 d d d d a
+    c c c               b b                 c c c b b
+    ─────── batch 2     ─────── batch 2
+    b b . .             c c c .
     d d d d             d d d d
-    4 of 14 lost        2 of 12 lost        2 of 12 lost
+    4 of 14 lost        2 of 12 lost        0 of 10 lost
 
-    by length   sort the texts, then cut into batches: neighbours are alike. Texts are sorted in
-                random pools, or all epochs would have the same batches
+    by length   sort the texts, then cut into batches: neighbours are alike. All epochs would have
+                the same batches; so first shuffle, cut into pools of some hundred texts, and sort
+                inside of each pool
     packed      several texts in one row of a fixed length. First fit: the longest text first, each
                 into the first row that has room
 
@@ -64,7 +66,7 @@ def pack(texts, capacity):
 
 def mask(positions):
     """(T, T): whether token i may see token j: one that is not later, of the same text."""
-    text = (positions == 0).cumsum()  # which text of the row; a padding is a text of its own
+    text = (positions == 0).cumsum()  # which text of the row; each padded place counts as one
     return np.tril(text[:, None] == text)
 
 

@@ -11,8 +11,9 @@ speed. If a part f of B bytes is far away, to read them takes
     time = B ((1 - f) / near + f / far)            near, far: bytes a second
 
 Memory lies on the node whose core first writes it. Later the system may move a process to the other
-node, and its memory stays behind. So each rank is bound, before it takes memory, to the cores of
-one node. The nodes get ranks in turn: with four ranks node 0 gets 0 and 2, node 1 gets 1 and 3.
+node, and its memory stays behind. So each rank is bound, before it writes to its memory, to the
+cores of one node, which the ranks of that node share. The nodes get ranks in turn: with four ranks
+node 0 gets 0 and 2, node 1 gets 1 and 3.
 
 Source: the Linux kernel's Documentation/ABI/stable/sysfs-devices-node.
 The real one, minidl/cli/numa.py, adds: it asks the launcher of MPI to bind the ranks, finds the
@@ -28,6 +29,7 @@ def numbers(text):
     found = []
     for part in text.split(","):
         first, _, last = part.partition("-")
+        # "8" alone is 8-8
         found += range(int(first), int(last or first) + 1)
     return found
 
@@ -38,7 +40,7 @@ def nodes():
     for path in sorted(glob.glob("/sys/devices/system/node/node[0-9]*/cpulist")):
         with open(path) as file:
             text = file.read().strip()
-        if text:  # a node may have memory alone
+        if text:  # a node may have memory and no cores
             found.append(numbers(text))
     return found
 

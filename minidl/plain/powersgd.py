@@ -1,16 +1,17 @@
 """PowerSGD: a gradient matrix travels as the product of two thin matrices.
 
-    A    n x m    this rank's share of the mean gradient, and all that it still owes
-    Q    m x r    from the step before, its columns made orthonormal. The same on all ranks
-    P    n x r    the sum over ranks of A Q: an all-reduce. Then its columns are made orthonormal
-    Q    m x r    the sum over ranks of A' P: an all-reduce
+    A      n x m    this rank's gradient, divided by the number of ranks, plus what it still owes
+    Q_old  m x r    Q of the step before, its columns made orthonormal. The same on all ranks
+    P      n x r    the sum over ranks of A Q_old: an all-reduce. Its columns are made orthonormal
+    Q      m x r    the sum over ranks of A' P: an all-reduce
 
-    every rank takes P Q' for the mean gradient, and owes A - P (its own A' P)'
+    every rank takes P Q' for the mean gradient, and owes what is missing of its A: A - P P' A
 
-(' swaps rows and columns.) P Q' is the sum of all A, projected on the r columns of P. One such step
-turns P towards the r directions in which the sum is longest: the power method. Gradients change
-slowly, and Q stays from step to step, so one step is enough each time. The part of A that P does
-not reach is not lost: the rank adds it to its next share ("error feedback").
+(' swaps rows and columns.) P Q' is P P' (the sum of all A): the best that P's columns can give, as
+they are orthonormal. One such step turns P towards the r columns that rebuild the sum best when
+they are combined: the power method. Gradients change slowly, and Q stays from step to step, so one
+step is enough each time. The part of A that P does not reach is not lost: the rank adds it to its
+next share ("error feedback").
 
 Both products are linear in A. So the sum of the ranks' products is the product of the ranks' sum,
 and an all-reduce can add them. It carries r (n + m) numbers and not n m: for a matrix of 768 x 768

@@ -3,22 +3,24 @@
 A span is a name, a begin and an end. Spans may lie inside of others:
 
     0         2         4         6         8        10       own time
-    ├─────────────── step ─────────────────────────────┤      10 - 5 - 3 = 2
-         ├─────── forward ────────┤├── backward ──┤            forward 5 - 2 = 3, backward 3
-              ├─ matmul ─┤                                    2
+    ├─────────────── step ─────────────────────────────┤      step 10 - 5 - 3 = 2
+         ├─────── forward ────────┤├── backward ──┤           forward 5 - 2 = 3, backward 3
+              ├─ matmul ─┤                                    matmul 2
 
 Every moment counts once, for the innermost span around it. So the own time of a span is its length
 without its children. The own times of all spans add up to the whole time: nothing is missing,
 nothing is counted twice.
 
-Is a time long? An operation does F operations on numbers, and moves B bytes to and from the memory.
-A machine does at most P operations and moves at most W bytes a second. So it takes at least
+Is a time long? An operation does F additions and multiplications, and moves B bytes to and from the
+memory. A machine does at most P of them, and moves at most W bytes, a second. So the operation
+takes at least
 
     time = max(F / P, B / W)              the roofline
 
-F / B is the intensity of the operation. Below P / W the memory decides the time, above it the
-processor. A product of two n x n matrices has 2 n^3 operations on 3 n^2 numbers: a large product is
-limited by the processor. A sum of two arrays has one operation for three numbers: the memory.
+F / B is the intensity: additions and multiplications for each byte. Below P / W the memory decides
+the time, above it the processor. A product of two n x n matrices has 2 n^3 of them on 3 n^2
+numbers, 2n/3 for each: a large product is limited by the processor. A sum of two arrays has one
+addition for three numbers: the memory.
 
 Paper: Williams, Waterman & Patterson, "Roofline: An Insightful Visual Performance Model", 2009.
 The real one, minidl/profile/summary.py and minidl/profile/flops.py, adds: spans of every operation
@@ -42,6 +44,7 @@ def own_times(spans):
     """{name: seconds in which it was the innermost span}."""
     own = {}
     open_spans = []  # (name, end) of the spans around the current one
+    # by begin; of two that begin together the longer one is the outer one
     outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
     for name, begin, end in outer_first:
         while open_spans and open_spans[-1][1] <= begin:

@@ -1,18 +1,19 @@
 """Quantize: a trained model computes with numbers of 8 bits in place of 32.
 
-So there is a quarter of the memory to read. A whole number q stands for a real one. A weight is
-stored without an offset, an input with one:
+So there is a quarter of the memory to read. A whole number q stands for a real one. An input x also
+has an offset, `zero`: the q that stands for 0.0. A weight w has none:
 
     w = scale * q              q from -127 to 127    scale = max |w| / 127, one for each output
     x = scale * (q - zero)     q from 0 to 255       scale = (high - low) / 255
 
-low and high are the least and the largest x. `zero` is the whole number that stands for 0.0, so 0.0
-is exact. To round costs at most half a scale. A weight has a scale for each output (channel), so an
-output with small weights does not get the coarse steps of another one.
+low and high are the least and the largest x. `zero` is a whole number, so 0.0 is exact: many inputs
+are 0, after a relu or as padding. q = -128 is not used: so -w has -q. The error of one number is at
+most half of its scale. Each output (channel) has its own scale, so small weights are not rounded as
+coarsely as the large ones of another output.
 
 The product of two matrices then needs whole numbers alone. For one output:
 
-    sum over k of  x_k w_k  =  scale_x scale_w (sum of q_x q_w  -  zero sum of q_w)
+    sum over k of  x_k w_k  =  scale_x scale_w (sum of q_x q_w  -  zero * sum of q_w)
 
 The first sum is of products of 8 bits, added up in 32 bits without any rounding. The second sum is
 the correction for the offset: it depends on the weights alone.

@@ -3,9 +3,9 @@
 Backward needs the results of all layers, the activations. So forward keeps them: memory grows with
 the number of layers n. Here the layers are cut into k segments, and a segment is ONE operation:
 
-    forward     x ─► [ layer ─► layer ─► layer ] ─► y      keeps x and y, forgets what is inside
-    backward    x ─► [ layer ─► layer ─► layer ] ◄─ gy     runs the layers again from x, now with a
-                                                           memory, then goes back through them
+    forward     x ─► [ layer ─► layer ─► layer ] ─► y      keeps x and y (the next x) alone
+    backward    x ─► [ layer ─► layer ─► layer ] ◄─ gy     runs the layers again from x and keeps
+                                                           all results, then goes back through them
 
     memory      the k inputs of the segments, and during backward the n/k results in one segment:
                 k + n/k in place of n. It is least for k = sqrt(n), and is 2 sqrt(n) then
@@ -24,14 +24,14 @@ from minidl.plain.autograd import Tensor, grad, order
 
 
 def recompute(segment, *inputs):
-    """segment(*inputs), one Tensor. All that wants gradients, weights too, must be in `inputs`."""
+    """segment(*inputs), one Tensor. Only `inputs` get gradients: weights must be among them."""
     def run():
         fresh = [Tensor(x.array) for x in inputs]  # without parents: the graph ends here
         return fresh, segment(*fresh)
 
     def rule(g):
         fresh, y = run()
-        return grad((y * g).sum(), fresh)  # of y . g, that is: g passed back through the segment
+        return grad((y * g).sum(), fresh)  # y's gradient here is g: it passes back from there
 
     array = run()[1].array  # the graph of this first run is dropped
     return Tensor(array, inputs, rule)
@@ -39,7 +39,7 @@ def recompute(segment, *inputs):
 
 def kept(y):
     """How many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)
+    return sum(1 for node in order(y) if node.parents)  # order: all that y was computed from
 
 
 if __name__ == "__main__":

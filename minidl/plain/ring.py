@@ -4,19 +4,24 @@ The ranks stand in a circle. Each cuts its array into n chunks, one for each ran
 each rank sends one chunk to its right neighbour, and receives one from its left neighbour.
 
     reduce-scatter    n-1 steps. A chunk travels around the circle, and every rank adds its own
-                      part to it. Then rank r holds the whole sum of chunk r+1
+                      part to it. Then rank r holds the whole sum of chunk r+1, the last one that
+                      came to it (the last rank: of chunk 0)
     all-gather        n-1 steps. The whole sums travel around the circle; every rank copies them
 
     3 ranks, the chunks A B C of each:
 
-    rank 0   a0 b0 c0      a0   b0   ac       .   S_b  .       S_a  S_b  S_c
-    rank 1   a1 b1 c1      ab   b1   c1       .   .    S_c     S_a  S_b  S_c
-    rank 2   a2 b2 c2      a2   bc   c2       S_a .    .       S_a  S_b  S_c
-             the start     after step 0       reduce-scatter   all-gather
-                           (ab = a0 + a1)     is done          is done
+    rank 0   a0 b0 c0      a0     b0     c2+c0      .    S_b  .        S_a  S_b  S_c
+    rank 1   a1 b1 c1      a0+a1  b1     c1         .    .    S_c      S_a  S_b  S_c
+    rank 2   a2 b2 c2      a2     b1+b2  c2         S_a  .    .        S_a  S_b  S_c
+             the start     after step 0             reduce-scatter     all-gather
+                                                    is done            is done
+
+S_a = a0 + a1 + a2 is the whole sum of chunk A; in the same way S_b is that of B, and S_c of C. A
+point is a part of a sum that nobody reads any more.
 
 For an array of K bytes each rank sends 2 (n-1)/n K bytes: less than 2K, however many ranks there
-are, and in every step all links are busy. The price is 2 (n-1) messages, one after the other.
+are, and every connection between neighbours is in use in every step. The price is 2 (n-1) messages,
+one after the other.
 
 Paper: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
 2009. The real one, minidl/comm/ring.py, adds: other operations than the sum, arrays of any shape,
@@ -33,7 +38,7 @@ def reduce_scatter(t, x):
     chunks = np.array_split(x, n)  # views: to write into a chunk is to write into x
     for step in range(n - 1):
         outgoing = chunks[(r - step) % n]
-        own = chunks[(r - step - 1) % n]
+        own = chunks[(r - 1 - step) % n]  # the left neighbour, r - 1, sends this one now
         incoming = np.empty_like(own)
         t.sendrecv(outgoing, right, incoming, left)
         own += incoming

@@ -8,20 +8,22 @@ into rows. With two ranks:
     B = [B0]         [h0 h1] B = h0 B0 + h1 B1      each rank has one term of a sum
         [B1]
 
+Here h = relu(x A). With one rank f and g do nothing; they mark where messages are sent:
+
     x ──f──► x A0 ──relu──► h0 B0 ──┐
                                     ├──g──► y       rank 0 computes the upper line,
     x ──f──► x A1 ──relu──► h1 B1 ──┘               rank 1 the lower one
 
-relu looks at each number alone. So h0 stays where it is, and nothing is sent between the layers.
-Messages are sent at f and at g only:
+relu looks at each number alone. So h0 stays where it is, and nothing is sent between the layers. x
+is used by all ranks, so its gradient is a sum over ranks:
 
     f    forward   nothing: all ranks have x       backward   each rank has one term of the
                                                               gradient of x: all-reduce
     g    forward   all-reduce of the terms of y    backward   nothing: all ranks have the
                                                               gradient of y
 
-Here h = relu(x A). Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price
-is two all-reduces, for which all ranks wait: of y forward, and of the gradient of x backward.
+Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price is two all-reduces,
+for which all ranks wait: of y forward, and of the gradient of x backward.
 
 Paper: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
 Parallelism", 2019. The real one, minidl/parallel/model/tensor.py and
@@ -49,7 +51,7 @@ def sum_over_ranks(t, x):
 
 
 def f(t, x):
-    """Returns x, and its backward: from one term of the gradient to the whole gradient."""
+    """Returns x, and its backward: takes this rank's term of the gradient, returns the sum."""
     return x, lambda term: sum_over_ranks(t, term)
 
 
@@ -84,7 +86,7 @@ if __name__ == "__main__":
         a = columns(t, np.array([[1.0, 2.0], [3.0, 1.0]]))
         b = rows(t, np.array([[1.0], [10.0]]))
         y, backward = mlp(t, x, a, b)
-        gx, ga, gb = backward(np.array([[1.0]]))
-        print("rank", t.rank, " y", y[0], " gx", gx[0], " ga", ga.ravel(), " gb", gb[0])
+        return y, *backward(np.array([[1.0]]))
 
-    simulate(2, example)
+    for rank, (y, gx, ga, gb) in enumerate(simulate(2, example)):
+        print("rank", rank, " y", y[0], " gx", gx[0], " ga", ga.ravel(), " gb", gb[0])

@@ -9,7 +9,7 @@ the most frequent pair of neighbours becomes a new token, again and again:
 
     learn       a list of pairs: the first is token 256, the next one token 257, ... A pair may be
                 of tokens that were made before, so that a frequent word becomes one token. Of
-                equally frequent pairs the one of the smallest numbers comes first
+                equally frequent pairs the smallest comes first: (97, 98) before (256, 97)
     encode      joins the pairs in a text, in the order in which they were learned
     decode      puts the bytes of each token one after the other: exactly the text again
 
@@ -38,11 +38,13 @@ def join(ids, pair, token):
 
 
 def learn(text, n_pairs):
-    """At most so many pairs, from a text of bytes; fewer, once no pair stands there twice."""
+    """At most n_pairs pairs, from a text of bytes; fewer, if at some time no pair stands there
+    twice. Pairs that overlap are counted, too: a a a has the pair a a twice."""
     ids, pairs = list(text), []
     while len(pairs) < n_pairs:
         counts = Counter(zip(ids, ids[1:]))
-        pair = min(counts, key=lambda pair: (-counts[pair], pair))  # of equals the smallest
+        # the most frequent pair; of equals the smallest
+        pair = min(counts, key=lambda pair: (-counts[pair], pair))
         if counts[pair] < 2:
             break
         ids = join(ids, pair, 256 + len(pairs))

@@ -3,14 +3,16 @@
     x ──► @ w0 + b0 ──► relu ──► @ w1 + b1 ──► scores ──► softmax ──► p ──► loss = -log p[target]
 
     scores     one number for each class. A row of x is a sample, a row of scores its answer
-    softmax    p_c = e^score_c / (sum over classes of e^score): positive, and 1 together
+    softmax    p_c = e^score_c / (sum over classes of e^score): positive, and their sum is 1
     loss       the mean over the samples of -log p[target]. It is 0 if the network is sure and
                right, and log(n) if it thinks all n classes equally likely
     a step     w <- w - lr * (the gradient of the loss with respect to w), for every weight
 
-A useful fact: the gradient of one sample's loss with respect to its scores is p - onehot(target).
-The log of the softmax is score_c - log(sum of e^score). To subtract the largest score from all
-scores first changes nothing in this formula, and keeps e^score from becoming too large for a float.
+The gradient of one sample's loss with respect to its scores is p - onehot(target), where onehot is
+1 at the target and 0 elsewhere. The code does not need this, as autograd finds it by itself; it
+helps to check a step by hand. The log of the softmax is score_c - log(sum of e^score). To subtract
+the largest score from all scores first changes nothing in this formula, and keeps e^score from
+becoming too large for a float.
 
 Source: Goodfellow, Bengio & Courville, "Deep Learning", 2016, chapter 6.
 The real one, minidl/ops/cross_entropy.py and minidl/optim/sgd.py, adds: softmax and logarithm in
@@ -35,8 +37,9 @@ def mlp(weights, x):
 def cross_entropy(scores, targets):
     """The mean of -log softmax(scores)[target] over the rows; targets: integers (samples,)."""
     n = len(targets)
-    scores = scores - scores.array.max(axis=1, keepdims=True)  # a constant for the gradient
-    log_p = scores - scores.exp().sum(1).log()
+    # .array is a constant for the gradient. It may be one: to subtract it changes no result
+    scores = scores - scores.array.max(axis=1, keepdims=True)
+    log_p = scores - scores.exp().sum(1).log()  # sum(1) keeps the axis, with length 1
     return -log_p[np.arange(n), targets].sum() / n
 
 
@@ -53,5 +56,6 @@ if __name__ == "__main__":
     weights = [Tensor(np.zeros((1, 2))), Tensor(np.zeros(2))]  # one layer, no relu
     for _ in range(2):
         loss, weights = step(weights, x, targets, lr=1.0)
-        print("loss before the step:", round(loss, 3), "  w:", weights[0].array[0].round(3))
+        w = weights[0].array[0].round(3)
+        print("loss before the step:", round(loss, 3), "  w after it:", w)
     print("right:", (mlp(weights, Tensor(x)).array.argmax(1) == targets).sum(), "of", len(targets))

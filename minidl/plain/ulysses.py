@@ -1,8 +1,8 @@
 """Ulysses: attention over a long text, by two exchanges between all ranks.
 
-Each rank has s/n of the s tokens. Most layers look at each token alone; attention looks at all
-tokens, but at each head alone. So before attention the ranks exchange tokens for heads, and after
-it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
+Each rank has T/n of the T tokens. Most layers look at each token alone; attention looks at all
+tokens, but at each head alone (page attention). So before attention the ranks exchange tokens for
+heads, and after it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
 
     rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
                             ── exchange ─►              ── exchange ─►
@@ -14,9 +14,9 @@ it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
 Between the exchanges each rank computes attention as one rank alone does. The number of heads must
 be a multiple of the number of ranks.
 
-Both exchanges are an all-to-all: every rank has one block for every other rank. In step s a rank
-sends to the rank s places to its right, and receives from the rank s places to its left. Of an
-array of K bytes (n-1)/n K leave each rank. There are four arrays: q, k, v and the result.
+Both exchanges are an all-to-all: every rank has one block for every other rank. In step i a rank
+sends to the rank i places to its right, and receives from the rank i places to its left. Of its
+array of K bytes each rank sends (n-1)/n K. There are four arrays: q, k, v and the result.
 
 Backward is the same, the other way: the gradient of an exchange is the exchange back.
 
@@ -32,13 +32,14 @@ def all_to_all(t, outgoing, incoming):
     """Sends outgoing[j] to rank j; writes into incoming[i] what rank i sends. Lists of arrays."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
-    for s in range(1, n):
-        right, left = (r + s) % n, (r - s) % n
+    for step in range(1, n):
+        right, left = (r + step) % n, (r - step) % n
         t.sendrecv(outgoing[right], right, incoming[left], left)
 
 
 def exchange(t, x, split, join):
     """Cuts x along the axis `split` into a block for each rank; joins what comes along `join`."""
+    # copy: a message is one piece of memory, and some columns of an array are not
     outgoing = [block.copy() for block in np.split(x, t.size, axis=split)]
     incoming = [np.empty_like(block) for block in outgoing]
     all_to_all(t, outgoing, incoming)
@@ -47,9 +48,9 @@ def exchange(t, x, split, join):
 
 def attend(q, k, v):
     """Causal attention of one head: (tokens, width) each."""
-    s = q @ k.T / np.sqrt(q.shape[1])
-    p = np.exp(s - s.max(axis=1, keepdims=True)) * np.tri(len(q))
-    return p / p.sum(axis=1, keepdims=True) @ v
+    scores = q @ k.T / np.sqrt(q.shape[1])
+    p = np.exp(scores - scores.max(axis=1, keepdims=True)) * np.tri(len(q))
+    return (p / p.sum(axis=1, keepdims=True)) @ v
 
 
 def attention(t, q, k, v):

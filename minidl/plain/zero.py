@@ -14,12 +14,14 @@ one block, and only the owner keeps the optimizer's state of a block and updates
                            stage 2                 1          1/n        2/n
                            stage 3                 1/n        1/n        2/n
 
+    stage 1    only m and v are cut, the two numbers that Adam keeps for each weight
     stage 2    a gradient is scattered as soon as backward has made it, and the whole is let go
     stage 3    weights are gathered layer by layer: before a layer's forward, and before its
                backward. In between the rank has only its block
 
 A ring all-reduce is a reduce-scatter and an all-gather. So stages 1 and 2 send what data parallel
-training sends, 2 (n-1)/n K bytes a rank, and stage 3 sends 3 (n-1)/n K.
+training sends, 2 (n-1)/n K bytes a rank, and stage 3 sends 3 (n-1)/n K: it gathers the weights
+twice, and scatters the gradients once.
 
 Paper: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
 2020. The real one, minidl/parallel/zero/zero.py and minidl/parallel/zero/zero3.py, adds: vectors
@@ -33,7 +35,7 @@ from minidl.plain import ring
 
 
 def own(t, x):
-    """This rank's block of a vector, a view: the one that ring.reduce_scatter completes here."""
+    """This rank's block of a vector, a view: block r+1 on rank r, as in ring.reduce_scatter."""
     return np.array_split(x, t.size)[(t.rank + 1) % t.size]
 
 
@@ -44,7 +46,7 @@ def scatter(t, gradient):
 
 
 def update_and_gather(t, weights, blocks, update):
-    """blocks: the mean gradients of this rank's blocks, the last vector's first."""
+    """blocks: this rank's block of each mean gradient, that of the last vector first."""
     for i, block in zip(reversed(range(len(weights))), blocks):
         update(i, own(t, weights[i]), block)
         ring.all_gather(t, weights[i])
@@ -53,7 +55,7 @@ def update_and_gather(t, weights, blocks, update):
 def step1(t, weights, backward, update):
     """weights: a list of vectors. backward(weights) yields their gradients, the last one first.
     update(i, w, g) is the optimizer's step on this rank's block w of vector i, in place."""
-    gradients = list(backward(weights))
+    gradients = list(backward(weights))  # list: all whole gradients are there at once
     blocks = [scatter(t, g) for g in gradients]
     update_and_gather(t, weights, blocks, update)
 
