@@ -11,6 +11,7 @@ import pytest
 
 from minidl.course import book, exercise, language
 from minidl.course.student import load
+from tests.conftest import whole_form
 from tests.profile.test_page import browser
 
 SITE = load(exercise.ROOT / "docs" / "site.py")
@@ -166,6 +167,7 @@ def test_what_goes_on_in_a_list_is_indented_as_mkdocs_wants_it():
         "1. a\n    b\n\n    ```\n    c\n    ```\nd\n   e\n")
 
 
+@whole_form
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # a build takes 10 s on an idle machine, and a browser is started twice
 @pytest.mark.skipif(importlib.util.find_spec("material") is None,
