@@ -662,4 +662,9 @@ BUGS = [
         "minidl/nn/transformer_decoder.py", "TransformerDecoderLayer._look",
         "self.multihead_attn(x, memory, memory,", "self.multihead_attn(x, x, x,",
         "tests/nn/test_transformer_encoder.py::test_a_whole_transformer_is_pytorchs"),
+    Bug(
+        "a product over a dim that a number does not have is the number",
+        "minidl/ops/extra/composed.py", "cumprod",
+        'normalize_dims(dim, input.ndim, "cumprod")', "(dim,)",
+        "tests/ops/test_dims.py::test_a_dim_out_of_range_is_an_index_error"),
 ]

@@ -69,6 +69,7 @@ def tensordot(a, b, dims=2):
 def cumprod(input, dim, *, dtype=None):
     """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64. By as many products: right also
     where there are zeros, by which no quotient helps. dtype: cast the input to it first."""
+    dim, = normalize_dims(dim, input.ndim, "cumprod") or (None,)  # of 0 dimensions: 0 or -1
     if dtype is None and input.dtype.kind in "biu":
         dtype = np.int64
     input = input if dtype is None else input.to(dtype)
@@ -310,7 +311,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
     noise = -np.log(-np.log(u))  # u is neither 0 nor 1
-    noise = Tensor(noise.astype(logits.dtype)).to(logits.device)
+    noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)  # an array also if 0-d
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
         return soft

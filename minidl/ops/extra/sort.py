@@ -83,10 +83,10 @@ class Argsort(Function):
     differentiable = False
 
     def forward(self, x, dim, descending):
+        dims = normalize_dims(dim, x.ndim, "argsort")
         if x.ndim == 0:
             return self.xp.zeros((), "i8")
-        (dim,) = normalize_dims(dim, x.ndim, "argsort")
-        return order(self.xp, x, dim, descending)
+        return order(self.xp, x, *dims, descending)
 
 
 class Median(Function):
