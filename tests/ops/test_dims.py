@@ -21,8 +21,9 @@ def ops_of_a_dim():
             first, *others = [*inspect.signature(function).parameters.values()] or [None]
             wanted = [p.name for p in others if p.default is p.empty
                       and p.kind is p.POSITIONAL_OR_KEYWORD]
-            if name not in OTHERWISE and first and first.name in ("input", "logits") and any(p.name == "dim" for p in others) and (
-                    set(wanted) <= {"dim"}):
+            takes_a_dim = first and first.name in ("input", "logits") and any(
+                p.name == "dim" for p in others)
+            if takes_a_dim and set(wanted) <= {"dim"} and name not in OTHERWISE:
                 found[name] = function
     return found
 
