@@ -23,18 +23,7 @@
 // Backward v5 85%, v2 70%. 1,000 classes: v4 as v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
-#include "common.cuh"
-
-#ifndef ACC  // what sums are made in: float for float and half, double for double
-#define ACC float
-#endif
-
-// The loss of a row from its maximum m, the sum of e^(x - m), its target's x and its mean.
-// Differences to m first: m may be large, and what is left small.
-__device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
-  ACC loss = log(sum) - (1 - smoothing) * (picked - m);
-  return smoothing > 0 ? loss - smoothing * (mean - m) : loss;
-}
+#include "cross_entropy.cuh"
 
 // v1: a thread per row: maximum, then sum.
 extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
@@ -172,10 +161,6 @@ extern "C" __global__ void cross_entropy_v5(ACC* loss, ACC* lse, const T* x,
 }
 
 // ---- backward: lse is known, so one pass ----
-
-__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) {
-  return from_float<T>(g * (exp_below_zero(x - lse) - wanted));
-}
 
 // v1: a thread per row.
 extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x,

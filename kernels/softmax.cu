@@ -21,23 +21,11 @@
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
 //                                    Tutorial: tutorials/03_kernel_tour.py
-#include "common.cuh"
+#include "softmax.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
-#define ACC float
-#endif
-#ifndef LOG
-#define LOG 0
-#endif
 #ifndef KEEP  // elements of a row that a thread of v3, v4 or v5 keeps in registers
 #define KEEP 32
 #endif
-
-// What is written, from d = x - m and the row's `last`: 1 / sum, or log(sum).
-__device__ __forceinline__ ACC last_of(ACC sum) { return LOG ? log(sum) : 1 / sum; }
-__device__ __forceinline__ T result(ACC d, ACC last) {
-  return from_float<T>(LOG ? d - last : exp_below_zero(d) * last);
-}
 
 // v1: a thread per row, in three loops: maximum, sum, result. Neighbouring threads read addresses a
 // row apart, so a warp's request fetches 32 lines for 32 numbers.
@@ -137,12 +125,6 @@ extern "C" __global__ void softmax_v5(T* y, const T* x, int rows, int cols) {
 }
 
 // ---- backward ----
-
-// Each row needs one sum over its columns, of `term`; then `slope` gives gx.
-__device__ __forceinline__ ACC term(ACC gy, ACC y) { return LOG ? gy : gy * y; }
-__device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum) {
-  return LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum);
-}
 
 // v1: a thread per row, in two loops: sum, result.
 extern "C" __global__ void softmax_backward_v1(T* gx, const T* gy, const T* y, int rows, int cols) {

@@ -1,7 +1,7 @@
 """A Function is one operation: its forward, its backward, and its place in the graph.
 
-The plain form: minidl/plain/autograd.py. Read it first; what a graph is and why gradients are added
-is said there. Here:
+The plain form: minidl/plain/autograd.py. Read it first: it shows what a graph is, and why gradients
+are added. Here:
 
 - forward and backward take and return arrays. So backward records no graph and can free memory
   while it runs; in exchange there are no gradients of gradients.

@@ -5,18 +5,8 @@
 //
 // Formulas, parameters and the ladder for a GPU: ../cross_entropy.cu
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
+#include "cross_entropy.cuh"
 #include "loops.cuh"
-
-#ifndef ACC  // what sums are made in: float for float and half, double for double
-#define ACC float
-#endif
-
-// The loss of a row from its maximum m, the sum of e^(x - m), its target's x and its mean.
-// Differences to m first: m may be large, and what is left small.
-__device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
-  ACC loss = log(sum) - (1 - smoothing) * (picked - m);
-  return smoothing > 0 ? loss - smoothing * (mean - m) : loss;
-}
 
 extern "C" __global__ void cross_entropy(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
@@ -45,10 +35,6 @@ extern "C" __global__ void cross_entropy(ACC* loss, ACC* lse, const T* x,
       lse[row] = m + log(sum);
     }
   }
-}
-
-__device__ __forceinline__ T slope(ACC g, ACC x, ACC lse, ACC wanted) {
-  return from_float<T>(g * (exp_below_zero(x - lse) - wanted));
 }
 
 extern "C" __global__ void cross_entropy_backward(T* gx, const ACC* g, const T* x,

@@ -7,13 +7,7 @@
 // Formulas and the ladder for a GPU: ../softmax.cu
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
 #include "loops.cuh"
-
-#ifndef ACC  // what sums are made in: float for float and half, double for double
-#define ACC float
-#endif
-#ifndef LOG
-#define LOG 0
-#endif
+#include "softmax.cuh"
 
 // Between the second loop and the third y holds the exponentials, which cost more than a pass
 // through the cache. A half could not hold them: there they are computed twice.
@@ -35,19 +29,13 @@ extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
       if (holds) yr[j] = from_float<T>(e);
       sum += e;
     }
-    ACC last = LOG ? log(sum) : 1 / sum;
+    ACC last = last_of(sum);
     SIMD
     for (int j = 0; j < cols; ++j) {
       ACC d = to_float(xr[j]) - m;
-      if (LOG) yr[j] = from_float<T>(d - last);
-      else yr[j] = from_float<T>((holds ? to_float(yr[j]) : exp_below_zero(d)) * last);
+      yr[j] = holds ? from_float<T>(to_float(yr[j]) * last) : result(d, last);
     }
   }
-}
-
-__device__ __forceinline__ ACC term(ACC gy, ACC y) { return LOG ? gy : gy * y; }
-__device__ __forceinline__ ACC slope(ACC gy, ACC y, ACC sum) {
-  return LOG ? gy - exp_below_zero(y) * sum : y * (gy - sum);
 }
 
 extern "C" __global__ void softmax_backward(T* gx, const T* gy, const T* y, int rows, int cols) {

@@ -39,7 +39,7 @@ t.sendrecv(array, to, array2, source), and isend and irecv, which return a reque
     double_tree         all-reduce on two trees, the leaves of one are inner ranks of the other
     data_parallel       one model on all ranks, a part of the batch on each
     buckets             gradients are sent in groups while backward computes the others
-    sync_batchnorm      batch norm whose mean and variance are those of all ranks
+    sync_batchnorm      batch norm with the mean and the variance of the whole batch
     large_batch         linear scaling, warm-up, LARS and LAMB
     local_sgd           ranks train alone and average every H steps; DiLoCo
     dgc                 the largest elements of a gradient now, the others later

@@ -34,7 +34,7 @@ def mean_gradients(t, gradients, n_samples):
 
 def step(t, weights, gradients, inputs, targets, lr):
     """One step of gradient descent. gradients(weights, inputs, targets) returns a list of arrays:
-    those of the mean loss over this rank's part of the batch."""
+    the gradients of the mean loss over this rank's part of the batch."""
     means = mean_gradients(t, gradients(weights, inputs, targets), len(inputs))
     for w, g in zip(weights, means):
         w -= lr * g

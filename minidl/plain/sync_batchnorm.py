@@ -1,4 +1,4 @@
-"""Batch norm over all ranks: each channel's mean and variance are those of the whole batch.
+"""Batch norm over all ranks: each channel has the mean and the variance of the whole batch.
 
     y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel, a column of x
 

@@ -21,7 +21,7 @@ such blocks.
                score depends on how far apart two tokens are, and not on where they stand.
 
 In the code a product with a constant matrix makes (-b, a) of (a, b): it moves the halves. So all
-operations are those of the page autograd, and have a gradient.
+operations stand on the page autograd, and have a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.

@@ -204,7 +204,7 @@ BUGS = [
         "tests/optim/test_sgd_kernel.py::test_equals_the_formula"),
     Bug(
         "the logarithm of softmax takes the sum as it is",
-        "kernels/softmax.cu", "last_of",
+        "kernels/softmax.cuh", "last_of",
         "log(sum)", "sum",
         "tests/ops/test_softmax_kernel.py::test_every_rung_equals_the_formula"),
     Bug(

@@ -1,4 +1,4 @@
-"""Tensor parallelism: layers of which each rank has a part of the weight.
+"""Tensor parallelism: the weight of a layer is cut, and each rank has a part of it.
 
 The plain form, with the picture of columns and rows: minidl/plain/tensor_parallel.py. Here: biases,
 attention, embeddings, widths that the ranks do not divide, sums that travel while the next product
