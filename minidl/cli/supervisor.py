@@ -178,9 +178,10 @@ class Supervisor:
     def interrupt(self, child, patience_s):
         """End all ranks in mid-run; for so long they may end by themselves."""
         self.interrupted = True
-        self._traces |= traces.of(child.pid)
         until = time.monotonic() + patience_s
+        self._traces |= traces.of(child.pid)
         while child.poll() is None and time.monotonic() < until:
+            self._traces |= traces.of(child.pid)  # a rank that starts makes files still
             time.sleep(0.02)
         self.end(child)
 

@@ -12,14 +12,13 @@ mpi4py belong to the same one.
 Test: tests/mpi/test_mpi_transport.py   Tutorial: tutorials/00_hello.py
 """
 
-import contextlib
 import os
 import sys
 
 from minidl.backend import optional
 from minidl.comm.observe.watch import DEADLINE_S, Watch
 from minidl.comm.transport import communicators, supervised, ulfm
-from minidl.comm.transport.abort import abort_on_failure
+from minidl.comm.transport.abort import abort_on_failure, forget_shared_memory
 from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.mpi import PART_BYTES, MPITransport
 from minidl.comm.transport.throttled import Throttled
@@ -47,7 +46,7 @@ def world(part_bytes=PART_BYTES):
         t = ulfm.world(MPI, part_bytes)
     else:
         t = MPITransport(communicators.Communicators(MPI.COMM_WORLD), part_bytes)
-    _forget_shared_memory()
+    forget_shared_memory()
     net = os.environ.get("MINIDL_NET")
     t = Throttled(t, parse(net, t.size)) if net else t
     deadline = os.environ.get("MINIDL_WATCH") or DEADLINE_S
@@ -66,16 +65,6 @@ def _no_registrations_on_one_host(environ):
     here = environ.get("MPI_LOCALNRANKS")
     if here is not None and here == environ.get("PMI_SIZE"):
         environ.setdefault("UCX_RCACHE_ENABLE", "n")
-
-
-def _forget_shared_memory():
-    """Remove the name of MPICH's shared memory: all ranks have it mapped by now. MPICH does so at
-    the end, and of a run that is killed 2 MB and more would stay in /dev/shm, which in a container
-    has room for 64."""
-    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
-        for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # another rank was first
-                os.unlink(path)
 
 
 def _check_threads(mpi):
