@@ -16,12 +16,10 @@ Kernels: kernels/conv.cu, kernels/conv_weight.cu
 Op: minidl/ops/conv.py   Test: tests/ops/test_conv_kernel.py
 """
 
-import math
 from collections import namedtuple
 
 import numpy as np
 
-from minidl import backend
 from minidl.cuda import dispatch, rows
 from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.ops import conv_geometry
@@ -199,7 +197,7 @@ def fits_depthwise(s):
 
 def best_rung(xp, dtype, shape):
     """For a GPU the fastest by the arithmetic in the kernels' headers; for a CPU the naive one, the
-    only one without barriers. Winograd only where its 32 channels are there."""
+    only one without barriers. Winograd's block has 32 channels: it needs half of them to pay."""
     if xp is np:
         return 1
     if fits_depthwise(shape):
