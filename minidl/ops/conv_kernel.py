@@ -1,21 +1,23 @@
-"""The launches of convolution's kernels: forward, by the input, by the weight.
-
-    y = by_kernel(x, w, b, ...)     gx = by_kernel_input(gy, w, ...)     gw = by_kernel_weight(...)
+"""Convolution by the kernels of a GPU: forward, by the input, by the weight.
 
 Forward and the gradient by the input are one kernel, the gather: each place of the result reads the
 taps that it meets. Two things differ in the launch. By input w is turned, its channels in and out
 exchanged (a small copy); and with a stride the places of gx fall into phases that meet different
-taps (conv_geometry.py): a launch for each pair of phases, of rows and of columns. The transposed
-convolution is by_kernel_input with a bias.
+taps (conv_geometry.py): a launch for each pair of phases, of rows and of columns.
 
     rungs   1 naive   2 tiles in shared memory   3 and in registers   4 and 16 bytes an access
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
             by weight: 1, 2, 3, 5, "depthwise"
 
+The functions have the same arguments as those of conv_columns.py, and two more. rung: the best for
+the device unless given; form: form and order, as in `cuda.kernel`. options: stride, padding ((top,
+bottom), (left, right)), dilation, groups.
+
 Kernels: kernels/conv.cu, kernels/conv_weight.cu
 Op: minidl/ops/conv.py   Test: tests/ops/test_conv_kernel.py
 """
 
+import itertools
 from collections import namedtuple
 
 import numpy as np
@@ -23,6 +25,7 @@ import numpy as np
 from minidl.cuda import dispatch, rows
 from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.ops import conv_geometry
+from minidl.ops.conv_columns import by_bias  # noqa: F401  # one sum: there is no kernel for it
 
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
@@ -36,48 +39,41 @@ MAX_GRID = 65535  # of a GPU's grid along y and z
 Shape = namedtuple("Shape", "N G C M H W U V R Q fy sy ey fx sx ex HY WY oy ty ox tx")
 
 
-def by_kernel(x, w, b, stride, padding, dilation, groups, out, rung=None, **form):
-    """y (N, O, oh, ow) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None, of one dtype.
-
-    stride, dilation: (rows, columns); padding: ((top, bottom), (left, right)); out: (oh, ow).
-    rung: the best unless given.   form: form and order, as in `cuda.kernel`."""
-    xp, n_out = rows.backend_of(x), w.shape[0]
+def forward(x, w, b, options, out, rung=None, **form):
+    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    xp, n_out, groups = rows.backend_of(x), w.shape[0], options[3]
     y = scratch(xp.empty((x.shape[0], n_out, *out), x.dtype), "temporary")
-    phase = [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
-        out, w.shape[2:], stride, padding, dilation, strict=True)]
     matrix = contiguous(xp, w).reshape(groups, n_out // groups, *w.shape[1:])
-    gather(y, contiguous(xp, x), matrix, b, phase, rung, form)
+    gather(y, contiguous(xp, x), matrix, b, whole(out, w, options), rung, form)
     return y
 
 
-def by_kernel_input(gy, w, x_shape, stride, padding, dilation, groups, bias=None, rung=None,
-                    **form):
-    """gx (N, C, H, W) of gy (N, O, oh, ow); bias: (C,), added to it. The rest: as in by_kernel."""
-    xp = rows.backend_of(gy)
+def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
+    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
     # (groups, C / groups, O / groups, kh, kw): C and O exchanged
     turned = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
-    phases = [conv_geometry.phases(*each) for each in zip(
-        x_shape[2:], w.shape[2:], stride, [before for before, _ in padding], dilation, strict=True)]
-    for phase in ((row, column) for row in phases[0] for column in phases[1]):
+    phases = [conv_geometry.phases(n, k, s, before, d) for n, k, s, (before, _), d in zip(
+        x_shape[2:], w.shape[2:], stride, padding, dilation, strict=True)]
+    for phase in itertools.product(*phases):
         if all(p.n_taps for p in phase):
             taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
             taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
-            gather(gx, gy, taps, bias, [reverse(p) for p in phase], rung, form)
+            gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
         else:  # no output has read these places
             places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
-            places[...] = 0 if bias is None else bias[:, None, None]
+            places[...] = 0 if b is None else b[:, None, None]
     return gx
 
 
-def by_kernel_weight(gy, x, w_shape, stride, padding, dilation, groups, rung=None, **form):
-    """gw (O, C / groups, kh, kw) of gy (N, O, oh, ow) and x (N, C, H, W): as in by_kernel."""
-    xp = rows.backend_of(x)
-    gw = scratch(xp.empty(w_shape, x.dtype), "temporary")
-    phase = [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
-        gy.shape[2:], w_shape[2:], stride, padding, dilation, strict=True)]
-    shape = shape_of(x.shape, gy.shape, (groups, w_shape[0] // groups, *w_shape[1:]), phase)
+def by_weight(gy, x, w, options, rung=None, **form):
+    """gw, of w's shape, of gy (N, O, oh, ow) and x (N, C, H, W)."""
+    xp, groups = rows.backend_of(x), options[3]
+    gw = scratch(xp.empty(w.shape, x.dtype), "temporary")
+    w_shape = groups, w.shape[0] // groups, *w.shape[1:]
+    shape = shape_of(x.shape, gy.shape, w_shape, whole(gy.shape[2:], w, options))
     rung = rung or best_weight_rung(xp, x.dtype, shape)
     check(shape, rung, x.dtype)
     gy, x = contiguous(xp, gy), contiguous(xp, x)
@@ -98,6 +94,13 @@ def by_kernel_weight(gy, x, w_shape, stride, padding, dilation, groups, rung=Non
     else:
         in_shares(gw, gy, x, shape, rung, form)
     return gw
+
+
+def whole(out, w, options):
+    """The phases, of rows and columns, of a forward: all of `out`."""
+    stride, padding, dilation, _ = options
+    return [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
+        out, w.shape[2:], stride, padding, dilation, strict=True)]
 
 
 def in_shares(gw, gy, x, shape, rung, form):
@@ -132,8 +135,7 @@ def gather(y, x, w, bias, phase, rung, form):
     """The places of y that belong to `phase`, a pair: of the rows, of the columns. w: (groups, M,
     C, taps, taps), a group's M channels of y from its C of x."""
     xp = rows.backend_of(x)
-    shape = shape_of(x.shape, y.shape, w.shape, phase)
-    shape = pointwise(shape)
+    shape = pointwise(shape_of(x.shape, y.shape, w.shape, phase))
     rung = rung or best_rung(xp, x.dtype, shape)
     check(shape, rung, x.dtype)
     if bias is not None and bias.dtype != x.dtype:

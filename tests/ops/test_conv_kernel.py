@@ -58,7 +58,7 @@ def arrays(case, dtype):
         case.x, case.w, case.w[:1], gy])]
 
 
-def geometry(case):
+def options(case):
     return case.stride, case.padding, case.dilation, case.groups
 
 
@@ -111,9 +111,9 @@ def test_every_rung_is_the_formula_forward_and_by_input(rung, dtype):
             continue
         x, w, b, gy = arrays(case, dtype)
         y, gx, _ = reference(case, x, w, b, gy)
-        got = conv_kernel.by_kernel(x, w, b, *geometry(case), out_of(case), rung=rung)
+        got = conv_kernel.forward(x, w, b, options(case), out_of(case), rung=rung)
         assert_close(got, y, dtype, name)
-        got = conv_kernel.by_kernel_input(gy, w, x.shape, *geometry(case), rung=rung)
+        got = conv_kernel.by_input(gy, w, x.shape, options(case), rung=rung)
         assert_close(got, gx, dtype, name)
         n_run += 1
     assert n_run >= 2
@@ -126,7 +126,7 @@ def test_every_rung_is_the_formula_by_weight(rung, dtype):
         if not takes(rung, case):
             continue
         x, w, b, gy = arrays(case, dtype)
-        got = conv_kernel.by_kernel_weight(gy, x, w.shape, *geometry(case), rung=rung)
+        got = conv_kernel.by_weight(gy, x, w, options(case), rung=rung)
         assert_close(got, reference(case, x, w, b, gy)[2], dtype, name)
         n_run += 1
     assert n_run >= 2
@@ -152,7 +152,7 @@ def test_by_input_with_a_bias_is_the_transposed_convolution(rung, dtype):
         case = CASES[name]
         x, w, b, gy = arrays(case, dtype)
         bias = normal(x.shape[1], dtype, 9)
-        got = conv_kernel.by_kernel_input(gy, w, x.shape, *geometry(case), bias=bias, rung=rung)
+        got = conv_kernel.by_input(gy, w, x.shape, options(case), b=bias, rung=rung)
         want = reference(case, x, w, b, gy)[1] + bias.astype("f8")[:, None, None]
         assert_close(got, want, dtype, name)
 
@@ -160,12 +160,12 @@ def test_by_input_with_a_bias_is_the_transposed_convolution(rung, dtype):
 def test_without_a_bias_and_without_images():
     case = CASES["3 x 3"]
     x, w, b, gy = arrays(case, "f4")
-    y = conv_kernel.by_kernel(x, w, None, *geometry(case), out_of(case), rung=3)
+    y = conv_kernel.forward(x, w, None, options(case), out_of(case), rung=3)
     assert_close(y, reference(case, x, w, 0 * b, gy)[0], "f4", "no bias")
-    none = conv_kernel.by_kernel(x[:0], w, b, *geometry(case), out_of(case), rung=3)
+    none = conv_kernel.forward(x[:0], w, b, options(case), out_of(case), rung=3)
     assert none.shape == (0, *y.shape[1:])
     for rung in WEIGHT_RUNGS[:3]:
-        gw = conv_kernel.by_kernel_weight(gy[:0], x[:0], w.shape, *geometry(case), rung=rung)
+        gw = conv_kernel.by_weight(gy[:0], x[:0], w, options(case), rung=rung)
         assert gw.shape == w.shape and not gw.any()
 
 
@@ -184,11 +184,11 @@ def test_arrays_may_begin_anywhere_and_be_views(name, rung, dtype):
     turned = np.asfortranarray(x)
     for some in (moved(x), moved(w), moved(gy)), (turned, w, gy), (x, np.asfortranarray(w), gy):
         x_, w_, gy_ = some
-        got = conv_kernel.by_kernel(x_, w_, b, *geometry(case), out_of(case), rung=rung)
+        got = conv_kernel.forward(x_, w_, b, options(case), out_of(case), rung=rung)
         assert_close(got, y, dtype, name)
-        got = conv_kernel.by_kernel_input(gy_, w_, x.shape, *geometry(case), rung=rung)
+        got = conv_kernel.by_input(gy_, w_, x.shape, options(case), rung=rung)
         assert_close(got, gx, dtype, name)
-        got = conv_kernel.by_kernel_weight(gy_, x_, w.shape, *geometry(case),
+        got = conv_kernel.by_weight(gy_, x_, w, options(case),
                                            rung=rung if rung == 5 else 3)
         assert_close(got, gw, dtype, name)
 
@@ -224,12 +224,12 @@ def test_under_watch(rung, dtype, name, reports):
     """No stray access, no race, all of y written, the same bits in three orders of threads."""
     case = CASES[name]
     x, w, b, gy = arrays(case, dtype)
-    got = conv_kernel.by_kernel(x, w, b, *geometry(case), out_of(case), rung=rung)
+    got = conv_kernel.forward(x, w, b, options(case), out_of(case), rung=rung)
     y, _, gw = reference(case, x, w, b, gy)
     assert_close(got, y, dtype, name)
     assert len(reports) == 1
     if rung in WEIGHT_RUNGS:
-        got = conv_kernel.by_kernel_weight(gy, x, w.shape, *geometry(case), rung=rung)
+        got = conv_kernel.by_weight(gy, x, w, options(case), rung=rung)
         assert_close(got, gw, dtype, name)
         assert len(reports) == (3 if rung in (3, 5) else 2)
 
@@ -239,7 +239,7 @@ def test_each_element_is_loaded_once_for_each_tile_it_serves(rung, side, reports
     """Without padding each tap of each pixel is a load of x."""
     case = Case((1, 4, 6, 7), (18, 4, 2, 2), ONE, NONE, ONE, 1)
     x, w, b, _ = arrays(case, "f4")
-    conv_kernel.by_kernel(x, w, b, *geometry(case), out_of(case), rung=rung)
+    conv_kernel.forward(x, w, b, options(case), out_of(case), rung=rung)
     ((_, report),) = reports.items()
     n_rows, n_taps, n_pixels = 18, 16, 30
     assert report.ledger["x"].loads == n_taps * n_pixels * rows.blocks(n_rows, side[0])
@@ -252,7 +252,7 @@ def test_each_element_is_loaded_once_for_each_tile_it_serves(rung, side, reports
 def test_packs_of_pixels_are_four_floats_a_load(reports):
     case = CASES["pointwise"]
     x, w, b, _ = arrays(case, "f4")
-    conv_kernel.by_kernel(x, w, b, *geometry(case), out_of(case), rung=4)
+    conv_kernel.forward(x, w, b, options(case), out_of(case), rung=4)
     assert reports["conv_v4"].ledger["x"].load_bytes == x.nbytes
     assert reports["conv_v4"].ledger["x"].loads == x.size // 4
 
@@ -261,7 +261,7 @@ def test_winograd_reads_16_pixels_for_a_tile_where_its_patches_have_36(reports):
     case = Case((1, 3, 6, 8), (2, 3, 3, 3), ONE, NONE, ONE, 1)
     x, w, b, _ = arrays(case, "f4")
     n_tiles = math.prod(out_of(case)) // 4
-    conv_kernel.by_kernel(x, w, b, *geometry(case), out_of(case), rung="winograd")
+    conv_kernel.forward(x, w, b, options(case), out_of(case), rung="winograd")
     assert reports["conv_winograd"].ledger["x"].loads == 3 * n_tiles * 16
     assert reports["conv_winograd"].ledger["w"].loads == w.size
 
@@ -272,11 +272,11 @@ def test_shares_of_the_pixels_change_with_the_shape_alone_and_add_in_their_order
     share, n_shares = conv_kernel.shares(1200, 1)
     assert (share, n_shares) == (608, 2)
     x, w, b, gy = arrays(case, dtype)
-    first = conv_kernel.by_kernel_weight(gy, x, w.shape, *geometry(case), rung=rung)
+    first = conv_kernel.by_weight(gy, x, w, options(case), rung=rung)
     # 1200 products, in the order of the shares: 20 times float32's rounding
     assert_close(first, reference(case, x, w, b, gy)[2], dtype, "two shares")
     for order in "descending", 5:
-        again = conv_kernel.by_kernel_weight(gy, x, w.shape, *geometry(case), rung=rung,
+        again = conv_kernel.by_weight(gy, x, w, options(case), rung=rung,
                                              order=order)
         np.testing.assert_array_equal(first, again)
 
@@ -310,16 +310,15 @@ def test_the_best_rung_for_a_gpu():
 def test_what_a_rung_cannot_do_is_named():
     case = CASES["strides"]
     x, w, b, gy = arrays(case, "f4")
-    options = *geometry(case), out_of(case)
     with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
-        conv_kernel.by_kernel(x, w, b, *options, rung=5)
+        conv_kernel.forward(x, w, b, options(case), out_of(case), rung=5)
     with pytest.raises(TypeError, match="tensor cores multiply float16 here, got float32"):
-        conv_kernel.by_kernel_weight(gy, x, w.shape, *geometry(case), rung=5)
+        conv_kernel.by_weight(gy, x, w, options(case), rung=5)
     with pytest.raises(ValueError, match=r"3 x 3 taps .* got 3 x 2 taps, stride \(2, 3\), dilation "
                                          r"\(1, 2\)"):
-        conv_kernel.by_kernel(x, w, b, *options, rung="winograd")
+        conv_kernel.forward(x, w, b, options(case), out_of(case), rung="winograd")
     with pytest.raises(ValueError, match="one channel a group, in and out, got 2 and 3"):
-        conv_kernel.by_kernel(x, w, b, *options, rung="depthwise")
+        conv_kernel.forward(x, w, b, options(case), out_of(case), rung="depthwise")
 
 
 def test_more_than_a_launch_counts_is_refused():
