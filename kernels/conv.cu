@@ -1,12 +1,14 @@
 // Convolution, and its gradient by the input: the same kernels, for a launch says which pixel is
 // written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
 //
-//        columns, a tile of it at a time        y = w columns + bias, 2 M K operations a pixel
-//      p ->  . . . . . . . .                    K = C U V numbers a row of w
-//    k       . [ shared  ] .
-//    |   w   . [ memory  ] .                    Bytes, if all is read once: x, w and y, so
-//    v .[ ]. . . . . . . . .                    2 M C U V operations on 4 C + 4 M bytes a pixel
-//      .[ ]. . [ y, a    ] .
+//                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations a number of y
+//                +----------[  ]---------+
+//    K taps,     |          [  ]         |     A block owns a tile of y, and goes through k in
+//    k = (c,u,v) |          [  ]         |     steps: a tile [ ] of w and one of columns in shared
+//   +----------+ +----------[  ]---------+     memory each
+// M | [ ][ ][ ]| |          [y ]         |
+//   +----------+ +-----------------------+     Bytes, if all is read once: w, and a pixel's 4 C of
+//                                              x and 4 M of y in float
 //                            loads from memory a multiply-add        what it saves
 //   v1  a thread an output        1 of w, 1 of x
 //   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
@@ -20,22 +22,23 @@
 //   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
 //                                                                    have no channel to write
 //
-// v1 waits for the cache, as matmul_v1; v2's tiles cost two divisions for (c, u, v) an element.
-// Column by column of a tile, neighbouring threads have neighbouring pixels, and read neighbours in
-// x if sx = 1. Padding, and edges of the tiles, are zeros that are multiplied.
+// Neighbouring threads fetch neighbouring pixels of a tile of columns. They read neighbours in x
+// where sx = 1. Padding, and what lies beyond the edges, are zeros that are multiplied.
 //
-// To be expected on a GPU, by arithmetic (not measured), as a share of what the lanes can multiply
-// and add: v1 5%. v2 at most a quarter (two loads from shared memory a multiply-add). v3 40%: as
-// matmul_v3 half, less the index arithmetic, some 20 instructions for each of a step's 4 elements
-// of a thread, where the step has 256 multiply-adds. v4 55%: 2 loads from shared memory where v3
-// has 8. v5, of the tensor cores of an A100: a block's step is 128 x 128 x 32 multiply-adds, 512
-// cycles of an SM; its 4096 elements of columns take some 12 instructions each, 384 cycles of the
-// SM's 128 lanes, and 128 requests of 64 bytes. Partly side by side: 35 to 45%; packs of pixels
-// would help, as in v4. _winograd, counted in the multiplications of the plain formula: 16 x 4
-// multiply-adds for 64 loads of 4 bytes from shared memory, 32 if the compiler joins two: 35% of
-// the lanes, times 2.25: 80%, a bit less for the transforms. _depthwise: 2 U V operations on 8
-// bytes, less than a copy's time: 60 to 80% of a copy's bandwidth for 3 x 3 in float, half of that
-// in half, where the 18 loads a pixel from the caches take longer than memory.
+// To be expected on a GPU, by arithmetic (not measured), as a share of what the lanes of an H100
+// can multiply and add (a division of integers is some 20 instructions):
+//   v1  5%      waits for the cache, as matmul_v1
+//   v2  10%     16 multiply-adds a step; 32 loads from shared memory; 3 divisions to find a tap
+//   v3  40%     256 multiply-adds a step; 128 loads from shared memory take twice as long; the tap
+//               is found once for 4 elements, and stepped on
+//   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
+//   v5  40%     of the tensor cores: a block's step is 128 x 128 x 32 multiply-adds, 512 cycles of
+//               an A100's SM; its 4096 elements of columns take some 20 instructions each, 640
+//               cycles of the four schedulers, partly at the same time
+//   _winograd   80%, counted in the plain formula's multiplications: 2.25 times 35%, since a step's
+//               256 multiply-adds meet 128 loads from shared memory and the transforms
+//   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
+//               and shared memory take less time than 8 bytes from memory. Half of it in half
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -83,12 +86,22 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   write(s, y, bias, group, m, p, sum);
 }
 
-// v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
-// loads from memory than v2, and 8 from shared memory for 16 multiply-adds. Thread (j, i) owns
-// channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
+// The four elements of a step's tile of columns that a thread of v3 and v4 fetches: of one pixel,
+// always, and of taps that follow each other.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
+__device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
+                                             const Patch<T>& patch, int me, int k0) {
+  const int row = me / SIDE * EACH;
+  Tap tap = tap_of(s, k0 + row);
+  for (int a = 0; a < EACH; ++a, tap = after(s, tap))
+    xs[row + a][me % SIDE] = to_float(read(s, patch, tap));
+}
+
+// v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
+// loads from memory than v2, and 8 from shared memory for 16 multiply-adds. Thread (j, i) owns
+// channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 1: the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
@@ -96,7 +109,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
   const Shape s = SHAPE_OF_ALL;
   const int i = threadIdx.y, j = threadIdx.x, me = i * 16 + j, group = blockIdx.z, K = C * U * V;
   const int m0 = blockIdx.y * SIDE, p0 = blockIdx.x * SIDE;
-  const Patch<T> patch = patch_of(s, x, group, p0 + me % SIDE);  // it fetches one pixel's, always
+  const Patch<T> patch = patch_of(s, x, group, p0 + me % SIDE);
   w += (long long)group * M * K;
   ACC sum[EACH][EACH] = {};
   for (int k0 = 0; k0 < K; k0 += STEP) {
@@ -104,8 +117,8 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
       const int m = m0 + e / STEP, k = k0 + e % STEP;
       // guard
       ws[e / STEP][e % STEP] = m < M && k < K ? to_float(w[(long long)m * K + k]) : ACC(0);
-      xs[e / SIDE][e % SIDE] = to_float(read(s, patch, tap_of(s, k0 + e / SIDE)));
     }
+    fetch_column(xs, s, patch, me, k0);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < STEP; ++k) {
@@ -136,7 +149,7 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 //      3 x 3 kernel begin at w - 1, w and w + 1, and two of these are not aligned: element by
 //      element, as in v3, where neighbouring threads have neighbouring pixels
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: rows are whole packs, and the writes of a warp's columns meet 16 banks, not 4
+  // + 4: rows are whole packs, and the writes of a warp's columns meet 16 banks, not 8
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -165,8 +178,7 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
         for (int a = 0; a < n; ++a) xs[e / across][e % across * n + a] = to_float(pack.at[a]);
       }
     } else {
-      for (int e = me; e < STEP * SIDE; e += 256)
-        xs[e / SIDE][e % SIDE] = to_float(read(s, patch, tap_of(s, k0 + e / SIDE)));
+      fetch_column(xs, s, patch, me, k0);
     }
     __syncthreads();
 #pragma unroll
@@ -186,11 +198,11 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t fetches
-// 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128, whose place it computes once;
-// it walks from tap to tap without a division. A pixel's taps are a row of xs. While a step is
-// multiplied the next one's elements are on the way, in registers; two buffers, so one barrier a
-// step. grid (pixels, channels of a group, groups), block 256.
+// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t
+// fetches 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
+// pixel's place once, and steps from tap to tap without a division. A pixel's taps are a row of xs.
+// While a step is multiplied, the next one's elements are on the way, in registers. There are two
+// buffers, so one barrier a step. grid (pixels, channels of a group, groups), block 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -201,19 +213,16 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
   w += (long long)group * M * K;
   const bool whole = packs(w, K);
   const Patch<__half> patch = patch_of(s, x, group, p0 + t % COLUMNS);
-  Tap tap = tap_of(s, t / COLUMNS * 16);  // the first of this thread's 16 taps of a step
   Pack<__half> next_w[ROWS / 64], next_x[2];
   const auto fetch_step = [&](int k0) {
     for (int h = 0; h < ROWS / 64; ++h) {
       const int m = m0 + t / 4 + 64 * h, k = k0 + t % 4 * 8;
       next_w[h] = load_pack(w + (long long)m * K + k, m < M ? K - k : 0, whole);
     }
+    Tap tap = tap_of(s, k0 + t / COLUMNS * 16);
 #pragma unroll
-    for (int a = 0; a < 16; ++a) {
+    for (int a = 0; a < 16; ++a, tap = after(s, tap))
       next_x[a / 8].at[a % 8] = read(s, patch, tap);
-      tap = after(s, tap);
-    }
-    for (int a = 0; a < 16; ++a) tap = after(s, tap);  // the other thread's
   };
   float sum[HIGH][4][4] = {};
   fetch_step(0);
@@ -332,9 +341,9 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
     }
 }
 
-// A channel of each group, in and out: a tile's other rows would be empty. A block makes one channel
-// of one image, or a part of it, and keeps the taps in shared memory; a patch comes from the cache,
-// where the neighbours have read it. grid (N G, parts), block: any, 1-D.
+// A channel of each group, in and out: a tile's other rows would be empty. A block makes one
+// channel of one image, or a part of it, and keeps the taps in shared memory; a patch comes from
+// the cache, where the neighbours have read it. grid (N G, parts), block: any, 1-D.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];
   ACC* taps = (ACC*)memory;  // U V of them

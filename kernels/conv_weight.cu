@@ -21,14 +21,15 @@
 //
 // The shares of v3 and v5 are added by conv_weight_sum in their order, where atomics would add in
 // any: so each run gives the same bits. How many there are depends on the shape alone.
-// v4 of conv.cu has no twin: a step's taps are rows of the tile here, its pixels lie side by side in
-// gy, but in x only where V = 1. v5 takes gy by packs where R Q is a multiple of 8.
+// There is no v4: 16 bytes of x would be pixels of one tap, and most taps are not aligned (see
+// conv_v4). v5 takes 16 bytes of gy at once where R Q is a multiple of 8.
 //
 // To be expected on a GPU, by arithmetic (not measured): the products of conv.cu with other names,
-// so the same shares of what lanes or tensor cores can do: v1 below 5%, v2 a quarter, v3 40%, v5 35%.
-// The partial results cost 8 bytes for 2 P / shares operations, at least 512: less than a tenth of
-// the time. _depthwise reads gy and x U V times, all but once from the L2 cache, which is 3 times
-// as fast as memory: 30% of a copy's bandwidth for 3 x 3, counted in bytes read once.
+// so nearly the same shares of what lanes or tensor cores can do: v1 below 5%, since a small gw has
+// few threads; v2 10%; v3 40%; v5 40%. A partial result costs 8 bytes for at least 1024 operations:
+// less than a tenth of the time. _depthwise reads gy and x U V times, all but once from the L2
+// cache, which is 3 times as fast as memory: 30% of a copy's bandwidth for 3 x 3, counted in bytes
+// read once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
@@ -91,6 +92,8 @@ extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x,
   const int group = blockIdx.z % G, which = blockIdx.z / G;
   const int m0 = blockIdx.y * SIDE, k0 = blockIdx.x * SIDE;
   const int end = min((which + 1) * share, N * R * Q);
+  Tap taps[EACH];  // of the rows of xs that this thread fetches
+  for (int a = 0; a < EACH; ++a) taps[a] = tap_of(s, k0 + me / STEP + 16 * a);
   ACC sum[EACH][EACH] = {};
   for (int p0 = which * share; p0 < end; p0 += STEP) {
     const int p = p0 + me % STEP;
@@ -99,7 +102,7 @@ extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x,
     for (int a = 0; a < EACH; ++a) {
       const int row = me / STEP + 16 * a;
       gs[row][me % STEP] = to_float(read_gradient(s, gy, group, m0 + row, p));
-      xs[row][me % STEP] = to_float(read(s, patch, tap_of(s, k0 + row)));
+      xs[row][me % STEP] = to_float(read(s, patch, taps[a]));
     }
     __syncthreads();
 #pragma unroll
@@ -135,11 +138,11 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
   }
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread t
-// fetches 8 pixels of gy for every 64 channels, and of columns 16 taps of pixel t % 32, whose place
-// it computes once a step. A tap's pixels are a row of xs. Two buffers, as in conv_v5.
+// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread
+// t fetches 8 pixels of gy for every 64 channels, and of columns 16 taps of pixel t % 32, whose
+// place it computes once a step. A tap's pixels are a row of xs. Two buffers, as in conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
-extern "C" __global__ void __launch_bounds__(256) conv_weight_v5(
+extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
   __shared__ __align__(16) __half gs[2][ROWS * PITCH];
   __shared__ __align__(16) __half xs[2][COLUMNS * PITCH];
@@ -164,10 +167,8 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_v5(
     const Patch<__half> patch = patch_of(s, x, group, p0 + t % DEEP);
     Tap tap = first;
 #pragma unroll
-    for (int a = 0; a < 16; ++a) {
+    for (int a = 0; a < 16; ++a, tap = after(s, tap))
       next_x[a / 8].at[a % 8] = read(s, patch, tap);
-      tap = after(s, tap);
-    }
   };
   float sum[HIGH][4][4] = {};
   fetch_step(which * share);
@@ -191,16 +192,16 @@ extern "C" __global__ void __launch_bounds__(256) conv_weight_v5(
 }
 
 // A channel of each group, in and out: U V weights, each a sum over all images. A block per weight;
-// its threads take the pixels in turn. grid (U V, G), block: whole warps.
+// its threads take the pixels in turn. grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;
-  const int k = blockIdx.x, group = blockIdx.y;
-  const Tap tap = tap_of(s, k);
+  const int group = blockIdx.x / (U * V);
+  const Tap tap = tap_of(s, blockIdx.x % (U * V));
   ACC sum = 0;
   for (int p = threadIdx.x; p < N * R * Q; p += blockDim.x)
     sum += to_float(read_gradient(s, gy, group, 0, p))
         * to_float(read(s, patch_of(s, x, group, p), tap));
   sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) gw[group * U * V + k] = from_float<T>(sum);
+  if (threadIdx.x == 0) gw[blockIdx.x] = from_float<T>(sum);
 }

@@ -78,21 +78,19 @@ def by_weight(gy, x, w, options, rung=None, **form):
     check(shape, rung, x.dtype)
     gy, x = contiguous(xp, gy), contiguous(xp, x)
     n_taps, channels = shape.C * shape.U * shape.V, shape.G * shape.M
+    args = gw, gy, x, *shape
     if not gy.size:
         gw[...] = 0
     elif rung == 1:
-        kernel = rows.kernel(WEIGHT_FILE, "conv_weight_v1", x.dtype, **form)
         grid = rows.blocks(n_taps, 32), rows.blocks(channels, 8)
-        kernel(grid, (32, 8), (gw, gy, x, *shape))
+        launch(WEIGHT_FILE, "conv_weight_v1", x.dtype, grid, (32, 8), args, form)
     elif rung == 2:
-        kernel = rows.kernel(WEIGHT_FILE, "conv_weight_v2", x.dtype, **form)
         grid = rows.blocks(n_taps, 16), rows.blocks(shape.M, 16), shape.G
-        kernel(grid, (16, 16), (gw, gy, x, *shape))
+        launch(WEIGHT_FILE, "conv_weight_v2", x.dtype, grid, (16, 16), args, form)
     elif rung == "depthwise":
-        kernel = rows.kernel(WEIGHT_FILE, "conv_weight_depthwise", x.dtype, **form)
-        kernel((n_taps, shape.G), BLOCK, (gw, gy, x, *shape))
+        launch(WEIGHT_FILE, "conv_weight_depthwise", x.dtype, (gw.size,), BLOCK, args, form)
     else:
-        in_shares(gw, gy, x, shape, rung, form)
+        in_shares(*args[:3], shape, rung, form)
     return gw
 
 
@@ -111,10 +109,10 @@ def in_shares(gw, gy, x, shape, rung, form):
     n_pixels = shape.N * shape.R * shape.Q
     share, n_shares = shares(n_pixels, grid[0] * grid[1] * shape.G)
     partial = scratch(xp.empty((n_shares, gw.size), dispatch.SUM_DTYPES[gw.dtype]))
-    kernel = rows.kernel(WEIGHT_FILE, f"conv_weight_v{rung}", x.dtype, **macros, **form)
-    kernel((*grid, shape.G * n_shares), block, (partial, gy, x, share, *shape))
-    kernel = rows.kernel(WEIGHT_FILE, "conv_weight_sum", x.dtype, **form)
-    kernel(rows.blocks(gw.size, BLOCK), BLOCK, (gw, partial, n_shares, gw.size))
+    launch(WEIGHT_FILE, f"conv_weight_v{rung}", x.dtype, (*grid, shape.G * n_shares), block,
+           (partial, gy, x, share, *shape), {**macros, **form})
+    launch(WEIGHT_FILE, "conv_weight_sum", x.dtype, (rows.blocks(gw.size, BLOCK),), BLOCK,
+           (gw, partial, n_shares, gw.size), form)
 
 
 def shares(n_pixels, n_blocks):
@@ -159,8 +157,15 @@ def gather(y, x, w, bias, phase, rung, form):
     else:
         macros, side, block = tile_of(rung, shape)
         grid = rows.blocks(n_pixels, side[1]), rows.blocks(shape.M, side[0]), shape.G
-    kernel = rows.kernel(FILE, name, x.dtype, **macros, **form)
-    kernel(grid, block, (y, x, w, bias, *shape), shared_mem=shared)
+    launch(FILE, name, x.dtype, grid, block, (y, x, w, bias, *shape), {**macros, **form}, shared)
+
+
+def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
+    """macros: of the kernel, and form and order."""
+    if max(grid[1:], default=0) > MAX_GRID:
+        raise ValueError(f"convolution: {name} would have {grid} blocks on a GPU, which takes at "
+                         f"most {MAX_GRID} along the last two; fewer groups or channels, or rung 1")
+    rows.kernel(file, name, dtype, **macros)(grid, block, args, shared_mem=shared_mem)
 
 
 def tile_of(rung, shape):
@@ -218,7 +223,7 @@ def best_weight_rung(xp, dtype, shape):
 
 
 def check(shape, rung, dtype):
-    """Errors: what a rung cannot do, and what a launch cannot count."""
+    """Error for what a rung cannot do, and for what a launch cannot count."""
     if rung == TENSOR_CORES and dtype != np.float16:
         raise TypeError(f"convolution: tensor cores multiply float16 here, got {dtype}; rungs 1 to "
                         "4 take it")
@@ -230,8 +235,6 @@ def check(shape, rung, dtype):
         raise ValueError("convolution: rung 'depthwise' is for one channel a group, in and out, got"
                          f" {shape.C} and {shape.M}; rungs 1 to 5 take them")
     s = shape
-    counted = max(s.N * s.R * s.Q, s.C * s.H * s.W, s.G * s.M * s.C * s.U * s.V)
-    if counted > LARGEST or s.G > MAX_GRID and rung not in (1, "depthwise"):
+    if max(s.N * s.R * s.Q, s.C * s.H * s.W, s.G * s.M * s.C * s.U * s.V) > LARGEST:
         raise ValueError(f"convolution: {shape} is too large for a launch, which counts to "
-                         f"{LARGEST} pixels, elements of an image or weights, and to {MAX_GRID} "
-                         "groups; cut the batch")
+                         f"{LARGEST} pixels, elements of a group's image or weights; cut the batch")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
+from minidl import backend
 from minidl.cuda import dispatch, rows
 from minidl.ops import conv_kernel
 from minidl.ops.conv import output_size
@@ -283,6 +284,23 @@ def test_shares_of_the_pixels_change_with_the_shape_alone_and_add_in_their_order
         np.testing.assert_array_equal(first, again)
 
 
+def test_arrays_of_cupy(strict_cupy):
+    """The best rungs, on the stand-in for CuPy: what it refuses no launch needs."""
+    device = backend.to_device
+
+    for name, case in CASES.items():
+        for dtype in "f4", "f2":
+            x, w, b, gy = arrays(case, dtype)
+            y, gx, gw = reference(case, x, w, 0 * b, gy)
+            bias = normal(x.shape[1], dtype, 9)
+            x, w, gy, bias_there = (device(a, "cuda") for a in (x, w, gy, bias))
+            got = (conv_kernel.forward(x, w, None, options(case), out_of(case)),
+                   conv_kernel.by_input(gy, w, x.shape, options(case), bias_there),
+                   conv_kernel.by_weight(gy, x, w, options(case)))
+            for ours, want in zip(got, (y, gx + bias[:, None, None], gw), strict=True):
+                assert_close(device(ours, "cpu"), want, dtype, name)
+
+
 def test_shares_cover_all_pixels_once():
     for n_pixels in (1, 31, 511, 1024, 1025, 10**6):
         for n_blocks in (1, 7, 264, 1000):
@@ -326,7 +344,17 @@ def test_what_a_rung_cannot_do_is_named():
 def test_more_than_a_launch_counts_is_refused():
     shape = conv_kernel.Shape(*[1] * len(conv_kernel.Shape._fields))
     conv_kernel.check(shape, 4, np.dtype("f4"))
-    for too_large in (dict(N=2**15, R=2**15, Q=2), dict(C=2**15, H=2**16), dict(G=65536)):
-        with pytest.raises(ValueError, match="is too large for a launch"):
+    for too_large in dict(N=2**15, R=2**15, Q=2), dict(C=2**15, H=2**16), dict(G=2**16, M=2**15):
+        with pytest.raises(ValueError, match="is too large for a launch, which counts to 1073741824"):
             conv_kernel.check(shape._replace(**too_large), 4, np.dtype("f4"))
-    conv_kernel.check(shape._replace(G=65536), "depthwise", np.dtype("f4"))
+
+
+def test_more_groups_than_a_grid_has_are_refused_but_not_by_rungs_that_do_not_care():
+    case = Case((1, 65536, 1, 1), (65536, 1, 1, 1), ONE, NONE, ONE, 65536)
+    x, w, b, _ = arrays(case, "f4")
+    want = x.astype("f8") * w.reshape(x.shape) + b.reshape(x.shape)
+    for rung in 1, "depthwise":
+        got = conv_kernel.forward(x, w, b, options(case), out_of(case), rung=rung)
+        assert_close(got, want, "f4", rung)
+    with pytest.raises(ValueError, match=r"conv_v2 would have \(1, 1, 65536\) blocks on a GPU"):
+        conv_kernel.forward(x, w, b, options(case), out_of(case), rung=2)

@@ -238,7 +238,7 @@ BUGS = [
     Bug(
         "a step of the tensor cores' convolution walks to the wrong taps",
         "kernels/conv.cu", "conv_v5",
-        "t / COLUMNS * 16);", "t / COLUMNS * 8);",
+        "k0 + t / COLUMNS * 16", "k0 + t / COLUMNS * 8",
         "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
     Bug(
         "a chunk's sum stops an element early",
