@@ -181,6 +181,11 @@ BUGS = [
         "l0 + y < k && j", "j",
         "tests/ops/test_matmul_kernel.py::test_every_rung_equals_numpy"),
     Bug(
+        "the taps of a phase are as far apart as the stride, whatever the dilation",
+        "minidl/ops/conv_geometry.py", "phases",
+        "tap_step = stride // divisor", "tap_step = stride",
+        "tests/ops/test_conv_geometry.py::test_forward_and_by_input_are_the_definition"),
+    Bug(
         "a phase of a convolution takes each tap of its kernel",
         "minidl/ops/conv_kernel.py", "by_input",
         "slice(p.tap, None, p.tap_step)", "slice(p.tap, p.tap + p.n_taps)",
