@@ -38,7 +38,7 @@ def forward(x, w, b, options, out):
     """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
     if x.dtype == np.float16:
         return _in_float32(forward, x, w, b, options, out)
-    x, w = map(np.ascontiguousarray, (x, w))
+    x, w = map(_in_order, (x, w))
     stride, padding, dilation, groups = options
     y = scratch(np.empty((x.shape[0], w.shape[0], *out), np.float32), "temporary")
     if not (y.size and w.size):
@@ -56,7 +56,7 @@ def by_input(gy, w, x_shape, options, b=None):
     """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
     if gy.dtype == np.float16:
         return _in_float32(by_input, gy, w, x_shape, options, b)
-    gy, w = map(np.ascontiguousarray, (gy, w))
+    gy, w = map(_in_order, (gy, w))
     stride, padding, dilation, groups = options
     gx = scratch(np.empty(x_shape, np.float32), "temporary")
     if not (gx.size and gy.size and w.size):
@@ -75,8 +75,9 @@ def by_input(gy, w, x_shape, options, b=None):
 def by_weight(gy, x, w, options):
     """gw, of w's shape."""
     if gy.dtype == np.float16:
-        return _in_float32(by_weight, gy, x, w, options)
-    gy, x = map(np.ascontiguousarray, (gy, x))
+        shape = np.broadcast_to(np.float32(0), w.shape)  # of w only that is asked for
+        return _in_float32(lambda gy, x: by_weight(gy, x, shape, options), gy, x)
+    gy, x = map(_in_order, (gy, x))
     stride, padding, dilation, groups = options
     gw = scratch(np.empty(w.shape, np.float32), "temporary")
     if not (gw.size and gy.size and x.size):
@@ -97,8 +98,12 @@ def by_bias(gy):
         return gy.sum(axis=(0, 2, 3), dtype=np.float32)
     n, channels, *size = gy.shape
     dispatch.kernel(FILE, "conv_bias")(channels, 1, (
-        gb, np.ascontiguousarray(gy), n, channels, math.prod(size)))
+        gb, _in_order(gy), n, channels, math.prod(size)))
     return gb
+
+
+def _in_order(a):
+    return scratch(np.ascontiguousarray(a), of=a)
 
 
 def _in_float32(function, *args):
@@ -137,12 +142,17 @@ def _n_tiles(n, size):
     return n * -(-size[0] // 2) * -(-size[1] // 2)
 
 
+def _chunk(depth):
+    """How many inputs are summed at a time: in U they lie side by side."""
+    return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
+
+
 def _weights_of_winograd(w, turned):
     """(chunks, 16, O, chunk) of the C inputs; turned: of the gradient by the input, for C outputs
     and O inputs."""
     o, c = w.shape[:2]
     rows, depth, strides = (c, o, (9, 9 * c)) if turned else (o, c, (9 * c, 9))
-    chunk = min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
+    chunk = _chunk(depth)
     u = scratch(np.empty((-(-depth // chunk), 16, rows, chunk), np.float32))
     dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(-(-rows // TOGETHER), 1, (
         u, w, rows, depth, chunk, *strides, turned))
@@ -163,13 +173,20 @@ def _winograd(y, x, u, b, top, left):
         y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs, outs_at_once, chunk))
 
 
+def _winograd_parts(x_shape, gy_shape):
+    """(parts, tiles of a part, tiles at once, outputs up to a multiple of 16) of the sums."""
+    n_in, all_outs = x_shape[1], -(-gy_shape[1] // 16) * 16
+    n_tiles = _n_tiles(*_n_and_size(gy_shape))
+    group = min(TILES, -(-n_tiles // 16) * 16)
+    tiles = _per_part(n_tiles, _parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group)), group)
+    return -(-n_tiles // tiles), tiles, group, all_outs
+
+
 def _winograd_weight(gw, gy, x, top, left):
     n, n_in, *size = x.shape
     n_out, *out = gy.shape[1:]
-    all_outs, n_tiles = -(-n_out // 16) * 16, _n_tiles(n, out)
-    group = min(TILES, -(-n_tiles // 16) * 16)
-    tiles = _per_part(n_tiles, _parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group)), group)
-    n_parts, outs = -(-n_tiles // tiles), min(all_outs, CHANNELS)
+    n_parts, tiles, group, all_outs = _winograd_parts(x.shape, gy.shape)
+    outs = min(all_outs, CHANNELS)
     out_parts = -(-all_outs // outs)
     in_parts = max(-(-n_in // CHANNELS), _parts_for_threads(n_parts * out_parts, n_in))
     ins = _per_part(n_in, in_parts, 1)
@@ -253,6 +270,15 @@ def _weights_of_phase(w, groups, rows, columns):
     return phase
 
 
+def _product_parts(x_shape, gy_shape, w_shape, groups):
+    """(parts, pixels of a part, pixels at once, outputs up to a multiple of 16) of the sums."""
+    outs = -(-gy_shape[1] // (16 * groups)) * 16
+    n_pixels, pixels = gy_shape[0] * math.prod(gy_shape[2:]), _pixels_at_once(outs)
+    n_parts = _parts_of_sums(groups * math.prod(w_shape[1:]) * outs, n_pixels // (4 * pixels))
+    part = _per_part(n_pixels, n_parts, pixels)
+    return -(-n_pixels // part), part, pixels, outs
+
+
 def _product_weight(gw, gy, x, groups, rows, columns):
     n_in, n_out = x.shape[1] // groups, gy.shape[1] // groups
     geometry = _geometry(x, gy, groups, rows, columns)
@@ -261,12 +287,8 @@ def _product_weight(gw, gy, x, groups, rows, columns):
         dispatch.kernel(FILE, "conv_few_weight")((gy.shape[1], n_in), 1, (
             gw, x, gy, groups, part, *geometry))
         return
+    n_parts, part, pixels, outs = _product_parts(x.shape, gy.shape, gw.shape, groups)
     taps = rows.n_taps * columns.n_taps
-    n_pixels, outs = gy.shape[0] * rows.n * columns.n, -(-n_out // 16) * 16
-    pixels = _pixels_at_once(outs)
-    n_parts = _parts_of_sums(groups * n_in * taps * outs, n_pixels // (4 * pixels))
-    part = _per_part(n_pixels, n_parts, pixels)
-    n_parts = -(-n_pixels // part)
     at_least = -(-n_in * taps * pixels // STACK)
     ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts * groups, n_in * taps)), 1)
     sums = scratch(np.empty((n_parts, groups, n_in * taps, outs), np.float32))
@@ -274,3 +296,36 @@ def _product_weight(gw, gy, x, groups, rows, columns):
         sums, x, gy, groups, pixels, ins, part, *geometry))
     dispatch.kernel(FILE, "conv_weight")((-(-n_in * taps // LINES), groups), 1, (
         gw, sums, n_parts, n_in * taps, n_out))
+
+
+# -- the memory ledger's formulas
+
+
+def workspace(x_shape, w_shape, out, options):
+    """The bytes of workspace that (forward, by_input, by_weight) take, in float32."""
+    (n, c), (o, _, kh, kw), groups = x_shape[:2], w_shape, options[3]
+    gy_shape = n, o, *out
+    forward = by_input = 0
+    if by_winograd(w_shape, options, n, out):
+        forward = _winograd_weights_bytes(o, c)
+    if by_winograd(w_shape, options, *_n_and_size(x_shape)):
+        by_input = _winograd_weights_bytes(c, o)
+    else:
+        stride, padding, dilation, _ = options
+        rows, columns = (max(phase.n_taps for phase in conv_geometry.phases(n, k, s, p[0], d))
+                         for n, k, s, p, d in zip(x_shape[2:], (kh, kw), stride, padding, dilation))
+        by_input = 4 * c * o // groups * rows * columns
+    if by_winograd(w_shape, options, n, out):
+        n_parts, _, _, outs = _winograd_parts(x_shape, gy_shape)
+        by_weight = 4 * n_parts * 16 * c * outs
+    elif _is_few(c // groups, o // groups):
+        by_weight = 0
+    else:
+        n_parts, _, _, outs = _product_parts(x_shape, gy_shape, w_shape, groups)
+        by_weight = 4 * n_parts * groups * math.prod(w_shape[1:]) * outs
+    return forward, by_input, by_weight
+
+
+def _winograd_weights_bytes(rows, depth):
+    chunk = _chunk(depth)
+    return 4 * 16 * rows * -(-depth // chunk) * chunk
