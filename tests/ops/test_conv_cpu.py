@@ -104,7 +104,8 @@ def test_what_lies_around_the_arrays_is_not_touched(sizes):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("sizes", [(4, 64, 64, (16, 16)), (2, 8, 8, (30, 30)), (8, 32, 64, (26, 26))])
+@pytest.mark.parametrize("sizes", [
+    (4, 64, 64, (16, 16)), (2, 8, 8, (30, 30)), (8, 32, 64, (26, 26))])
 def test_winograd_rounds_as_the_plain_form_and_highest_leaves_it_out(sizes, monkeypatch):
     monkeypatch.setattr(device, "_winograd", True)
     n, _, _, size = sizes
