@@ -344,9 +344,10 @@ OPTIONS = {
 
 
 def draw(plt, bytes_held, losses):
-    """Left: a block's pixels of the result, and the pixels of x that they read. Right: bytes held;
-    losses."""
-    figure, (image, result, bars, curve) = plt.subplots(1, 4, figsize=(16, 4.2))
+    """Left: the pixels of y that a block makes, and the pixels of x that it reads, with how often.
+    Right: bytes held; losses."""
+    figure, (result, image, bars, curve) = plt.subplots(
+        1, 4, figsize=(16, 4.2), width_ratios=(0.8, 1, 1, 1))
     side, window, first = 10, 3, 20
     places = side - window + 1
     made = np.zeros((places, places))
@@ -361,10 +362,10 @@ def draw(plt, bytes_held, losses):
         if n:
             image.text(s, r, int(n), ha="center", va="center", fontsize=9,
                        color="white" if n > 5 else "black")
-    image.set_title(f"Pixels of x that the block reads,\nand how often: {TILE} x 9 = "
-                    f"{int(reads.sum())} reads of {(reads > 0).sum()} pixels")
+    image.set_title(f"Pixels of x that it reads:\n{int(reads.sum())} reads, "
+                    f"{(reads > 0).sum()} pixels")
     result.imshow(np.where(made, made, np.nan), cmap="Oranges", vmin=0, vmax=1.6)
-    result.set_title(f"Pixels of y that a block makes:\n{TILE} in a row, over the edge")
+    result.set_title(f"{TILE} pixels of y,\nwhich a block makes")
     for axes, n in ((image, side), (result, places)):
         axes.set_xticks(np.arange(n + 1) - 0.5, [])
         axes.set_yticks(np.arange(n + 1) - 0.5, [])
