@@ -34,7 +34,8 @@ from minidl.cuda.dispatch import usable
 from minidl.ops import linear as kernel
 from minidl.ops.attention import Attention, SelfAttention
 from minidl.ops.attention_kernel import PARTS, block_of
-from minidl.ops.conv import Conv2d, samples_at_once
+from minidl.ops.conv import Conv2d
+from minidl.ops.conv_columns import samples_at_once
 from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d

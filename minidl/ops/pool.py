@@ -17,7 +17,7 @@ import numpy as np
 from minidl import backend
 from minidl.cuda.launch import scratch
 from minidl.function import Function
-from minidl.ops.conv import crop_image, output_size, pad_image, pair, places
+from minidl.ops.patches import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
 from minidl.ops.masks import select
 from minidl.ops.matmul import product

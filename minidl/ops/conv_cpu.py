@@ -1,0 +1,259 @@
+"""Launches of the convolutions for a CPU: which kernel, in what blocks.
+
+    3 x 3, stride 1          Winograd's F(2 x 2, 3 x 3): 16 products where the plain form has 36
+    few channels a group     pixel by pixel (depthwise)
+    all others               an implicit product: a panel of columns for some hundred pixels
+
+A block keeps what it makes on its thread's stack, at most about a MiB, so nothing as large as the
+im2col matrix is ever in memory. The result is the same with any number of threads: how sums are cut
+depends on the shape alone. float16 is computed in float32 and rounded once.
+
+Winograd adds and subtracts pixels before it multiplies: its rounding error is up to twice that of
+the plain form (tests/ops/test_conv_cpu.py has the bound). `set_float32_matmul_precision("highest")`
+leaves it out.
+
+Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl.cuda import dispatch, run
+from minidl.cuda.launch import scratch
+from minidl.ops import conv_geometry
+
+FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
+TILE_ROWS = 6  # as in kernels/cpu/product.cuh
+STACK = 2**17  # floats of a block's largest array: 512 KiB
+MOST_PIXELS = 256  # of a panel
+UNITS = 4  # blocks for each thread, so that all finish at about the same time
+
+
+def forward(x, w, b, options, out):
+    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    if x.dtype == np.float16:
+        return _in_float32(forward, x, w, b, options, out)
+    x, w = map(np.ascontiguousarray, (x, w))
+    stride, padding, dilation, groups = options
+    y = scratch(np.empty((x.shape[0], w.shape[0], *out), np.float32), "temporary")
+    if not (y.size and w.size):
+        y[...] = 0 if b is None else b[:, None, None]
+    elif by_winograd(w.shape, options):
+        _winograd(y, x, _weights_of_winograd(w, turned=False), b, padding[0][0], padding[1][0])
+    else:
+        phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
+            out, w.shape[2:], stride, padding, dilation)]
+        _product(y, x, w, b, groups, *phases)
+    return y
+
+
+def by_input(gy, w, x_shape, options, b=None):
+    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    if gy.dtype == np.float16:
+        return _in_float32(by_input, gy, w, x_shape, options, b)
+    gy, w = map(np.ascontiguousarray, (gy, w))
+    stride, padding, dilation, groups = options
+    gx = scratch(np.empty(x_shape, np.float32), "temporary")
+    if not (gx.size and gy.size and w.size):
+        gx[...] = 0 if b is None else b[:, None, None]
+    elif by_winograd(w.shape, options):
+        _winograd(gx, gy, _weights_of_winograd(w, turned=True), b, *(2 - p[0] for p in padding))
+    else:
+        rows, columns = (conv_geometry.phases(n, k, s, p[0], d) for n, k, s, p, d in zip(
+            x_shape[2:], w.shape[2:], stride, padding, dilation))
+        for i in rows:
+            for j in columns:
+                _product(gx, gy, _weights_of_phase(w, groups, i, j), b, groups, i, j)
+    return gx
+
+
+def by_weight(gy, x, w, options):
+    """gw, of w's shape."""
+    if gy.dtype == np.float16:
+        return _in_float32(by_weight, gy, x, w, options)
+    gy, x = map(np.ascontiguousarray, (gy, x))
+    stride, padding, dilation, groups = options
+    gw = scratch(np.empty(w.shape, np.float32), "temporary")
+    if not (gw.size and gy.size and x.size):
+        gw[...] = 0
+    elif by_winograd(w.shape, options):
+        _winograd_weight(gw, gy, x, padding[0][0], padding[1][0])
+    else:
+        phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
+            gy.shape[2:], w.shape[2:], stride, padding, dilation)]
+        _product_weight(gw, gy, x, groups, *phases)
+    return gw
+
+
+def by_bias(gy):
+    """gb (O,): gy summed over images and places."""
+    gb = np.empty(gy.shape[1], np.float32)
+    if gy.dtype == np.float16 or not gy.size:
+        return gy.sum(axis=(0, 2, 3), dtype=np.float32)
+    n, channels, *size = gy.shape
+    dispatch.kernel(FILE, "conv_bias")(channels, 1, (
+        gb, np.ascontiguousarray(gy), n, channels, math.prod(size)))
+    return gb
+
+
+def _in_float32(function, *args):
+    args = [scratch(a.astype(np.float32)) if isinstance(a, np.ndarray) else a for a in args]
+    with np.errstate(over="ignore"):  # inf, as in other ops
+        return function(*args).astype(np.float16)
+
+
+def _per_part(n, n_parts, multiple):
+    """How many of n a part has, a multiple of `multiple`."""
+    return -(-n // (n_parts * multiple)) * multiple
+
+
+def _parts_for_threads(n_blocks, n_rows):
+    """In how many parts of at least some tiles the rows of n_blocks blocks are cut."""
+    wanted = -(-UNITS * run.n_threads() // n_blocks) if run.n_threads() > 1 else 1
+    return max(1, min(wanted, n_rows // (4 * TILE_ROWS)))
+
+
+# -- Winograd
+
+
+def by_winograd(w_shape, options):
+    """Whether Winograd's form is right for this convolution and faster."""
+    stride, _, dilation, groups = options
+    return (w_shape[2:] == (3, 3) and stride == dilation == (1, 1) and groups == 1
+            and 8 <= min(w_shape[:2]) and max(w_shape[:2]) <= 1024)
+
+
+def _tiles_at_once(channels):
+    """Of a block, whose transformed pixels lie on the stack: a multiple of a vector's lanes."""
+    return max(16, min(64, STACK // (16 * channels) // 16 * 16))
+
+
+def _n_tiles(n, size):
+    return n * -(-size[0] // 2) * -(-size[1] // 2)
+
+
+def _weights_of_winograd(w, turned):
+    """(16, O, C); turned: (16, C, O) of the gradient by the input."""
+    o, c = w.shape[:2]
+    u = scratch(np.empty((16, c, o) if turned else (16, o, c), np.float32))
+    rows, depth, strides = (c, o, (9, 9 * c)) if turned else (o, c, (9 * c, 9))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(
+        rows, 1, (u, w, rows, depth, *strides, turned))
+    return u
+
+
+def _winograd(y, x, u, b, top, left):
+    n, n_in, *size = x.shape
+    n_out, *out = y.shape[1:]
+    group = _tiles_at_once(n_in)
+    n_blocks = -(-_n_tiles(n, out) // group)
+    outs = _per_part(n_out, _parts_for_threads(n_blocks, n_out), TILE_ROWS)
+    dispatch.kernel(WINOGRAD_FILE, "winograd")((n_blocks, -(-n_out // outs)), 1, (
+        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs))
+
+
+def _winograd_weight(gw, gy, x, top, left):
+    n, n_in, *size = x.shape
+    n_out, *out = gy.shape[1:]
+    outs, n_tiles = -(-n_out // 16) * 16, _n_tiles(n, out)
+    group = _tiles_at_once(outs)
+    n_parts = _parts_of_sums(16 * n_in * outs, n_tiles // (4 * group))
+    tiles = _per_part(n_tiles, n_parts, group)
+    n_parts = -(-n_tiles // tiles)
+    at_least = -(-16 * n_in * group // STACK)
+    ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts, n_in)), TILE_ROWS)
+    sums = scratch(np.empty((n_parts, 16, n_in, outs), np.float32))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")((n_parts, -(-n_in // ins)), 1, (
+        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, tiles))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(outs // 16, 1, (
+        gw, sums, n_parts, n_in, n_out))
+
+
+def _parts_of_sums(n_sums, most):
+    """In how many parts a gradient by the weight is summed: 2 MiB of them, at most 8."""
+    return max(1, min(8, 2**19 // max(n_sums, 1), most))
+
+
+# -- the implicit product
+
+
+def _geometry(x, y, groups, rows, columns):
+    """The kernel's arguments that say where the pixels of y read x: see Geometry in the file."""
+    return (x.shape[0], x.shape[1], y.shape[1], *x.shape[2:], rows.n, columns.n, rows.n_taps,
+            columns.n_taps, rows.read_step, columns.read_step, rows.read, columns.read,
+            rows.read_tap, columns.read_tap, *y.shape[2:], rows.step, columns.step, rows.first,
+            columns.first)
+
+
+def _pixels_at_once(depth):
+    return max(64, min(MOST_PIXELS, STACK // max(depth, 1) // 64 * 64))
+
+
+def _is_few(n_in, n_out):
+    """Whether a group has so few channels that a product's tiles would be mostly empty."""
+    return n_in * n_out <= 2
+
+
+def _rows_at_once(columns, n_in):
+    """Of an image, so that its lines fit on the stack."""
+    line = n_in * columns.read_step * (columns.n + columns.n_taps + 64)
+    return max(4, STACK // max(line, 1) // max(columns.read_step, 1))
+
+
+def _product(y, x, w, b, groups, rows, columns):
+    """Write into y the pixels of a phase; w (rows of y's channels, depth) in the phase's order."""
+    if not rows.n_taps * columns.n_taps:
+        here = y[:, :, rows.first::rows.step, columns.first::columns.step]
+        here[...] = 0 if b is None else b[:, None, None]
+        return
+    n_pixels = x.shape[0] * rows.n * columns.n
+    n_in, n_out = x.shape[1] // groups, y.shape[1] // groups
+    geometry = _geometry(x, y, groups, rows, columns)
+    if _is_few(n_in, n_out):
+        part = min(rows.n, _rows_at_once(columns, n_in))
+        dispatch.kernel(FILE, "conv_few")((-(-rows.n // part), y.shape[1], x.shape[0]), 1, (
+            y, x, w, b, groups, part, *geometry))
+        return
+    pixels = _pixels_at_once(n_in * rows.n_taps * columns.n_taps)
+    n_blocks = -(-n_pixels // pixels)
+    outs = _per_part(n_out, _parts_for_threads(n_blocks * groups, n_out), TILE_ROWS)
+    dispatch.kernel(FILE, "conv_product")((n_blocks, -(-n_out // outs), groups), 1, (
+        y, x, w, b, groups, pixels, outs, *geometry))
+
+
+def _weights_of_phase(w, groups, rows, columns):
+    """(groups, C / groups, O / groups, taps) of w (O, C / groups, kh, kw), for the gradient by the
+    input: the rows of y's channels for each of x's."""
+    o, c, kh, kw = w.shape
+    per_group = o // groups
+    phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
+    if phase.size:
+        start = w.reshape(-1)[rows.tap * kw + columns.tap:]
+        dispatch.kernel(FILE, "conv_weights")((c, groups), 1, (
+            phase, start, per_group, rows.n_taps, columns.n_taps, kh * kw, c * kh * kw,
+            rows.tap_step * kw, columns.tap_step))
+    return phase
+
+
+def _product_weight(gw, gy, x, groups, rows, columns):
+    n_in, n_out = x.shape[1] // groups, gy.shape[1] // groups
+    geometry = _geometry(x, gy, groups, rows, columns)
+    if _is_few(n_in, n_out):
+        part = min(rows.n, _rows_at_once(columns, 1))
+        dispatch.kernel(FILE, "conv_few_weight")((gy.shape[1], n_in), 1, (
+            gw, x, gy, groups, part, *geometry))
+        return
+    taps = rows.n_taps * columns.n_taps
+    n_pixels, outs = gy.shape[0] * rows.n * columns.n, -(-n_out // 16) * 16
+    at_least = -(-n_in * taps * 64 // STACK)
+    pixels = _pixels_at_once(n_in * taps // at_least + outs)
+    n_parts = _parts_of_sums(groups * n_in * taps * outs, n_pixels // (4 * pixels))
+    part = _per_part(n_pixels, n_parts, pixels)
+    n_parts = -(-n_pixels // part)
+    ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts * groups, n_in * taps)), 1)
+    sums = scratch(np.empty((n_parts, groups, n_in * taps, outs), np.float32))
+    dispatch.kernel(FILE, "conv_weight_sums")((n_parts, -(-n_in // ins), groups), 1, (
+        sums, x, gy, groups, pixels, ins, part, *geometry))
+    dispatch.kernel(FILE, "conv_weight")((outs // 16, groups), 1, (
+        gw, sums, n_parts, n_in * taps, n_out))
