@@ -12,7 +12,8 @@ PyTorch's convolutions on a CPU are oneDNN's. Both get the same weights and are 
 same losses (of layers: the same arrays) first; then they take turns. "part" is the share of the
 processor's peak: the multiply-adds of convolutions and linear layers in a second, by those of
 bench_peak.py's loop on registers in its best turn. All else takes time and counts nothing. It may
-be over 100 %: Winograd's algorithm, which plans use, needs fewer multiplications than are counted.
+be over 100 %: Winograd's algorithm, which minidl uses for 3 x 3, needs fewer multiplications than
+are counted.
 
 Each number of threads and each isa has a process of its own. avx2 holds both libraries to AVX2, as
 most laptops have it, by the environment variables that bench_peak.py names.
