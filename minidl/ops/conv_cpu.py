@@ -25,8 +25,12 @@ from minidl.ops import conv_geometry
 
 FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
 TILE_ROWS = 6  # as in kernels/cpu/product.cuh
+LINES = 64  # of a gradient that it turns
+TOGETHER = 16  # rows of weights that a block brings into another order
 STACK = 2**17  # floats of a block's largest array: 512 KiB
-MOST_PIXELS = 256  # of a panel
+LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
+TILES, CHANNELS = 64, 128  # of Winograd's blocks: (16, CHANNELS, TILES) floats are 512 KiB
+FEW_TILES = 100
 UNITS = 4  # blocks for each thread, so that all finish at about the same time
 
 
@@ -39,7 +43,7 @@ def forward(x, w, b, options, out):
     y = scratch(np.empty((x.shape[0], w.shape[0], *out), np.float32), "temporary")
     if not (y.size and w.size):
         y[...] = 0 if b is None else b[:, None, None]
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, x.shape[0], out):
         _winograd(y, x, _weights_of_winograd(w, turned=False), b, padding[0][0], padding[1][0])
     else:
         phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -57,7 +61,7 @@ def by_input(gy, w, x_shape, options, b=None):
     gx = scratch(np.empty(x_shape, np.float32), "temporary")
     if not (gx.size and gy.size and w.size):
         gx[...] = 0 if b is None else b[:, None, None]
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, *_n_and_size(x_shape)):
         _winograd(gx, gy, _weights_of_winograd(w, turned=True), b, *(2 - p[0] for p in padding))
     else:
         rows, columns = (conv_geometry.phases(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -77,7 +81,7 @@ def by_weight(gy, x, w, options):
     gw = scratch(np.empty(w.shape, np.float32), "temporary")
     if not (gw.size and gy.size and x.size):
         gw[...] = 0
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, *_n_and_size(gy.shape)):
         _winograd_weight(gw, gy, x, padding[0][0], padding[1][0])
     else:
         phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -117,16 +121,16 @@ def _parts_for_threads(n_blocks, n_rows):
 # -- Winograd
 
 
-def by_winograd(w_shape, options):
-    """Whether Winograd's form is right for this convolution and faster."""
+def by_winograd(w_shape, options, n_images, size):
+    """Whether Winograd's form is right for this convolution, with results of this size, and
+    faster: to transform a weight takes as long as some 60 tiles' products with it."""
     stride, _, dilation, groups = options
     return (w_shape[2:] == (3, 3) and stride == dilation == (1, 1) and groups == 1
-            and 8 <= min(w_shape[:2]) and max(w_shape[:2]) <= 1024)
+            and min(w_shape[:2]) >= 8 and _n_tiles(n_images, size) >= FEW_TILES)
 
 
-def _tiles_at_once(channels):
-    """Of a block, whose transformed pixels lie on the stack: a multiple of a vector's lanes."""
-    return max(16, min(64, STACK // (16 * channels) // 16 * 16))
+def _n_and_size(shape):
+    return shape[0], shape[2:]
 
 
 def _n_tiles(n, size):
@@ -134,39 +138,46 @@ def _n_tiles(n, size):
 
 
 def _weights_of_winograd(w, turned):
-    """(16, O, C); turned: (16, C, O) of the gradient by the input."""
+    """(chunks, 16, O, chunk) of the C inputs; turned: of the gradient by the input, for C outputs
+    and O inputs."""
     o, c = w.shape[:2]
-    u = scratch(np.empty((16, c, o) if turned else (16, o, c), np.float32))
     rows, depth, strides = (c, o, (9, 9 * c)) if turned else (o, c, (9 * c, 9))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(
-        rows, 1, (u, w, rows, depth, *strides, turned))
+    chunk = min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
+    u = scratch(np.empty((-(-depth // chunk), 16, rows, chunk), np.float32))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(-(-rows // TOGETHER), 1, (
+        u, w, rows, depth, chunk, *strides, turned))
     return u
 
 
 def _winograd(y, x, u, b, top, left):
     n, n_in, *size = x.shape
     n_out, *out = y.shape[1:]
-    group = _tiles_at_once(n_in)
-    n_blocks = -(-_n_tiles(n, out) // group)
+    n_tiles = _n_tiles(n, out)
+    group = min(TILES, -(-n_tiles // 16) * 16)
+    n_blocks, chunk = -(-n_tiles // group), u.shape[-1]
     outs = _per_part(n_out, _parts_for_threads(n_blocks, n_out), TILE_ROWS)
+    outs_at_once = TILE_ROWS
+    if n_in > chunk:
+        outs = outs_at_once = min(outs, CHANNELS)
     dispatch.kernel(WINOGRAD_FILE, "winograd")((n_blocks, -(-n_out // outs)), 1, (
-        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs))
+        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs, outs_at_once, chunk))
 
 
 def _winograd_weight(gw, gy, x, top, left):
     n, n_in, *size = x.shape
     n_out, *out = gy.shape[1:]
-    outs, n_tiles = -(-n_out // 16) * 16, _n_tiles(n, out)
-    group = _tiles_at_once(outs)
-    n_parts = _parts_of_sums(16 * n_in * outs, n_tiles // (4 * group))
-    tiles = _per_part(n_tiles, n_parts, group)
-    n_parts = -(-n_tiles // tiles)
-    at_least = -(-16 * n_in * group // STACK)
-    ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts, n_in)), TILE_ROWS)
-    sums = scratch(np.empty((n_parts, 16, n_in, outs), np.float32))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")((n_parts, -(-n_in // ins)), 1, (
-        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, tiles))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(outs // 16, 1, (
+    all_outs, n_tiles = -(-n_out // 16) * 16, _n_tiles(n, out)
+    group = min(TILES, -(-n_tiles // 16) * 16)
+    tiles = _per_part(n_tiles, _parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group)), group)
+    n_parts, outs = -(-n_tiles // tiles), min(all_outs, CHANNELS)
+    out_parts = -(-all_outs // outs)
+    in_parts = max(-(-n_in // CHANNELS), _parts_for_threads(n_parts * out_parts, n_in))
+    ins = _per_part(n_in, in_parts, 1)
+    sums = scratch(np.empty((n_parts, 16, n_in, all_outs), np.float32))
+    grid = n_parts, -(-n_in // ins), out_parts
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")(grid, 1, (
+        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, outs, tiles))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(-(-n_in // TOGETHER), 1, (
         gw, sums, n_parts, n_in, n_out))
 
 
@@ -187,7 +198,7 @@ def _geometry(x, y, groups, rows, columns):
 
 
 def _pixels_at_once(depth):
-    return max(64, min(MOST_PIXELS, STACK // max(depth, 1) // 64 * 64))
+    return max(LEAST_PIXELS, min(MOST_PIXELS, STACK // max(depth, 1) // 64 * 64))
 
 
 def _is_few(n_in, n_out):
@@ -215,11 +226,17 @@ def _product(y, x, w, b, groups, rows, columns):
         dispatch.kernel(FILE, "conv_few")((-(-rows.n // part), y.shape[1], x.shape[0]), 1, (
             y, x, w, b, groups, part, *geometry))
         return
-    pixels = _pixels_at_once(n_in * rows.n_taps * columns.n_taps)
-    n_blocks = -(-n_pixels // pixels)
+    taps = rows.n_taps * columns.n_taps
+    in_chunks = n_in * taps * LEAST_PIXELS > STACK
+    pixels = min(-(-n_pixels // 16) * 16,
+                 MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps))
+    n_blocks, chunk = -(-n_pixels // pixels), min(n_in, max(1, STACK // (pixels * taps)))
     outs = _per_part(n_out, _parts_for_threads(n_blocks * groups, n_out), TILE_ROWS)
+    outs_at_once = TILE_ROWS
+    if chunk < n_in:
+        outs = outs_at_once = min(outs, 2 * CHANNELS)
     dispatch.kernel(FILE, "conv_product")((n_blocks, -(-n_out // outs), groups), 1, (
-        y, x, w, b, groups, pixels, outs, *geometry))
+        y, x, w, b, groups, pixels, outs, outs_at_once, chunk, *geometry))
 
 
 def _weights_of_phase(w, groups, rows, columns):
@@ -230,8 +247,8 @@ def _weights_of_phase(w, groups, rows, columns):
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
     if phase.size:
         start = w.reshape(-1)[rows.tap * kw + columns.tap:]
-        dispatch.kernel(FILE, "conv_weights")((c, groups), 1, (
-            phase, start, per_group, rows.n_taps, columns.n_taps, kh * kw, c * kh * kw,
+        dispatch.kernel(FILE, "conv_weights")((-(-c // TOGETHER), groups), 1, (
+            phase, start, c, per_group, rows.n_taps, columns.n_taps, kh * kw, c * kh * kw,
             rows.tap_step * kw, columns.tap_step))
     return phase
 
@@ -246,14 +263,14 @@ def _product_weight(gw, gy, x, groups, rows, columns):
         return
     taps = rows.n_taps * columns.n_taps
     n_pixels, outs = gy.shape[0] * rows.n * columns.n, -(-n_out // 16) * 16
-    at_least = -(-n_in * taps * 64 // STACK)
-    pixels = _pixels_at_once(n_in * taps // at_least + outs)
+    pixels = _pixels_at_once(outs)
     n_parts = _parts_of_sums(groups * n_in * taps * outs, n_pixels // (4 * pixels))
     part = _per_part(n_pixels, n_parts, pixels)
     n_parts = -(-n_pixels // part)
+    at_least = -(-n_in * taps * pixels // STACK)
     ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts * groups, n_in * taps)), 1)
     sums = scratch(np.empty((n_parts, groups, n_in * taps, outs), np.float32))
     dispatch.kernel(FILE, "conv_weight_sums")((n_parts, -(-n_in // ins), groups), 1, (
         sums, x, gy, groups, pixels, ins, part, *geometry))
-    dispatch.kernel(FILE, "conv_weight")((outs // 16, groups), 1, (
+    dispatch.kernel(FILE, "conv_weight")((-(-n_in * taps // LINES), groups), 1, (
         gw, sums, n_parts, n_in * taps, n_out))
