@@ -75,7 +75,7 @@ def _check_part(got, name, names, what, shape, whose):
     by_columns = np.arange(count) // rows % cols, np.arange(count) % rows
     if np.array_equal(got[1], by_columns[1]) and np.array_equal(got[2], by_columns[0]):
         hint = f". The numbers go along a row of {whose} first: the column changes fastest"
-    elif np.array_equal(got[1:], [inside // rows, inside % rows]):
+    elif rows != cols and np.array_equal(got[1:], [inside // rows, inside % rows]):
         hint = f". A row of {whose} has {cols} numbers"
     elif {*map(tuple, got)} == {*map(tuple, wanted)}:
         hint = f". These are the right numbers in another order: wanted {names}"
