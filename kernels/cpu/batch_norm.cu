@@ -34,7 +34,7 @@
 #define ACC float
 #endif
 
-const int LANES_MAX = 1024;  // as in the wrapper
+const int LANES_MAX = 512;  // as in the wrapper
 const int PIECE = 4096;      // numbers that are added before the sum goes into a double
 
 // ---- sums of planes ----
@@ -218,9 +218,9 @@ extern "C" __global__ void batch_norm_backward_join(ACC* gw, ACC* gb, const ACC*
 extern "C" __global__ void batch_norm_write_planes(T* y, const T* x, const ACC* w, const ACC* b,
                                                    const ACC* mean, const ACC* rstd, int samples,
                                                    int channels, int places) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < samples * channels) {  // guard
-    const int plane = samples * channels - 1 - i, c = plane % channels;
+  int plane = blockIdx.x * blockDim.x + threadIdx.x;
+  if (plane < samples * channels) {  // guard
+    const int c = plane % channels;
     const ACC m = mean[c], scale = rstd[c] * w[c], shift = b[c];
     const T* xp = x + (long long)plane * places;
     T* yp = y + (long long)plane * places;
@@ -233,7 +233,7 @@ extern "C" __global__ void batch_norm_write_rows(T* y, const T* x, const ACC* w,
                                                  const ACC* mean, const ACC* rstd, int samples,
                                                  int channels, int places, int width, int group) {
   const int first = blockIdx.x * width, n = min(width, channels - first), row = n * places;
-  const int end = samples - blockIdx.y * group, begin = max(end - group, 0);
+  const int begin = blockIdx.y * group, end = min(begin + group, samples);
   const long long step = (long long)channels * places, at = (long long)first * places;
   ACC middle[LANES_MAX], scale[LANES_MAX], shift[LANES_MAX], scales[LANES_MAX];
   for (int c = 0; c < n; ++c) scales[c] = rstd[first + c] * w[first + c];
@@ -253,9 +253,9 @@ extern "C" __global__ void batch_norm_write_rows(T* y, const T* x, const ACC* w,
 extern "C" __global__ void batch_norm_backward_write_planes(
     T* gx, const ACC* gw, const ACC* gb, const T* gy, const T* x, const ACC* w, const ACC* mean,
     const ACC* rstd, int samples, int channels, int places, int training) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < samples * channels) {  // guard
-    const int plane = samples * channels - 1 - i, c = plane % channels;
+  int plane = blockIdx.x * blockDim.x + threadIdx.x;
+  if (plane < samples * channels) {  // guard
+    const int c = plane % channels;
     const ACC n = (ACC)samples * places;
     const ACC m = mean[c], scale = rstd[c] * w[c];
     const ACC shift = training ? gb[c] / n : ACC(0);
@@ -272,7 +272,7 @@ extern "C" __global__ void batch_norm_backward_write_rows(
     T* gx, const ACC* gw, const ACC* gb, const T* gy, const T* x, const ACC* w, const ACC* mean,
     const ACC* rstd, int samples, int channels, int places, int training, int width, int group) {
   const int first = blockIdx.x * width, here = min(width, channels - first), row = here * places;
-  const int end = samples - blockIdx.y * group, begin = max(end - group, 0);
+  const int begin = blockIdx.y * group, end = min(begin + group, samples);
   const long long step = (long long)channels * places, at = (long long)first * places;
   ACC middle[LANES_MAX], scale[LANES_MAX], shift[LANES_MAX], slope[LANES_MAX];
   ACC scales[LANES_MAX], shifts[LANES_MAX], slopes[LANES_MAX];

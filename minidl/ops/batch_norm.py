@@ -27,9 +27,9 @@ from minidl.ops.norm import check_channels, column, scale_shift, standardize, st
 
 FILE = "batch_norm.cu"
 AXES = 0, 2  # of (N, C, places): what a mean runs over
-LANES_MAX, CHANNELS = 1024, 64  # as in the kernel for a CPU
+LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
 FEW = 64  # places: with fewer a plane does not fill a few vectors
-PART = 128  # numbers: enough to be worth the end of a sum
+PART = 512  # numbers of a channel: enough to be worth the end of a sum
 
 
 class BatchNorm(Function):
