@@ -227,14 +227,27 @@ def launch(name, arrays, result, shape, window, rung, form):
 
 
 class AdaptiveAvgPool2d(Function):
-    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise."""
+    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise.
+
+    Of a single part, the mean of an image, H W numbers at once are multiplied: a product for each
+    image would take three times as long, and NumPy's mean ten times, if images are small."""
 
     def forward(self, x, size):
-        self.a, self.b = (averaging(self.xp, n, parts, x.dtype)
+        xp, self.shape, self.whole = self.xp, x.shape, size == (1, 1) and x.size
+        if self.whole:
+            n = math.prod(x.shape[2:])
+            work = backend.accumulate_dtype(x.dtype)
+            images = x.reshape(-1, n).astype(work, copy=False)
+            y = images @ xp.full(n, 1 / n, work)
+            return y.astype(x.dtype, copy=False).reshape(*x.shape[:2], 1, 1)
+        self.a, self.b = (averaging(xp, n, parts, x.dtype)
                           for n, parts in zip(x.shape[2:], size, strict=True))
-        return product(self.xp, self.a, product(self.xp, x, self.b.T))
+        return product(xp, self.a, product(xp, x, self.b.T))
 
     def backward(self, gy):
+        if self.whole:
+            n = math.prod(self.shape[2:])
+            return self.xp.repeat(gy.reshape(-1) / gy.dtype.type(n), n).reshape(self.shape)
         return product(self.xp, self.a.T, product(self.xp, gy, self.b))
 
 
