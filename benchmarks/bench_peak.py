@@ -70,15 +70,16 @@ def options():
     return parser.parse_args()
 
 
-def peak(n_threads, n=1_000_000):
-    """A function that does multiply-adds on all threads, and how many operations they are."""
+def peak(n_threads, n=60_000):
+    """A function that does multiply-adds on all threads, and how many operations they are. Many
+    blocks: the runner's first block runs alone, before the threads share the others."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "multiply_adds.cu"
         path.write_text(LOOP)
         loop, width = (cuda.kernel(path, name) for name in ("multiply_adds", "sums_in_a_block"))
         out = np.zeros(1, np.float32)
         width(1, 1, (out,))
-        n_sums, n_blocks = int(out[0]), 4 * n_threads
+        n_sums, n_blocks = int(out[0]), 64 * n_threads
         out = np.full(1 + n_blocks * n_sums, 0.5, np.float32)
         loop(n_blocks, 1, (out, n))
     assert (np.abs(out[1:] - 2) < 1e-3).all()  # 1 + 1/2 + 1/4 + ...

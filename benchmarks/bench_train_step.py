@@ -15,19 +15,17 @@ forward saves for backward: with the kernels, with the plain ops, and in PyTorch
 import argparse
 import statistics
 import sys
-import time
 from typing import NamedTuple
 
 import numpy as np
 from common import (
-    bar, best_ratio, device_option, finish, heading, left_out_on, measured, number, put, ratio, row,
-    take_turns, timed, torch_runs_on, write_figures,
+    bar, best_ratio, device_option, finish, heading, left_out_on, measured, number, print_profile,
+    put, ratio, row, take_turns, timed, torch_runs_on, write_figures,
 )
 
 import minidl
 from minidl import nn, optim
 from minidl.cli.machine import environment
-from minidl.function import Function
 from minidl.memory.saved_bytes import saved_by_op
 from minidl.nn import functional as F
 
@@ -146,40 +144,6 @@ def matmuls(xp, size=SIZE):
     return run
 
 
-def profile(step, x, y, n_steps=3):
-    """{(operation, 'forward' or 'backward'): seconds per step}, every Function timed, and the
-    whole step."""
-    times = {}
-
-    def timed(cls, phase):
-        method = cls.__dict__[phase]
-
-        def run(self, *args, **options):
-            start = time.perf_counter()
-            try:
-                return method(self, *args, **options)
-            finally:
-                key = cls.__name__, phase
-                times[key] = times.get(key, 0.0) + time.perf_counter() - start
-
-        setattr(cls, phase, run)
-        return lambda: setattr(cls, phase, method)
-
-    undo = [timed(cls, phase) for cls in subclasses(Function)
-            for phase in ("forward", "backward") if phase in cls.__dict__]
-    start = time.perf_counter()
-    for _ in range(n_steps):
-        step(x, y)
-    total = time.perf_counter() - start
-    for u in undo:
-        u()
-    return {k: v / n_steps for k, v in times.items()}, total / n_steps
-
-
-def subclasses(cls):
-    return [s for c in cls.__subclasses__() for s in (c, *subclasses(c))]
-
-
 def measure(args):
     """All of it, in the environment that `minidl run` gives a process."""
     rng = np.random.default_rng(0)
@@ -211,21 +175,6 @@ def measure(args):
                   if device == "cpu"}
     return {"threads": args.threads, "times_s": times, "operations_s": operations,
             "saved_bytes": print_saved(model, their_saved, *batch)}
-
-
-def print_profile(name, step, x, y):
-    table, total = profile(step, x, y)
-    print(f"\nwhere the {1e3 * total:.0f} ms of {name} go (ms per step)\n"
-          f"{'operation':28}{'forward':>9}{'backward':>10}{'share':>8}")
-    names = sorted({n for n, _ in table}, key=lambda n: -sum(
-        table.get((n, p), 0) for p in ("forward", "backward")))
-    for name in names:
-        f, b = (table.get((name, p), 0.0) for p in ("forward", "backward"))
-        if (f + b) / total > 0.002:
-            print(f"{name:28}{1e3 * f:>9.1f}{1e3 * b:>10.1f}{(f + b) / total:>8.1%}")
-    rest = total - sum(table.values())
-    print(f"{'optimizer, engine, Python':28}{1e3 * rest:>19.1f}{rest / total:>8.1%}")
-    return {f"{n}.{p}": v for (n, p), v in table.items()}
 
 
 def print_saved(model, their_saved, x, y):

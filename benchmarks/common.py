@@ -209,6 +209,61 @@ def best_ratio(slower, faster):
     return min(slower) / min(faster)
 
 
+# -- where minidl's time goes
+
+
+def profile(step, *batch, n_steps=3):
+    """{(operation, 'forward' or 'backward'): seconds per step}, every Function timed, and the
+    whole step."""
+    from minidl.function import Function  # here: a benchmark may set the environment first
+
+    times = {}
+
+    def timed_in(cls, phase):
+        method = cls.__dict__[phase]
+
+        def run(self, *args, **options):
+            start = time.perf_counter()
+            try:
+                return method(self, *args, **options)
+            finally:
+                key = cls.__name__, phase
+                times[key] = times.get(key, 0.0) + time.perf_counter() - start
+
+        setattr(cls, phase, run)
+        return lambda: setattr(cls, phase, method)
+
+    undo = [timed_in(cls, phase) for cls in _subclasses(Function)
+            for phase in ("forward", "backward") if phase in cls.__dict__]
+    start = time.perf_counter()
+    for _ in range(n_steps):
+        step(*batch)
+    total = time.perf_counter() - start
+    for u in undo:
+        u()
+    return {k: v / n_steps for k, v in times.items()}, total / n_steps
+
+
+def _subclasses(cls):
+    return [s for c in cls.__subclasses__() for s in (c, *_subclasses(c))]
+
+
+def print_profile(name, step, *batch):
+    """Print `profile`'s table; returns it as {"operation.phase": seconds}."""
+    table, total = profile(step, *batch)
+    print(f"\nwhere the {1e3 * total:.0f} ms of {name} go (ms per step)\n"
+          f"{'operation':28}{'forward':>9}{'backward':>10}{'share':>8}")
+    names = sorted({n for n, _ in table}, key=lambda n: -sum(
+        table.get((n, p), 0) for p in ("forward", "backward")))
+    for name in names:
+        f, b = (table.get((name, p), 0.0) for p in ("forward", "backward"))
+        if (f + b) / total > 0.002:
+            print(f"{name:28}{1e3 * f:>9.1f}{1e3 * b:>10.1f}{(f + b) / total:>8.1%}")
+    rest = total - sum(table.values())
+    print(f"{'optimizer, engine, Python':28}{1e3 * rest:>19.1f}{rest / total:>8.1%}")
+    return {f"{n}.{p}": v for (n, p), v in table.items()}
+
+
 # -- processes
 
 

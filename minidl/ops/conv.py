@@ -1,91 +1,28 @@
-"""Convolution as a matrix product: lay out the patches as columns (im2col), then multiply.
+"""Convolution: its Function, and conv1d and conv2d with PyTorch's arguments.
 
-The plain form: minidl/plain/convolution.py, by_columns. Here: strides, padding, dilation, groups,
-and columns that are never all there at once.
+The plain form: minidl/plain/convolution.py. Who computes:
 
-    y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
-    g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
+    arrays of CuPy    kernels/conv.cu, by conv_kernel.py
+    arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
+    anything else     float64, two dtypes, no compiler: conv_columns.py, im2col and BLAS
 
-The patches are a view: `as_strided` walks x with the strides of (sample, channel, kernel row,
-kernel column, output row, output column), and the copy into columns is the only one. It is kh * kw
-times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
-makes it again. The memory ledger sees it as workspace (`scratch`), and minidl/memory/workspace.py
-has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
-conv1d is conv2d on images of height 1.
-Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
+All three have the same four functions: forward, by_input, by_weight, by_bias. A transposed
+convolution (extra/conv_transpose.py) has by_input for its forward, and forward for its backward.
+conv1d is conv2d on images of height 1.                           Test: tests/ops/test_conv.py
 """
 
-import math
-
-import numpy as np
-
-from minidl.backend import accumulate_dtype
-from minidl.cuda.launch import scratch
+from minidl.cuda.dispatch import pick
+from minidl.cuda.launch import contiguous, scratch
 from minidl.function import Function
-from minidl.ops.matmul import product, same_dtype
+from minidl.ops import conv_columns
+from minidl.ops.matmul import same_dtype
+from minidl.ops.patches import output_size, pair
 from minidl.ops.shape import unsqueeze
-
-CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
-GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
-
-
-def pair(value, op, name, n=2):
-    """n ints, from n of them or from one for all."""
-    several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
-    several = several * n if len(several) == 1 else several
-    if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
-        raise ValueError(f"{op}: {name} is an int{' or two of them' * (n == 2)}, got {value!r}")
-    return tuple(int(v) for v in several)
-
-
-def output_size(size, kernel, stride, dilation):
-    """How often a kernel fits along a (padded) dimension; 0 or less if it does not."""
-    return (size - dilation * (kernel - 1) - 1) // stride + 1
-
-
-def patches(xp, x, kernel, stride, dilation):
-    """View of x (N, C, H, W) as (N, C, oh, ow, kh, kw): the patch under each output place."""
-    n, c, h, w = x.shape
-    out = [output_size(*a) for a in zip((h, w), kernel, stride, dilation, strict=True)]
-    sn, sc, sh, sw = x.strides
-    strides = (sn, sc, sh * stride[0], sw * stride[1], sh * dilation[0], sw * dilation[1])
-    return xp.lib.stride_tricks.as_strided(x, (n, c, *out, *kernel), strides)
-
-
-def places(kernel, stride, dilation, out):
-    """For each element of the kernel, the slice of the (padded) image that it touches while the
-    kernel visits all (oh, ow) output places."""
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            yield i, j, (..., *(slice(at * d, at * d + (n - 1) * s + 1, s) for at, d, n, s in
-                                zip((i, j), dilation, out, stride, strict=True)))
-
-
-def pad_image(xp, x, padding, value=0):
-    """x with `padding`, ((top, bottom), (left, right)), of `value` around its images."""
-    if not any(map(any, padding)):
-        return x
-    return xp.pad(x, ((0, 0),) * (x.ndim - 2) + tuple(padding), constant_values=value)
-
-
-def multiply(xp, a, b):
-    """`product`, whose result and casts the memory ledger sees."""
-    if xp is not np or a.dtype != np.float16:
-        return scratch(product(xp, a, b))
-    a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
-    y = scratch(product(xp, a, b))
-    with np.errstate(over="ignore"):  # inf, as in `product`
-        return scratch(y.astype(np.float16))
-
-
-def crop_image(x, padding):
-    """The inverse of pad_image."""
-    (top, bottom), (left, right) = padding
-    return x[..., top:x.shape[-2] - bottom, left:x.shape[-1] - right]
 
 
 class Conv2d(Function):
     """y[n, o] = sum_c w[o, c] (*) x[n, c] + b[o], a cross-correlation. Saves x and w."""
+
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups):
@@ -93,75 +30,29 @@ class Conv2d(Function):
         self.options = stride, padding, dilation, groups
         self.shapes = x.shape, w.shape
         self.save(x, w)
+        self.has_bias = b is not None
         self.out = tuple(output_size(size + sum(p), k, s, d) for size, p, k, s, d in zip(
             x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True))
-        n_places = math.prod(self.out)
-        y = self.xp.empty((x.shape[0], groups, w.shape[0] // groups, n_places), x.dtype)
-        scratch(y, "temporary")
-        for at in self._samples(x, w):
-            columns = self._columns(x[at], w)
-            y[at] = multiply(self.xp, self._matrix(w), columns)
-            del columns  # before the next ones are made
-        y = y.reshape(x.shape[0], w.shape[0], *self.out)
-        if b is not None:
-            y += b[:, None, None]
-        return y
-
-    def _matrix(self, w):
-        """(groups, O / groups, C / groups * kh * kw)."""
-        groups = self.options[3]
-        return w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
-
-    def _columns(self, x, w):
-        """(samples, groups, C / groups * kh * kw, oh * ow)."""
-        stride, padding, dilation, groups = self.options
-        view = patches(self.xp, self._padded(x), w.shape[2:], stride, dilation)
-        return scratch(view.transpose(0, 1, 4, 5, 2, 3).reshape(
-            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out)))
-
-    def _padded(self, x):
-        padded = pad_image(self.xp, x, self.options[1])
-        return padded if padded is x else scratch(padded)
-
-    def _samples(self, x, w):
-        """Slices of the batch whose columns, and products with them, stay small."""
-        step = samples_at_once(x.shape[1], w.shape, self.out, self.xp is np)
-        return [slice(i, i + step) for i in range(0, x.shape[0], step)]
+        return by(x, w, b).forward(x, w, b, self.options, self.out)
 
     def backward(self, gy):
         x, w = self.saved
-        stride, padding, dilation, groups = self.options
-        gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
-        gw = scratch(self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype)), "temporary")
-        gx = scratch(self.xp.empty(x.shape, x.dtype), "temporary") if self.needs[0] else None
-        gy = gy.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
-        for at in self._samples(x, w):
-            if self.needs[1]:
-                columns = self._columns(x[at], w)
-                each = multiply(self.xp, gy[at], columns.swapaxes(-1, -2))
-                gw += scratch(each.sum(axis=0, dtype=gw.dtype))
-                del columns, each
-            if self.needs[0]:
-                g = multiply(self.xp, self._matrix(w).swapaxes(-1, -2), gy[at])
-                gx[at] = self._add_patches(g, x, w)
-                del g
-        return gx, gw.reshape(w.shape), gb
-
-    def _add_patches(self, g, x, w):
-        """col2im: columns (samples, groups, C / groups * kh * kw, oh * ow) summed into images."""
-        stride, padding, dilation, _ = self.options
-        g = g.reshape(len(g), x.shape[1], *w.shape[2:], *self.out)
-        size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
-        gx = scratch(self.xp.zeros((len(g), x.shape[1], *size), x.dtype))
-        for i, j, at in places(w.shape[2:], stride, dilation, self.out):
-            gx[at] += g[:, :, i, j]
-        return crop_image(gx, padding)
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
+        run = by(gy, x, w)
+        gx = run.by_input(gy, w, x.shape, self.options) if self.needs[0] else None
+        gw = run.by_weight(gy, x, w, self.options) if self.needs[1] else None
+        return gx, gw, run.by_bias(gy) if self.needs[2] else None
 
 
-def samples_at_once(channels, w_shape, out, on_cpu):
-    """How many samples' columns fit into a cache, with the weight; at least one's."""
-    one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
-    return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
+def by(*arrays):
+    """The module whose functions compute with these arrays."""
+    return pick(_kernels(arrays[0]), conv_columns, *arrays)
+
+
+def _kernels(x):
+    from minidl.ops import conv_cpu
+
+    return conv_cpu
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

@@ -5,8 +5,8 @@ import pytest
 
 import minidl
 from minidl.nn import functional as F
-from minidl.ops import conv
-from minidl.ops.conv import patches
+from minidl.ops import conv_columns
+from minidl.ops.patches import patches
 
 RNG = np.random.default_rng(9)
 
@@ -55,7 +55,7 @@ def test_blocks_of_samples_equal_all_samples_at_once(monkeypatch):
     x, w, b = image(5, 4, 6, 7), image(6, 2, 3, 3), image(6)
     found = []
     for columns in (2**30, 2 * 4 * 9 * 4 * 5, 1):  # all samples; about two; one
-        monkeypatch.setattr(conv, "CPU_COLUMNS", columns)
+        monkeypatch.setattr(conv_columns, "CPU_COLUMNS", columns)
         x.grad = w.grad = b.grad = None
         y = F.conv2d(x, w, b, groups=2)
         y.backward(np.cos(np.arange(y.numel())).reshape(y.shape))

@@ -11,7 +11,7 @@ import math
 
 from minidl.backend import accumulate_dtype
 from minidl.function import Function
-from minidl.ops.conv import crop_image, output_size, pad_image, pair, patches, places
+from minidl.ops.patches import crop_image, output_size, pad_image, pair, patches, places
 from minidl.ops.shape import squeeze, unsqueeze
 
 

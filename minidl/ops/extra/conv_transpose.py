@@ -9,57 +9,35 @@ Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
-import math
-
-from minidl.backend import accumulate_dtype
-from minidl.cuda.launch import scratch
-from minidl.ops.conv import Conv2d, multiply, pair, patches
+from minidl.cuda.launch import contiguous, scratch
+from minidl.function import Function
+from minidl.ops.conv import by
 from minidl.ops.matmul import same_dtype
+from minidl.ops.patches import pair
 from minidl.ops.shape import unsqueeze
 
 
-class ConvTranspose2d(Conv2d):
-    """Saves x and w. `out` is the size of x here: the places that the convolution would visit."""
+class ConvTranspose2d(Function):
+    """Saves x and w. `out` is the size of x: the places that the convolution would visit."""
+
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups, size):
         same_dtype("conv_transpose", x, w, "input", "weight")
         self.options, self.out = (stride, padding, dilation, groups), x.shape[2:]
         self.save(x, w)
-        y = scratch(self.xp.empty((x.shape[0], w.shape[1] * groups, *size), x.dtype), "temporary")
-        self.shapes = y.shape, w.shape
-        flat = x.reshape(x.shape[0], groups, w.shape[0] // groups, math.prod(self.out))
-        for at in self._samples(y, w):
-            g = multiply(self.xp, self._matrix(w).swapaxes(-1, -2), flat[at])
-            y[at] = self._add_patches(g, y, w)
-            del g
-        if b is not None:
-            y += b[:, None, None]
-        return y
+        self.has_bias = b is not None
+        y_shape = (x.shape[0], w.shape[1] * groups, *size)
+        self.shapes = y_shape, w.shape
+        return by(x, w, b).by_input(x, w, y_shape, self.options, b)
 
     def backward(self, gy):
         x, w = self.saved
-        gb = gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype)) if self.needs[2] else None
-        gw = scratch(self.xp.zeros(self._matrix(w).shape, accumulate_dtype(w.dtype)), "temporary")
-        gx = scratch(self.xp.empty(x.shape, x.dtype), "temporary")
-        flat = x.reshape(x.shape[0], *self._matrix(w).shape[:2], math.prod(self.out))
-        for at in self._samples(gy, w):
-            columns = self._columns(gy[at], w)
-            if self.needs[1]:
-                each = multiply(self.xp, flat[at], columns.swapaxes(-1, -2))
-                gw += scratch(each.sum(0, dtype=gw.dtype))
-                del each
-            gx[at] = multiply(self.xp, self._matrix(w), columns).reshape(gx[at].shape)
-            del columns
-        return gx, gw.reshape(w.shape), gb
-
-    def _columns(self, x, w):
-        """As in Conv2d, of the places in `out` only: output_padding may leave room for more."""
-        stride, padding, dilation, groups = self.options
-        view = patches(self.xp, self._padded(x), w.shape[2:], stride, dilation)
-        view = view[:, :, :self.out[0], :self.out[1]]
-        return scratch(view.transpose(0, 1, 4, 5, 2, 3).reshape(
-            x.shape[0], groups, math.prod(w.shape[1:]), math.prod(self.out)))
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
+        run = by(gy, x, w)
+        gx = run.forward(gy, w, None, self.options, self.out) if self.needs[0] else None
+        gw = run.by_weight(x, gy, w, self.options) if self.needs[1] else None
+        return gx, gw, run.by_bias(gy) if self.needs[2] else None
 
 
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,

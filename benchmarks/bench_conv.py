@@ -1,0 +1,280 @@
+"""How long do convolutional nets take, in minidl and in PyTorch, on a CPU?
+
+    python benchmarks/bench_conv.py [--threads 1 2] [--isa native avx2] [--rows mnist U-Net]
+                                    [--repeats 7] [--profile] [--no-memory] [--out FILE.json]
+
+    step       forward, backward and SGD with momentum of a net in conv_nets.py
+    layer      one 3 x 3 convolution: forward, and the gradients of input, weight and bias
+    forward    the same convolution under no_grad
+    plan       the plan that minidl.infer makes of it, beside PyTorch's eager convolution
+
+PyTorch's convolutions on a CPU are oneDNN's. Both get the same weights and are checked to give the
+same losses (of layers: the same arrays) first; then they take turns. "part" is the share of the
+processor's peak: the multiply-adds of convolutions and linear layers in a second, by those of
+bench_peak.py's loop on registers in its best turn. All else takes time and counts nothing. It may
+be over 100 %: Winograd's algorithm, which plans use, needs fewer multiplications than are counted.
+
+Each number of threads and each isa has a process of its own. avx2 holds both libraries to AVX2, as
+most laptops have it, by the environment variables that bench_peak.py names.
+
+Memory: a process of its own for each row and library; by how much two steps raise its peak of
+resident memory, the model, its gradients and the optimizer's state with them.
+--profile: only a table of where minidl's time goes, by operation.
+"""
+
+import argparse
+import importlib
+import math
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from bench_memory import MIB, of_process
+from bench_peak import AVX2, part, peak, rate_of_peak
+from common import (
+    bar, best_ratio, device_option, finish, heading, import_torch, measured, number, print_profile,
+    ratio, row, take_turns, timed, write_figures,
+)
+from conv_nets import LAYERS, NETS, TINY, operations, step_of
+
+import minidl
+from minidl.cli.machine import environment
+
+OURS, TORCH = "minidl", "PyTorch eager"
+MOST, MOST_MEAN, MOST_MEMORY = 1, 0.9, 1  # of PyTorch's time, and of its memory
+TURN_S = 0.03  # a turn of short calls: a single one would measure the disturbances
+TOLERANCE = 1e-5  # of the largest number: float32 sums in another order
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--isa", nargs="+", default=["native"], choices=("native", "avx2"))
+    parser.add_argument("--rows", nargs="+", default=[""], help="rows whose name has such a text")
+    parser.add_argument("--repeats", type=int, default=7, help="turns")
+    parser.add_argument("--profile", action="store_true", help="only the table by operation")
+    parser.add_argument("--no-memory", action="store_true", help="measure times alone")
+    device_option(parser, "the peak is a CPU's, and so is the memory of a process")
+    parser.add_argument("--out", help="JSON file")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # a library, in its own process
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.rows = [name for name in ROWS if any(text in name for text in args.rows)]
+    return args
+
+
+# -- rows
+
+
+def step(lib, name):
+    """(the model, its input, a function that trains it once and returns the loss)."""
+    net = NETS[name]
+    minidl.manual_seed(0)
+    model, (x, y) = net.make(lib), net.batch()
+    return model, lib.tensor(x), step_of(lib, model, x, y)
+
+
+def layer(lib, name):
+    """(a convolution, its input, a function that runs it forward and backward)."""
+    channels = int(name.split()[0])
+    minidl.manual_seed(0)
+    rng = np.random.default_rng(0)
+    x, gradient = (lib.tensor(rng.standard_normal(LAYERS[channels]).astype(np.float32))
+                   for _ in range(2))
+    conv = lib.nn.Conv2d(channels, channels, 3, padding=1)
+    x.requires_grad_()
+
+    def run():
+        x.grad = conv.weight.grad = conv.bias.grad = None
+        conv(x).backward(gradient)
+        return [x.grad, conv.weight.grad, conv.bias.grad]
+
+    return conv, x, run
+
+
+def forward(lib, name):
+    """(a convolution, its input, a function that runs it forward alone)."""
+    conv, x, _ = layer(lib, name)
+    x.requires_grad_(False)
+
+    def run():
+        with lib.no_grad():
+            return [conv(x)]
+
+    return conv, x, run
+
+
+def plan(lib, name):
+    """The same of minidl's compiled plan; PyTorch runs the convolution."""
+    conv, x, run = forward(lib, name)
+    if lib is not minidl:
+        return conv, x, run
+    from minidl import infer
+
+    graph = infer.trace(conv.eval(), x.array)
+    infer.optimise(graph)
+    compiled = infer.compile(graph, threads=int(os.environ["OMP_NUM_THREADS"]))
+    return conv, x, lambda: [compiled(x.array)]
+
+
+ROWS = {f"step: {name}": (step, name) for name in NETS}
+for kind in layer, forward, plan:
+    ROWS |= {f"{kind.__name__}: {channels} channels": (kind, f"{channels} channels")
+             for channels in LAYERS}
+
+
+def contestants(name):
+    """({library: a call}, operations of a call), after a check that both give the same."""
+    import torch
+
+    kind, what = ROWS[name]
+    ours, x, run = kind(minidl, what)
+    theirs, _, their_run = kind(torch, what)
+    theirs.load_state_dict({k: torch.tensor(np.asarray(v)) for k, v in ours.state_dict().items()})
+    if kind is step:
+        losses = [[f() for _ in range(2)] for f in (run, their_run)]
+        np.testing.assert_allclose(*losses, rtol=1e-4, err_msg=name)  # as in bench_train_step.py
+    else:
+        for a, b in zip(run(), their_run(), strict=True):
+            wrong = np.abs(a.array - b.numpy()).max() / np.abs(b.numpy()).max()
+            assert wrong < TOLERANCE, f"{name} differs by {wrong:.1e} of the largest number"
+    n_forward, n_backward = operations(minidl, ours, x)
+    return {OURS: run, TORCH: their_run}, n_forward + (kind in (step, layer)) * n_backward
+
+
+# -- in a process of its own
+
+
+def measure(args):
+    """{row: times in turns, operations} with as many threads as the environment says."""
+    import torch
+
+    (n_threads,) = args.threads
+    torch.set_num_threads(n_threads)
+    multiply_adds, n_peak = peak(n_threads)
+    found = {}
+    for name in args.rows:
+        calls, n_operations = contestants(name)
+        if args.profile:
+            print_profile(f"minidl, {name}", calls[OURS])
+            continue
+        turns = {k: timed(f, calls_in_a_turn(f), alone=n_threads > 1) for k, f in calls.items()}
+        times = take_turns(turns | {"peak": timed(multiply_adds)}, args.repeats)
+        found[name] = {"operations": n_operations, "peak": n_peak, "times_s": times}
+        print_row(name, found[name])
+    return found
+
+
+def calls_in_a_turn(work):
+    start = time.perf_counter()
+    work()
+    return max(1, int(TURN_S / (time.perf_counter() - start)))
+
+
+def memory_of(args):
+    """By how many bytes two calls of the one row raise this process's peak."""
+    lib, ((kind, what),) = importlib.import_module(args.memory_of), [ROWS[r] for r in args.rows]
+    if lib is not minidl:
+        lib.set_num_threads(*args.threads)
+    step_of(lib, TINY.make(lib), *TINY.batch())()  # loads what each loads at its first use
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from what is held now
+    before = of_process("VmRSS")
+    _, _, run = kind(lib, what)
+    run()
+    run()  # the first makes the optimizer's state
+    return of_process("VmHWM") - before
+
+
+# -- tables, bars
+
+
+COLUMNS = (f"{'minidl ms':>11}{'PyTorch ms':>12}{'ratio':>7}{'GFLOP/s':>9}{'peak':>7}{'part':>6}"
+           f"{'PyTorch part':>14}")
+
+
+def print_row(name, found):
+    times = found["times_s"]
+    ours, theirs = (statistics.median(times[k]) for k in (OURS, TORCH))
+    print(f"{name:32}{1e3 * ours:>11.2f}{1e3 * theirs:>12.2f}"
+          f"{ratio(times[OURS], times[TORCH]):>7.2f}{found['operations'] / ours / 1e9:>9.0f}"
+          f"{rate_of_peak(found) / 1e9:>7.0f}{part(found, OURS):>6.0%}"
+          f"{part(found, TORCH):>14.0%}", flush=True)
+
+
+def mean_ratio(rows):
+    """The geometric mean of the rows' ratios."""
+    logs = [math.log(ratio(f["times_s"][OURS], f["times_s"][TORCH])) for f in rows.values()]
+    return math.exp(statistics.mean(logs))
+
+
+def memory(args):
+    """{row: {library: bytes}}."""
+    print(f"\n{'MiB above what was held before':32}{'minidl':>11}{'PyTorch':>12}{'ratio':>7}")
+    found = {}
+    for name in args.rows:
+        if ROWS[name][0] not in (step, layer):
+            continue
+        ours, theirs = (child("--threads", args.threads[-1], "--rows", name, "--memory-of", lib,
+                              **environment(1, args.threads[-1])) for lib in ("minidl", "torch"))
+        found[name] = {OURS: ours, TORCH: theirs}
+        print(f"{name:32}{ours / MIB:>11.1f}{theirs / MIB:>12.1f}{ours / theirs:>7.2f}",
+              flush=True)
+    return found
+
+
+def child(*words, **environ):
+    return measured(sys.executable, __file__, *words, **environ)
+
+
+def main():
+    args = options()
+    if args.measure:
+        return write_figures(memory_of(args) if args.memory_of else measure(args), args.measure)
+    import_torch()  # says so where there is none
+    print(heading(), flush=True)
+    figures = {"times": {}, "memory": {}}
+    for isa in args.isa:
+        for n_threads in args.threads:
+            title = f"{n_threads} thread{'s' * (n_threads > 1)}{', AVX2 alone' * (isa == 'avx2')}"
+            print(f"\n{title:32}{'' if args.profile else COLUMNS}", flush=True)
+            figures["times"][title] = found = child(
+                "--threads", n_threads, "--repeats", args.repeats, "--rows", *args.rows,
+                *["--profile"] * args.profile,
+                **environment(1, n_threads), **(AVX2 if isa == "avx2" else {}))
+            if found:
+                print(f"{'geometric mean':32}{mean_ratio(found):>30.2f}")
+    if not args.profile:
+        figures["memory"] = {} if args.no_memory else memory(args)
+        finish(figures, *report(figures), args.out)
+
+
+def report(figures):
+    """(bars, rows) of the figures."""
+    bars, rows = [], []
+    for title, found in figures["times"].items():
+        for name, f in found.items():
+            by, best = (g(f["times_s"][OURS], f["times_s"][TORCH]) for g in (ratio, best_ratio))
+            bars.append(bar(f"{name}, {title}: minidl / PyTorch", by, MOST, at_most=True,
+                            best=best))
+            rows.append(row(f"convolution, {name}; {title}", TORCH,
+                            f"{number(by)} times its time; {part(f, OURS):.0%} of the peak",
+                            bars[-1:]))
+        bars.append(bar(f"geometric mean, {title}", mean_ratio(found), MOST_MEAN, at_most=True))
+        rows.append(row(f"convolution, the geometric mean of these; {title}", TORCH,
+                        f"{number(mean_ratio(found))} times its time", bars[-1:]))
+    for name, f in figures["memory"].items():
+        by = f[OURS] / f[TORCH]
+        bars.append(bar(f"{name}: peak resident memory, minidl / PyTorch", by, MOST_MEMORY,
+                        at_most=True))
+        rows.append(row(f"convolution, the peak resident memory of two calls, {name}",
+                        f"PyTorch eager, {number(f[TORCH] / MIB)} MiB",
+                        f"{number(by)} times its memory", bars[-1:]))
+    return bars, rows
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+// Pixels of images (N, C, H, W) for the convolutions of a CPU: pieces of images, copies of rows, and
+// channels side by side.
+#pragma once
+#include "product.cuh"
+
+// Some places of one image, pixels or tiles of pixels: [first, last), counted row by row.
+struct Piece {
+  int image, first, last, top_row, bottom_row;  // the last one included
+};
+
+__forceinline__ Piece piece_of(int at, int end, int in_image, int across) {
+  Piece p;
+  p.image = at / in_image;
+  p.first = at - p.image * in_image;
+  p.last = min(p.first + end - at, in_image);
+  p.top_row = p.first / across, p.bottom_row = (p.last - 1) / across;
+  return p;
+}
+
+// A vector by way of a register: of a loop of stores of loads, g++ makes a call of memmove, which
+// takes longer for a few numbers.
+__forceinline__ void move(float* to, const float* from) {
+  Vec x = load(from);
+  IN_REGISTER(x);
+  store(to, x);
+}
+
+// n numbers, side by side, or from `step` apart.
+__forceinline__ void copy(float* to, const float* from, int n) {
+  if (n >= LANES) {
+    for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
+    move(to + n - LANES, from + n - LANES);  // the rest, and some again
+  } else if (n >= 4) {
+    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+    for (int i = 0; i < n; i += 4) {
+      const int at = min(i, n - 4);
+      Four x = *(const Four*)(from + at);
+      IN_REGISTER(x);
+      *(Four*)(to + at) = x;
+    }
+  } else {
+    for (int i = 0; i < n; ++i) to[i] = from[i];
+  }
+}
+
+__forceinline__ void copy_each(float* to, const float* from, int n, int step) {
+  int i = 0;
+  if (step == 2)
+    for (; i + 16 < n; i += 16)  // the last number is not read: behind it the array may end
+      SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
+  for (; i < n; ++i) to[i] = from[(long long)i * step];
+}
+
+__forceinline__ void zero(float* to, int n) {
+  SIMD for (int i = 0; i < n; ++i) to[i] = 0;
+}
+
+// n places side by side, from (row, column) of an image on; `at` is the first one's number in a
+// panel.
+struct Run {
+  int image, row, column, n, at;
+};
+
+// Places [begin, end), counted row by row, image by image, as runs; returns how many. A run lies in
+// one row, and in one panel of `wide` places.
+__forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across, int wide) {
+  int n = 0, image = begin / in_image, row = begin % in_image / across;
+  int column = begin % in_image % across;
+  for (int at = begin; at < end; ++n) {
+    const int most = min(end - at, wide - (at - begin) % wide);
+    runs[n] = {image, row, column, min(across - column, most), at - begin};
+    at += runs[n].n, column += runs[n].n;
+    if (column == across) column = 0, ++row;
+    if (row * across == in_image) row = 0, ++image;
+  }
+  return n;
+}
+
+// -- channels side by side
+
+// Lanes where the bit D of their number is 0 of a, else of b moved up by D; and the other half.
+typedef int Lanes __attribute__((vector_size(VEC_BYTES)));
+
+template <int D> __forceinline__ void exchange(Vec& a, Vec& b) {
+#if defined(__clang__)
+#define LOW(l) ((l) & D ? LANES + (l) - D : (l))
+#define HIGH(l) ((l) & D ? LANES + (l) : (l) + D)
+#define FOUR(F, l) F(l), F(l + 1), F(l + 2), F(l + 3)
+#if VEC_BYTES == 64
+#define ALL(F) FOUR(F, 0), FOUR(F, 4), FOUR(F, 8), FOUR(F, 12)
+#elif VEC_BYTES == 32
+#define ALL(F) FOUR(F, 0), FOUR(F, 4)
+#else
+#define ALL(F) FOUR(F, 0)
+#endif
+  const Vec low = __builtin_shufflevector(a, b, ALL(LOW));
+  b = __builtin_shufflevector(a, b, ALL(HIGH));
+#else
+  Lanes from_low, from_high;
+  UNROLL for (int l = 0; l < LANES; ++l) {
+    from_low[l] = l & D ? LANES + l - D : l;
+    from_high[l] = l & D ? LANES + l : l + D;
+  }
+  const Vec low = __builtin_shuffle(a, b, from_low);
+  b = __builtin_shuffle(a, b, from_high);
+#endif
+  a = low;
+}
+
+template <int D> __forceinline__ void exchange_rows(Vec* r) {
+  UNROLL for (int i = 0; i < LANES; ++i)
+    if (!(i & D)) exchange<D>(r[i], r[i + D]);
+}
+
+// LANES rows of LANES numbers become columns.
+__forceinline__ void transpose(Vec* r) {
+  if (LANES >= 16) exchange_rows<LANES >= 16 ? 8 : 1>(r);
+  if (LANES >= 8) exchange_rows<LANES >= 8 ? 4 : 1>(r);
+  exchange_rows<2>(r);
+  exchange_rows<1>(r);
+}
+
+// to (n_pixels, 16) from 16 channels, `plane` apart, of which there are n_channels: zeros past them.
+__noinline__ void pixels_first(float* to, const float* from, long long plane, int n_channels,
+                               int n_pixels) {
+  for (int c = 0; c < 16; c += LANES)
+    for (int t = 0; t < n_pixels; t += LANES) {
+      Vec r[LANES];
+      if (t + LANES <= n_pixels && c + LANES <= n_channels) {
+        UNROLL for (int i = 0; i < LANES; ++i) r[i] = load(from + (c + i) * plane + t);
+      } else {
+        for (int i = 0; i < LANES; ++i) {
+          alignas(64) float row[LANES] = {};
+          for (int j = 0; j < min(LANES, n_pixels - t) && c + i < n_channels; ++j)
+            row[j] = from[(c + i) * plane + t + j];
+          r[i] = load(row);
+        }
+      }
+      transpose(r);
+      for (int i = 0; i < min(LANES, n_pixels - t); ++i) store(to + (t + i) * 16 + c, r[i]);
+    }
+}

@@ -1,0 +1,129 @@
+"""Convolution as a matrix product: lay out the patches as columns (im2col), then multiply.
+
+The plain form: minidl/plain/convolution.py, by_columns. Here: strides, padding, dilation, groups,
+and columns that are never all there at once. This is the reference beside the kernels, and what
+runs where these do not: float64, two dtypes, no compiler.
+
+    y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
+    g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
+
+The patches are a view: `as_strided` walks x with the strides of (sample, channel, kernel row,
+kernel column, output row, output column), and the copy into columns is the only one. It is kh * kw
+times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
+makes it again. The memory ledger sees it as workspace (`scratch`), and minidl/memory/workspace.py
+has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
+
+The functions have the same arguments as those of conv_cpu.py and conv_kernel.py. options: stride,
+padding ((top, bottom), (left, right)), dilation, groups.
+Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.backend import accumulate_dtype
+from minidl.cuda.launch import scratch
+from minidl.ops.matmul import product
+from minidl.ops.patches import crop_image, pad_image, patches, places
+
+CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
+GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
+
+
+def forward(x, w, b, options, out):
+    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    xp, groups = backend.xp_of([x]), options[3]
+    y = xp.empty((x.shape[0], groups, w.shape[0] // groups, math.prod(out)), x.dtype)
+    scratch(y, "temporary")
+    for at in _samples(xp, x.shape, w, out):
+        columns = _columns(xp, x[at], w, options, out)
+        y[at] = multiply(xp, _matrix(w, groups), columns)
+        del columns  # before the next ones are made
+    return _with_bias(y.reshape(x.shape[0], w.shape[0], *out), b)
+
+
+def by_input(gy, w, x_shape, options, b=None):
+    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
+    gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
+    gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
+    for at in _samples(xp, x_shape, w, out):
+        g = multiply(xp, _matrix(w, groups).swapaxes(-1, -2), gy[at])
+        gx[at] = _add_patches(xp, g, x_shape, w, options, out)
+        del g
+    return _with_bias(gx, b)
+
+
+def by_weight(gy, x, w, options):
+    """gw, of w's shape."""
+    xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
+    gw = scratch(xp.zeros(_matrix(w, groups).shape, accumulate_dtype(w.dtype)), "temporary")
+    gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
+    for at in _samples(xp, x.shape, w, out):
+        columns = _columns(xp, x[at], w, options, out)
+        each = multiply(xp, gy[at], columns.swapaxes(-1, -2))
+        gw += scratch(each.sum(axis=0, dtype=gw.dtype))
+        del columns, each
+    return gw.reshape(w.shape)
+
+
+def by_bias(gy):
+    """gb (O,): gy summed over images and places."""
+    return gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype))
+
+
+def _with_bias(y, b):
+    if b is not None:
+        y += b[:, None, None]
+    return y
+
+
+def _matrix(w, groups):
+    """(groups, O / groups, C / groups * kh * kw)."""
+    return w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
+
+
+def _columns(xp, x, w, options, out):
+    """(samples, groups, C / groups * kh * kw, oh * ow), of the places in `out`: the padding of a
+    transposed convolution may leave room for more."""
+    stride, padding, dilation, groups = options
+    padded = pad_image(xp, x, padding)
+    padded = padded if padded is x else scratch(padded)
+    view = patches(xp, padded, w.shape[2:], stride, dilation)[:, :, :out[0], :out[1]]
+    return scratch(view.transpose(0, 1, 4, 5, 2, 3).reshape(
+        x.shape[0], groups, math.prod(w.shape[1:]), math.prod(out)))
+
+
+def _samples(xp, x_shape, w, out):
+    """Slices of the batch whose columns, and products with them, stay small."""
+    step = samples_at_once(x_shape[1], w.shape, out, xp is np)
+    return [slice(i, i + step) for i in range(0, x_shape[0], step)]
+
+
+def samples_at_once(channels, w_shape, out, on_cpu):
+    """How many samples' columns fit into a cache, with the weight; at least one's."""
+    one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
+    return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
+
+
+def _add_patches(xp, g, x_shape, w, options, out):
+    """col2im: columns (samples, groups, C / groups * kh * kw, oh * ow) summed into images."""
+    stride, padding, dilation, _ = options
+    g = g.reshape(len(g), x_shape[1], *w.shape[2:], *out)
+    size = [d + sum(p) for d, p in zip(x_shape[2:], padding, strict=True)]
+    gx = scratch(xp.zeros((len(g), x_shape[1], *size), g.dtype))
+    for i, j, at in places(w.shape[2:], stride, dilation, out):
+        gx[at] += g[:, :, i, j]
+    return crop_image(gx, padding)
+
+
+def multiply(xp, a, b):
+    """`product`, whose result and casts the memory ledger sees."""
+    if xp is not np or a.dtype != np.float16:
+        return scratch(product(xp, a, b))
+    a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
+    y = scratch(product(xp, a, b))
+    with np.errstate(over="ignore"):  # inf, as in `product`
+        return scratch(y.astype(np.float16))

@@ -1,0 +1,65 @@
+"""Which rows a convolution reads for a row that it writes: one formula for forward, for the
+gradient by the input and for the transposed convolution.
+
+    y[first + step * r] = sum over u of w[tap + tap_step * u]
+                                      * x[read + read_step * r + read_tap * u]
+
+    r = 0 ... n - 1    u = 0 ... n_taps - 1    x outside of the image is 0    for columns the same
+
+    forward     every row of y meets the whole kernel: y[r] = sum over u of w[u] x[s r - p + d u]
+    by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for those i where s divides
+
+With stride s the rows h = a, a + s, a + 2 s, ... of gx meet the same taps i, and the next row meets
+others. So gx has s phases, a = 0 ... s - 1, and each of them is the formula above.
+
+    stride 2, kernel 3, padding 1:     gx[0] = w[1] gy[0]
+                                       gx[1] = w[0] gy[1] + w[2] gy[0]
+                                       gx[2] = w[1] gy[1]
+                                       gx[3] = w[0] gy[2] + w[2] gy[1]
+    phase 0: tap 1 reads row r         phase 1: tap 0 reads row r + 1, tap 2 reads row r
+
+Where the stride is larger than the kernel, some phase has no tap: its rows are 0 (plus the bias).
+All of this is for one dimension; an image has the pairs (phase of the rows, phase of the columns).
+
+Test: tests/ops/test_conv_geometry.py   Used by: conv_kernel.py
+"""
+
+import math
+from collections import namedtuple
+
+Phase = namedtuple("Phase", "first step n tap tap_step n_taps read read_step read_tap")
+
+
+def forward(n_out, kernel, stride, before, dilation):
+    """The one Phase of a convolution with n_out results. before: the padding at the beginning.
+
+    >>> forward(5, kernel=3, stride=2, before=1, dilation=1)  # doctest: +NORMALIZE_WHITESPACE
+    Phase(first=0, step=1, n=5, tap=0, tap_step=1, n_taps=3, read=-1, read_step=2, read_tap=1)
+    """
+    return Phase(0, 1, n_out, 0, 1, kernel, -before, stride, dilation)
+
+
+def phases(size, kernel, stride, before, dilation):
+    """The Phases of the gradient by an input of `size` rows, or of a transposed convolution with
+    `size` results. kernel, stride, before and dilation are the convolution's. Together the phases
+    write each row once; those without a row are left out.
+
+    >>> for phase in phases(4, kernel=3, stride=2, before=1, dilation=1): print(phase)
+    Phase(first=0, step=2, n=2, tap=1, tap_step=2, n_taps=1, read=0, read_step=1, read_tap=-1)
+    Phase(first=1, step=2, n=2, tap=0, tap_step=2, n_taps=2, read=1, read_step=1, read_tap=-1)
+    """
+    divisor = math.gcd(stride, dilation)
+    tap_step = stride // divisor  # i and i + tap_step leave the same rest
+    found = []
+    for first in range(min(stride, size)):
+        n = -(-(size - first) // stride)
+        taps = [i for i in range(min(kernel, tap_step))
+                if (first + before - dilation * i) % stride == 0]
+        if taps:
+            tap = taps[0]
+            n_taps = -(-(kernel - tap) // tap_step)
+            read = (first + before - dilation * tap) // stride
+        else:
+            tap = n_taps = read = 0
+        found.append(Phase(first, stride, n, tap, tap_step, n_taps, read, 1, -dilation // divisor))
+    return found
