@@ -20,6 +20,7 @@ struct Geometry {
   {n_images, in_channels, out_channels, h, w, oh, ow, kh, kw, step_h, step_w, first_h, first_w,    \
    tap_h, tap_w, yh, yw, out_step_h, out_step_w, out_first_h, out_first_w}
 
+constexpr int PANEL = 64;           // pixels side by side in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers behind a line that vectors may touch
 
 // The lines of an image that a panel needs, with zeros around: `pitch` numbers each. With step_w 2
@@ -38,24 +39,26 @@ struct Lines {
   static __forceinline__ int needed(const Geometry& g, int n) {
     return g.step_h * (n - 1) + abs(g.tap_h) * (g.kh - 1) + 1;
   }
+  // Lines of n rows of pixels, the first one `row`. What is outside of the image is expected to be
+  // zero, but for lines above and below it: other images may have had theirs there.
   __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row, int n) {
-    const int skip = max(-left, 0), cut = max(left, 0), here = min(g.w - cut, n_columns - skip);
-    const int n_wide = g.step_w > 1 ? (phase + 16) * g.step_w : 0;
-    float wide[n_wide + LANES];
     for (int i = 0; i < needed(g, n); ++i, to += pitch) {
+      if (g.kh == 1 && i % g.step_h) continue;  // no tap reads it
       const int line = g.step_h * row + above + i;
-      const bool there = line >= 0 && line < g.h && here > 0;
-      float* start = g.step_w > 1 ? wide : to;
-      for (int j = 0; j < (g.step_w > 1 ? n_wide : pitch); j += LANES) store(start + j, Vec{});
-      if (there) copy(start + skip, image + line * g.w + cut, here);
-      if (g.step_w > 1)
-        for (int p = 0; p < g.step_w; ++p)
-          for (int j = 0; j < phase; j += 16)
-            if (g.step_w == 2)
-              SIMD for (int k = 0; k < 16; ++k) to[p * phase + j + k] = wide[p + 2 * (j + k)];
-            else
-              for (int k = 0; k < 16; ++k)
-                to[p * phase + j + k] = wide[p + g.step_w * (j + k)];
+      for (int p = 0; p < g.step_w; ++p) {
+        const int column = left + p;  // of the image, where this phase begins
+        const int low = column < 0 ? (-column + g.step_w - 1) / g.step_w : 0;
+        const int most = (n_columns - p + g.step_w - 1) / g.step_w;
+        const int high = min(most, (g.w - column + g.step_w - 1) / g.step_w);
+        if (low >= high) continue;
+        float* start = to + p * phase + low;
+        if (line < 0 || line >= g.h)
+          for (int j = 0; j < high - low; ++j) start[j] = 0;
+        else if (g.step_w == 1)
+          copy(start, image + line * g.w + column + low, high - low);
+        else
+          copy_each(start, image + line * g.w + column + g.step_w * low, high - low, g.step_w);
+      }
     }
   }
   // Of a tap, where its first column is in `fill`'s memory.
@@ -65,66 +68,76 @@ struct Lines {
   }
 };
 
-// panel (n_channels kh kw, n_pixels): column t is the patch under pixel t of the runs; what is behind
-// the last is not written, or anything.
-__forceinline__ void fill_panel(float* panel, int pitch, const float* x, const Geometry& g,
-                                int first_channel, int n_channels, const Run* runs, int n_runs) {
+// panels (n_channels kh kw, pitch), one for each `wide` pixels: a column is the patch under a pixel.
+// The numbers behind the last pixel may be anything.
+__forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
+                                 const Geometry& g, int first_channel, int n_channels,
+                                 const Run* runs, int n_runs) {
   Lines lines(g);
   const int taps = g.kh * g.kw;
-  float image[Lines::needed(g, min(n_runs, g.oh)) * lines.pitch + PAST];
+  const int n_image = Lines::needed(g, min(n_runs, g.oh)) * lines.pitch + PAST;
+  float image[n_image];
+  zero(image, n_image);
   int first[taps];  // of each tap, where its column for the pixel (0, 0) is
   for (int u = 0; u < g.kh; ++u)
     for (int v = 0; v < g.kw; ++v) first[u * g.kw + v] = lines.at(g, u, v);
-  for (int c = 0; c < n_channels; ++c, panel += taps * pitch)
+  const int panel = n_channels * taps * pitch;
+  for (int c = 0; c < n_channels; ++c, panels += taps * pitch)
     for (int i = 0, next; i < n_runs; i = next) {
       for (next = i + 1; next < n_runs && runs[next].image == runs[i].image;) ++next;
+      const int top = runs[i].row, n_rows = runs[next - 1].row - top + 1;
       const long long channel = (long long)runs[i].image * g.in_channels + first_channel + c;
-      lines.fill(image, g, x + channel * g.h * g.w, runs[i].row, next - i);
+      lines.fill(image, g, x + channel * g.h * g.w, top, n_rows);
       const int step = g.step_h * lines.pitch;
       for (int tap = 0; tap < taps; ++tap)
         for (int j = i; j < next; ++j) {
-          const float* from = image + first[tap] + (j - i) * step + runs[j].column;
-          float* to = panel + tap * pitch + runs[j].at;
-          for (int k = 0; k < runs[j].n; k += LANES) store(to + k, load(from + k));
+          const float* from = image + first[tap] + (runs[j].row - top) * step + runs[j].column;
+          float* to = panels + runs[j].at / wide * panel + tap * pitch + runs[j].at % wide;
+          for (int k = 0; k < runs[j].n; k += LANES) move(to + k, from + k);
         }
     }
 }
 
 // y of a group of channels, from weights (out_channels, n_in kh kw) of all groups; bias: a number
-// for each channel of y, or none. grid (ceil(pixels / n_pixels), parts of the outputs, groups),
-// block 1.
+// for each channel of y, or none. A block has n_pixels of all images and outs_in_part of the outputs.
+// It adds up the inputs a chunk of channels at a time; where that is all of them, it makes only
+// outs_at_once outputs at a time, whose sums stay in L1.
+// grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
-                                        const float* bias, int groups, int n_pixels, int outs_in_part,
-                                        GEOMETRY) {
+                                        const float* bias, int groups, int n_pixels,
+                                        int outs_in_part, int outs_at_once, int chunk, GEOMETRY) {
   const Geometry g = GEOMETRY_HERE;
-  const int n_in = in_channels / groups, n_out = out_channels / groups, depth = n_in * kh * kw;
+  const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
   const int in_image = oh * ow, begin = blockIdx.x * n_pixels;
-  const int pitch = n_pixels + LANES;  // of the panel: a vector may be written behind the last pixel
-  const int end = min(begin + n_pixels, n_images * in_image);
+  const int end = min(begin + n_pixels, n_images * in_image), depth = n_in * taps;
   const bool whole = end - begin == n_pixels && begin / in_image == (end - 1) / in_image;
-  const bool in_place = whole && kh * kw == 1 && step_h == 1 && step_w == 1 && first_h == 0 &&
+  const bool in_place = whole && taps == 1 && step_h == 1 && step_w == 1 && first_h == 0 &&
                         first_w == 0 && oh == h && ow == w;
-  alignas(64) float panel[in_place ? 16 : depth * pitch];
-  alignas(64) float sums[TILE_ROWS * n_pixels];
+  const int pitch = PANEL + LANES, n_panels = (n_pixels + PANEL - 1) / PANEL;
+  alignas(64) float panels[in_place ? 16 : n_panels * chunk * taps * pitch];
+  alignas(64) float sums[outs_at_once * n_pixels];
   Run runs[n_pixels];
-  const int n_runs = runs_of(runs, begin, end, in_image, ow);
-  const float* b = panel;
-  if (in_place)
-    b = x + ((long long)(begin / in_image) * in_channels + blockIdx.z * n_in) * in_image +
-        begin % in_image;
-  else
-    fill_panel(panel, pitch, x, g, blockIdx.z * n_in, n_in, runs, n_runs);
-  const int last_out = min((int)(blockIdx.y + 1) * outs_in_part, n_out);
-  for (int o = blockIdx.y * outs_in_part; o < last_out; o += TILE_ROWS) {
-    const int rows = min(TILE_ROWS, last_out - o), first = blockIdx.z * n_out + o;
-    rows_product(sums, n_pixels, weights + (long long)first * depth, depth, b,
-                 in_place ? in_image : pitch, depth, rows, n_pixels, false);
+  const int n_runs = runs_of(runs, begin, end, in_image, ow, PANEL);
+  const int first_out = blockIdx.y * outs_in_part, last_out = min(first_out + outs_in_part, n_out);
+  for (int o = first_out; o < last_out; o += outs_at_once) {
+    const int rows = min(outs_at_once, last_out - o), first = blockIdx.z * n_out + o;
+    for (int c = 0; c < n_in; c += chunk) {
+      const int n = min(chunk, n_in - c), channel = blockIdx.z * n_in + c;
+      if (!in_place && o == first_out)
+        fill_panels(panels, PANEL, pitch, x, g, channel, n, runs, n_runs);
+      const float* image = x + ((long long)runs[0].image * in_channels + channel) * in_image;
+      for (int i = 0; i < n_panels; ++i)
+        for (int m = 0; m < rows; m += TILE_ROWS)
+          rows_product(sums + m * n_pixels + i * PANEL, n_pixels,
+                       weights + (long long)(first + m) * depth + c * taps, depth,
+                       in_place ? image + begin % in_image + i * PANEL : panels + i * n * taps * pitch,
+                       in_place ? in_image : pitch, n * taps, min(TILE_ROWS, rows - m),
+                       min(PANEL, n_pixels - i * PANEL), c > 0);
+    }
     for (int m = 0; m < rows; ++m) {
-      const float* from = sums + m * n_pixels;
-      const float more = bias ? bias[first + m] : 0.0f;
+      float* from = sums + m * n_pixels;
       if (bias)
-        for (int t = 0; t < n_pixels; t += LANES)
-          store(sums + m * n_pixels + t, load(from + t) + more);
+        for (int t = 0; t < n_pixels; t += LANES) store(from + t, load(from + t) + bias[first + m]);
       for (const Run* run = runs; run < runs + n_runs; ++run) {
         float* image = y + ((long long)run->image * out_channels + first + m) * yh * yw;
         float* to = image + (long long)(out_step_h * run->row + out_first_h) * yw + out_first_w +
@@ -137,18 +150,23 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
+constexpr int TOGETHER = 16;  // rows whose weights lie side by side in w: a few lines of the cache
+
 // The weights of a phase of the gradient by the input, or of a transposed convolution:
-// to (groups, rows, depth, kh, kw) from w, each with its stride in elements.
-// grid (rows, groups), block 1.
-extern "C" __global__ void conv_weights(float* to, const float* w, int depth, int kh, int kw,
-                                        long long row_stride, long long depth_stride, int h_stride,
-                                        int w_stride) {
-  const long long group = blockIdx.y;
-  to += (group * gridDim.x + blockIdx.x) * depth * kh * kw;
-  w += group * depth * depth_stride + blockIdx.x * row_stride;
+// to (groups, n_rows, depth, kh, kw) from w, each with its stride in elements.
+// grid (ceil(n_rows / TOGETHER), groups), block 1.
+extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
+                                        int kw, long long row_stride, long long depth_stride,
+                                        int h_stride, int w_stride) {
+  const int first = blockIdx.x * TOGETHER, taps = kh * kw;
+  to += (long long)blockIdx.y * n_rows * depth * taps;
+  w += (long long)blockIdx.y * depth * depth_stride;
   for (int d = 0; d < depth; ++d)
-    for (int u = 0; u < kh; ++u)
-      for (int v = 0; v < kw; ++v) *to++ = w[d * depth_stride + u * h_stride + v * w_stride];
+    for (int row = first; row < min(first + TOGETHER, n_rows); ++row)
+      for (int u = 0; u < kh; ++u)
+        for (int v = 0; v < kw; ++v)
+          to[((long long)row * depth + d) * taps + u * kw + v] =
+              w[row * row_stride + d * depth_stride + u * h_stride + v * w_stride];
 }
 
 // gb (channels): gy (n_images, channels, n_pixels) summed over images and pixels. grid channels,
@@ -184,8 +202,8 @@ extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const f
   sums += (((long long)blockIdx.x * groups + blockIdx.z) * n_in + first_in) * taps * outs;
   for (int begin = first; begin < last; begin += n_pixels) {
     const int end = min(begin + n_pixels, last);
-    const int n_runs = runs_of(runs, begin, end, in_image, ow);
-    fill_panel(panel, pitch, x, g, blockIdx.z * n_in + first_in, n, runs, n_runs);
+    const int n_runs = runs_of(runs, begin, end, in_image, ow, n_pixels);
+    fill_panels(panel, n_pixels, pitch, x, g, blockIdx.z * n_in + first_in, n, runs, n_runs);
     for (int o = 0; o < outs; o += 16)
       for (int pixel = begin; pixel < end;) {
         const Piece p = piece_of(pixel, end, in_image, ow);
@@ -194,7 +212,7 @@ extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const f
                      in_image, n_out - o, p.last - p.first);
         for (int t = 0; t < p.last - p.first; ++t)
           for (int i = 0; i < 16; i += LANES)
-            store(m + (pixel - begin + t) * outs + o + i, load(pixels + t * 16 + i));
+            move(m + (pixel - begin + t) * outs + o + i, pixels + t * 16 + i);
         pixel += p.last - p.first;
       }
     for (int k = 0; k < n * taps; k += TILE_ROWS)
@@ -203,19 +221,26 @@ extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const f
   }
 }
 
-// gw (out_channels, depth): the sum over the parts, turned. grid (ceil(n_out / 16), groups), block 1.
+// gw (out_channels, depth): the sum over the parts, turned. grid (ceil(depth / LINES), groups),
+// block 1.
+constexpr int LINES = 64;
 extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts, int depth,
                                        int n_out) {
-  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * 16, n = min(16, n_out - first);
+  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * LINES, n = min(LINES, depth - first);
   const long long part = (long long)gridDim.y * depth * outs;
-  sums += (long long)blockIdx.y * depth * outs + first;
-  gw += ((long long)blockIdx.y * n_out + first) * depth;
-  for (int k = 0; k < depth; ++k, sums += outs) {
-    float s[16];
-    SIMD for (int o = 0; o < 16; ++o) s[o] = sums[o];
-    for (int i = 1; i < n_parts; ++i)
-      SIMD for (int o = 0; o < 16; ++o) s[o] += sums[i * part + o];
-    for (int o = 0; o < n; ++o) gw[(long long)o * depth + k] = s[o];
+  sums += ((long long)blockIdx.y * depth + first) * outs;
+  gw += (long long)blockIdx.y * n_out * depth + first;
+  float turned[16][LINES];
+  for (int o0 = 0; o0 < n_out; o0 += 16) {
+    for (int k = 0; k < n; ++k) {
+      float s[16];
+      SIMD for (int o = 0; o < 16; ++o) s[o] = sums[k * outs + o0 + o];
+      for (int i = 1; i < n_parts; ++i)
+        SIMD for (int o = 0; o < 16; ++o) s[o] += sums[i * part + k * outs + o0 + o];
+      for (int o = 0; o < 16; ++o) turned[o][k] = s[o];
+    }
+    for (int o = 0; o < min(16, n_out - o0); ++o)
+      copy(gw + (long long)(o0 + o) * depth, turned[o], n);
   }
 }
 
@@ -235,6 +260,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   const int wide = (ow + LANES - 1) / LANES * LANES;
   alignas(64) float image[n_in * plane + PAST], line[ROWS * wide];
   int first[n_in * taps];
+  zero(image, n_in * plane + PAST);
   for (int c = 0; c < n_in; ++c) {
     const long long channel = (long long)blockIdx.z * in_channels + first_in + c;
     lines.fill(image + c * plane, g, x + channel * h * w, top, rows);
@@ -272,7 +298,9 @@ extern "C" __global__ void conv_few_weight(float* gw, const float* x, const floa
   const int out = blockIdx.x, in = out / n_out * n_in + blockIdx.y;
   const int wide = (ow + LANES - 1) / LANES * LANES;
   Lines lines(g);
-  alignas(64) float image[Lines::needed(g, rows_in_part + ROWS) * lines.pitch + PAST];
+  const int n_image = Lines::needed(g, rows_in_part + ROWS) * lines.pitch + PAST;
+  alignas(64) float image[n_image];
+  zero(image, n_image);
   alignas(64) float gradients[(rows_in_part + ROWS) * wide];
   Vec sums[taps];
   int first[taps];

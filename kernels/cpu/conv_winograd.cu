@@ -1,33 +1,35 @@
 #include "pixels.cuh"
 
-// Weights w of 3 x 3 as U (16, n_rows, depth), p = 4 i + j: U = G g G^T. flip: each g is turned
-// around. grid n_rows, block 1.
+constexpr int TOGETHER = 16;  // rows, and numbers of a row, whose weights lie in L1 at a time
+
+// Weights w of 3 x 3 as U (chunks, 16, n_rows, chunk), p = 4 i + j: U = G g G^T, the depth in chunks
+// of `chunk`, a multiple of TOGETHER. turned: each g is turned around. grid ceil(n_rows / TOGETHER), block 1.
 extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows, int depth,
-                                            long long row_stride, long long depth_stride,
-                                            int flip) {
-  const int row = blockIdx.x;
-  w += row * row_stride;
-  u += (long long)row * depth;
-  for (int d0 = 0; d0 < depth; d0 += 16) {
-    const int n = min(16, depth - d0);
-    float g[9][16] = {}, t[12][16], r[16][16];
-    for (int d = 0; d < n; ++d)
-      for (int i = 0; i < 9; ++i) g[flip ? 8 - i : i][d] = w[(d0 + d) * depth_stride + i];
-    for (int j = 0; j < 3; ++j)
-      SIMD for (int d = 0; d < 16; ++d) {
-        const float a = g[j][d], b = g[3 + j][d], c = g[6 + j][d];
-        t[j][d] = a, t[3 + j][d] = 0.5f * (a + b + c), t[6 + j][d] = 0.5f * (a - b + c);
-        t[9 + j][d] = c;
-      }
-    for (int i = 0; i < 4; ++i)
-      SIMD for (int d = 0; d < 16; ++d) {
-        const float a = t[3 * i][d], b = t[3 * i + 1][d], c = t[3 * i + 2][d];
-        r[4 * i][d] = a, r[4 * i + 1][d] = 0.5f * (a + b + c);
-        r[4 * i + 2][d] = 0.5f * (a - b + c), r[4 * i + 3][d] = c;
-      }
-    for (int p = 0; p < 16; ++p)
-      for (int d = 0; d < n; ++d) u[(long long)p * n_rows * depth + d0 + d] = r[p][d];
-  }
+                                            int chunk, long long row_stride,
+                                            long long depth_stride, int turned) {
+  const int first = blockIdx.x * TOGETHER, last = min(first + TOGETHER, n_rows);
+  for (int d0 = 0; d0 < depth; d0 += TOGETHER)
+    for (int row = first; row < last; ++row) {
+      const float* from = w + row * row_stride + d0 * depth_stride;
+      float* to = u + (d0 / chunk * 16LL * n_rows + row) * chunk + d0 % chunk;
+      const int n = min(TOGETHER, depth - d0);
+      float g[9][TOGETHER] = {}, t[12][TOGETHER], r[16][TOGETHER];
+      for (int d = 0; d < n; ++d)
+        for (int i = 0; i < 9; ++i) g[turned ? 8 - i : i][d] = from[d * depth_stride + i];
+      for (int j = 0; j < 3; ++j)
+        SIMD for (int d = 0; d < TOGETHER; ++d) {
+          const float a = g[j][d], b = g[3 + j][d], c = g[6 + j][d];
+          t[j][d] = a, t[3 + j][d] = 0.5f * (a + b + c), t[6 + j][d] = 0.5f * (a - b + c);
+          t[9 + j][d] = c;
+        }
+      for (int i = 0; i < 4; ++i)
+        SIMD for (int d = 0; d < TOGETHER; ++d) {
+          const float a = t[3 * i][d], b = t[3 * i + 1][d], c = t[3 * i + 2][d];
+          r[4 * i][d] = a, r[4 * i + 1][d] = 0.5f * (a + b + c);
+          r[4 * i + 2][d] = 0.5f * (a - b + c), r[4 * i + 3][d] = c;
+        }
+      for (int p = 0; p < 16; ++p) copy(to + (long long)p * n_rows * chunk, r[p], n);
+    }
 }
 
 constexpr int PAST = 2 * 16;  // floats behind a row that a vector may touch
@@ -55,12 +57,8 @@ __forceinline__ void winograd_inputs(float* v, long long v_plane, int v_row, con
         float* to = image + r * pitch + skip;
         if (first_row + r < 0 || first_row + r >= h)
           for (int i = 0; i < n; i += LANES) store(to + i, Vec{});
-        else {
-          const float* line = from + (first_row + r) * w + cut;
-          int i = 0;
-          for (; i + LANES <= n; i += LANES) store(to + i, load(line + i));
-          for (; i < n; ++i) to[i] = line[i];
-        }
+        else
+          copy(to, from + (first_row + r) * w + cut, n);
       }
       for (int r = 0; r < rows; ++r) {
         const float* d = image + r * pitch;
@@ -98,33 +96,42 @@ __forceinline__ void winograd_inputs(float* v, long long v_plane, int v_row, con
   }
 }
 
-// y (N, n_out, oh, ow). grid (ceil(tiles / group), parts of the outputs), block 1.
+// y (N, n_out, oh, ow). A block has `group` tiles of all images and outs_in_part of the outputs. It
+// adds up the inputs a chunk of them at a time; where that is all of them, it makes only outs_at_once outputs at a
+// time, whose sums stay in L1. grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
 extern "C" __global__ void winograd(float* y, const float* x, const float* u, const float* bias,
                                     int n_images, int n_in, int n_out, int h, int w, int oh,
-                                    int ow, int top, int left, int group, int outs_in_part) {
+                                    int ow, int top, int left, int group, int outs_in_part,
+                                    int outs_at_once, int chunk) {
   const int across = (ow + 1) / 2, in_image = (oh + 1) / 2 * across;
   const int begin = blockIdx.x * group, end = min(begin + group, n_images * in_image);
-  const long long plane = (long long)n_in * group + 16;
+  const int plane = chunk * group + 16, sums_plane = outs_at_once * group;
   alignas(64) float v[16 * plane + 256];
-  winograd_inputs(v, plane, group, x, 0, n_in, n_in, h, w, top, left, begin, end, in_image, across);
-  alignas(64) float sums[16 * TILE_ROWS * group];
+  alignas(64) float sums[16 * sums_plane];
   alignas(64) float lines[4 * (group + 16)];
   const int lines_row = 2 * (group + 16);
-  const int last_out = min((int)(blockIdx.y + 1) * outs_in_part, n_out);
-  for (int o = blockIdx.y * outs_in_part; o < last_out; o += TILE_ROWS) {
-    const int rows = min(TILE_ROWS, last_out - o);
-    for (int p = 0; p < 16; ++p)
-      rows_product(sums + p * TILE_ROWS * group, group, u + ((long long)p * n_out + o) * n_in, n_in,
-                   v + p * plane, group, n_in, rows, group, false);
+  const int first_out = blockIdx.y * outs_in_part, last_out = min(first_out + outs_in_part, n_out);
+  for (int o = first_out; o < last_out; o += outs_at_once) {
+    const int rows = min(outs_at_once, last_out - o);
+    for (int c = 0; c < n_in; c += chunk) {
+      const int n = min(chunk, n_in - c);
+      if (o == first_out)
+        winograd_inputs(v, plane, group, x, c, n, n_in, h, w, top, left, begin, end, in_image,
+                        across);
+      for (int p = 0; p < 16; ++p)
+        for (int m = 0; m < rows; m += TILE_ROWS)
+          rows_product(sums + p * sums_plane + m * group, group,
+                       u + ((c / chunk * 16LL + p) * n_out + o + m) * chunk, chunk, v + p * plane,
+                       group, n, min(TILE_ROWS, rows - m), group, c > 0);
+    }
     for (int m = 0; m < rows; ++m) {
       const float b = bias ? bias[o + m] : 0.0f;
       for (int t = 0; t < group; t += LANES) {
         const float* s = sums + m * group + t;
         Vec r[8];
         for (int j = 0; j < 4; ++j) {
-          const Vec m0 = load(s + j * TILE_ROWS * group), m1 = load(s + (4 + j) * TILE_ROWS * group);
-          const Vec m2 = load(s + (8 + j) * TILE_ROWS * group),
-                    m3 = load(s + (12 + j) * TILE_ROWS * group);
+          const Vec m0 = load(s + j * sums_plane), m1 = load(s + (4 + j) * sums_plane);
+          const Vec m2 = load(s + (8 + j) * sums_plane), m3 = load(s + (12 + j) * sums_plane);
           r[j] = m0 + m1 + m2, r[4 + j] = m1 - m2 - m3;
         }
         for (int i = 0; i < 2; ++i) {
@@ -144,9 +151,7 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
           for (int i = 0; i < min(2, oh - 2 * row); ++i) {
             const float* line = lines + i * lines_row + 2 * (tile - begin + from - p.first);
             float* at = out + (2 * row + i) * ow + col;
-            int k = 0;
-            for (; k + LANES <= n; k += LANES) store(at + k, load(line + k));
-            for (; k < n; ++k) at[k] = line[k];
+            copy(at, line, n);
           }
         }
         tile += p.last - p.first;
@@ -155,19 +160,19 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
   }
 }
 
-// Of the gradient gy (N, n_out, oh, ow), A g A^T of its tiles, as m (16, n_tiles, outs): the outputs
-// side by side, zeros past the last.
-__forceinline__ void winograd_gradients(float* m, int n_tiles, int outs, const float* gy, int n_out,
-                                        int oh, int ow, int begin, int end, int in_image,
-                                        int across) {
+// Of the gradient gy (N, n_out, oh, ow), A g A^T of its tiles, as m (16, n_tiles, outs): `outs`
+// outputs side by side, the first one first_out; zeros past the last.
+__forceinline__ void winograd_gradients(float* m, int n_tiles, int outs, const float* gy,
+                                        int first_out, int n_out, int oh, int ow, int begin,
+                                        int end, int in_image, int across) {
   alignas(64) float pixels[(4 * n_tiles + 4 * ow) * 16], zeros[16] = {};
   const long long plane = (long long)n_tiles * outs;
   for (int o0 = 0; o0 < outs; o0 += 16)
     for (int tile = begin; tile < end;) {
       const Piece p = piece_of(tile, end, in_image, across);
       const int top = 2 * p.top_row, rows = min(2 * p.bottom_row + 2, oh) - top;
-      pixels_first(pixels, gy + ((long long)p.image * n_out + o0) * oh * ow + top * ow, oh * ow,
-                   n_out - o0, rows * ow);
+      pixels_first(pixels, gy + ((long long)p.image * n_out + first_out + o0) * oh * ow + top * ow,
+                   oh * ow, n_out - first_out - o0, rows * ow);
       for (int t = p.first; t < p.last; ++t) {
         const int h = t / across * 2, w = t % across * 2;
         const float* at = pixels + ((h - top) * ow + w) * 16;
@@ -191,63 +196,66 @@ __forceinline__ void winograd_gradients(float* m, int n_tiles, int outs, const f
     }
 }
 
-// sums (parts, 16, n_in, outs): of the tiles of a part, V M. grid (parts, parts of the inputs),
-// block 1.
+// sums (parts, 16, n_in, outs): of the tiles of a part, V M; outs: n_out up to a multiple of 16.
+// grid (parts, parts of the inputs, parts of the outputs), block 1.
 extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, const float* gy,
                                                 int n_images, int n_in, int n_out, int h, int w,
                                                 int oh, int ow, int top, int left, int group,
-                                                int ins_in_part, int tiles_in_part) {
+                                                int ins_in_part, int outs_in_part,
+                                                int tiles_in_part) {
   const int across = (ow + 1) / 2, in_image = (oh + 1) / 2 * across;
   const int first_in = blockIdx.y * ins_in_part, n = min(ins_in_part, n_in - first_in);
-  const int outs = (n_out + 15) / 16 * 16;
+  const int all_outs = (n_out + 15) / 16 * 16, first_out = blockIdx.z * outs_in_part;
+  const int outs = min(outs_in_part, all_outs - first_out);
   const int first = blockIdx.x * tiles_in_part;
   const int last = min(first + tiles_in_part, n_images * in_image);
   const long long v_plane = (long long)n * group + 16, m_plane = (long long)group * outs;
   alignas(64) float v[16 * v_plane + 256];
   alignas(64) float m[16 * m_plane];
-  sums += (blockIdx.x * 16LL * n_in + first_in) * outs;
+  sums += (blockIdx.x * 16LL * n_in + first_in) * all_outs + first_out;
   for (int begin = first; begin < last; begin += group) {
     const int end = min(begin + group, last);
     winograd_inputs(v, v_plane, group, x, first_in, n, n_in, h, w, top, left, begin, end, in_image,
                     across);
-    winograd_gradients(m, group, outs, gy, n_out, oh, ow, begin, end, in_image, across);
+    winograd_gradients(m, group, outs, gy, first_out, n_out, oh, ow, begin, end, in_image, across);
     for (int p = 0; p < 16; ++p)
       for (int c = 0; c < n; c += TILE_ROWS)
-        rows_product(sums + ((long long)p * n_in + c) * outs, outs, v + p * v_plane + c * group,
-                     group, m + p * m_plane, outs, end - begin, min(TILE_ROWS, n - c), outs,
-                     begin > first);
+        rows_product(sums + ((long long)p * n_in + c) * all_outs, all_outs,
+                     v + p * v_plane + c * group, group, m + p * m_plane, outs, end - begin,
+                     min(TILE_ROWS, n - c), outs, begin > first);
   }
 }
 
-// gw (n_out, n_in, 3, 3) = G^T (the sum over all parts) G. grid (ceil(n_out / 16)), block 1.
+// gw (n_out, n_in, 3, 3) = G^T (the sum over all parts) G. grid ceil(n_in / TOGETHER), block 1.
 extern "C" __global__ void winograd_weight(float* gw, const float* sums, int n_parts, int n_in,
                                            int n_out) {
-  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * 16;
+  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * TOGETHER;
   const long long plane = (long long)n_in * outs;
-  for (int c = 0; c < n_in; ++c) {
-    float s[16][16], t[12][16], r[9][16];
-    for (int p = 0; p < 16; ++p) {
-      const float* from = sums + p * plane + (long long)c * outs + first;
-      SIMD for (int o = 0; o < 16; ++o) s[p][o] = from[o];
-      for (int part = 1; part < n_parts; ++part) {
-        from += 16 * plane;
-        SIMD for (int o = 0; o < 16; ++o) s[p][o] += from[o];
+  for (int o0 = 0; o0 < n_out; o0 += 16)
+    for (int c = first; c < min(first + TOGETHER, n_in); ++c) {
+      float s[16][16], t[12][16], r[9][16];
+      for (int p = 0; p < 16; ++p) {
+        const float* from = sums + p * plane + (long long)c * outs + o0;
+        SIMD for (int o = 0; o < 16; ++o) s[p][o] = from[o];
+        for (int part = 1; part < n_parts; ++part) {
+          from += 16 * plane;
+          SIMD for (int o = 0; o < 16; ++o) s[p][o] += from[o];
+        }
       }
+      for (int j = 0; j < 4; ++j)
+        SIMD for (int o = 0; o < 16; ++o) {
+          const float sum = 0.5f * (s[4 + j][o] + s[8 + j][o]);
+          t[j][o] = s[j][o] + sum, t[4 + j][o] = 0.5f * (s[4 + j][o] - s[8 + j][o]);
+          t[8 + j][o] = sum + s[12 + j][o];
+        }
+      for (int i = 0; i < 3; ++i)
+        SIMD for (int o = 0; o < 16; ++o) {
+          const float sum = 0.5f * (t[4 * i + 1][o] + t[4 * i + 2][o]);
+          r[3 * i][o] = t[4 * i][o] + sum;
+          r[3 * i + 1][o] = 0.5f * (t[4 * i + 1][o] - t[4 * i + 2][o]);
+          r[3 * i + 2][o] = sum + t[4 * i + 3][o];
+        }
+      for (int o = 0; o < min(16, n_out - o0); ++o)
+        for (int i = 0; i < 9; ++i) gw[((long long)(o0 + o) * n_in + c) * 9 + i] = r[i][o];
     }
-    for (int j = 0; j < 4; ++j)
-      SIMD for (int o = 0; o < 16; ++o) {
-        const float sum = 0.5f * (s[4 + j][o] + s[8 + j][o]);
-        t[j][o] = s[j][o] + sum, t[4 + j][o] = 0.5f * (s[4 + j][o] - s[8 + j][o]);
-        t[8 + j][o] = sum + s[12 + j][o];
-      }
-    for (int i = 0; i < 3; ++i)
-      SIMD for (int o = 0; o < 16; ++o) {
-        const float sum = 0.5f * (t[4 * i + 1][o] + t[4 * i + 2][o]);
-        r[3 * i][o] = t[4 * i][o] + sum;
-        r[3 * i + 1][o] = 0.5f * (t[4 * i + 1][o] - t[4 * i + 2][o]);
-        r[3 * i + 2][o] = sum + t[4 * i + 3][o];
-      }
-    for (int o = 0; o < min(16, n_out - first); ++o)
-      for (int i = 0; i < 9; ++i) gw[((long long)(first + o) * n_in + c) * 9 + i] = r[i][o];
-  }
 }

@@ -17,18 +17,42 @@ __forceinline__ Piece piece_of(int at, int end, int in_image, int across) {
   return p;
 }
 
-// n numbers, side by side, or `step` apart.
+// A vector by way of a register: of a loop of stores of loads, g++ makes a call of memmove, which
+// takes longer for a few numbers.
+__forceinline__ void move(float* to, const float* from) {
+  Vec x = load(from);
+  IN_REGISTER(x);
+  store(to, x);
+}
+
+// n numbers, side by side, or from `step` apart.
 __forceinline__ void copy(float* to, const float* from, int n) {
-  typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
   if (n >= LANES) {
-    for (int i = 0; i + LANES <= n; i += LANES) store(to + i, load(from + i));
-    store(to + n - LANES, load(from + n - LANES));  // the rest, and some again
+    for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
+    move(to + n - LANES, from + n - LANES);  // the rest, and some again
   } else if (n >= 4) {
-    for (int i = 0; i + 4 <= n; i += 4) *(Four*)(to + i) = *(const Four*)(from + i);
-    *(Four*)(to + n - 4) = *(const Four*)(from + n - 4);
+    typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
+    for (int i = 0; i < n; i += 4) {
+      const int at = min(i, n - 4);
+      Four x = *(const Four*)(from + at);
+      IN_REGISTER(x);
+      *(Four*)(to + at) = x;
+    }
   } else {
     for (int i = 0; i < n; ++i) to[i] = from[i];
   }
+}
+
+__forceinline__ void copy_each(float* to, const float* from, int n, int step) {
+  int i = 0;
+  if (step == 2)
+    for (; i + 16 < n; i += 16)  // the last number is not read: behind it the array may end
+      SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
+  for (; i < n; ++i) to[i] = from[(long long)i * step];
+}
+
+__forceinline__ void zero(float* to, int n) {
+  SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
 // n places side by side, from (row, column) of an image on; `at` is the first one's number in a
@@ -37,14 +61,16 @@ struct Run {
   int image, row, column, n, at;
 };
 
-// Places [begin, end), counted row by row, image by image, as runs; returns how many.
-__forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across) {
+// Places [begin, end), counted row by row, image by image, as runs; returns how many. A run lies in
+// one row, and in one panel of `wide` places.
+__forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across, int wide) {
   int n = 0, image = begin / in_image, row = begin % in_image / across;
   int column = begin % in_image % across;
   for (int at = begin; at < end; ++n) {
-    runs[n] = {image, row, column, min(across - column, end - at), at - begin};
-    at += runs[n].n;
-    column = 0, ++row;
+    const int most = min(end - at, wide - (at - begin) % wide);
+    runs[n] = {image, row, column, min(across - column, most), at - begin};
+    at += runs[n].n, column += runs[n].n;
+    if (column == across) column = 0, ++row;
     if (row * across == in_image) row = 0, ++image;
   }
   return n;

@@ -29,6 +29,8 @@ __noinline__ void tile_of(float* c, long long c_row, const float* a, long long a
     UNROLL for (int n = 0; n < VECS; ++n) sum[m][n] = Vec{};
   }
   for (int k = 0; k < n_k; ++k, b += b_row) {
+    if (k % 16 == 0)
+      UNROLL for (int m = 0; m < ROWS; ++m) __builtin_prefetch(row[m] + TILE_ROWS * a_row + k);
     Vec bk[VECS];
     UNROLL for (int n = 0; n < VECS; ++n) {
       bk[n] = load(b + n * LANES);

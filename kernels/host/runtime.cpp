@@ -225,21 +225,36 @@ static bool run_here(const MinidlWork& work, long long begin, long long end) {
   return true;
 }
 
-bool minidl_parallel(const MinidlWork& work, long long n, int threads) {
+// How long a unit of a kernel took in its last launch, 0 if there was none. Two kernels may share an
+// entry: then a unit runs alone in vain, or is shared in vain.
+static double* seconds_of_unit(const void* kernel) {
+  static double seconds[1024];
+  return &seconds[(unsigned long long)kernel / 16 % 1024];
+}
+
+bool minidl_parallel(const MinidlWork& work, long long n, int threads, const void* kernel) {
   if (n <= 1 || threads <= 1) return run_here(work, 0, n);
-  long long first = n / 256 > 0 ? n / 256 : 1;
+  double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
-  if (!run(work, 0, first)) return false;
-  double rest_seconds = (now() - start) / first * (n - first);
+  long long first = 0;
+  if (*unit < 10 * kWakeCostSeconds) {  // else a few long units: all threads begin at once
+    first = n / 256 > 0 ? n / 256 : 1;
+    if (!run(work, 0, first)) return false;
+    *unit = (now() - start) / first;
+  }
   bool awake = __atomic_load_n(&pool->spinning, __ATOMIC_RELAXED) > 0;
   double cost = awake ? kMeetCostSeconds : kWakeCostSeconds;
   // A pool in use (two Python threads launching at once) is no reason to wait: run here.
-  if (rest_seconds > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
-    bool good = share(pool, work, first, n, threads);
+  bool good;
+  if (*unit * (n - first) > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
+    good = share(pool, work, first, n, threads);
     pthread_mutex_unlock(&pool->in_use);
-    return good;
+    if (first == 0) *unit = (now() - start) * (threads < n ? threads : n) / n;
+  } else {
+    good = run_here(work, first, n);
+    if (first == 0) *unit = (now() - start) / n;
   }
-  return run_here(work, first, n);
+  return good;
 }
 
 struct FlatJob {
@@ -255,7 +270,8 @@ static void run_units(const void* context, long long begin, long long end) {
 MINIDL_EXPORT int minidl_run_flat(const MinidlLaunch* launch, MinidlUnits units,
                                   long long n_units) {
   FlatJob job = {launch, units};
-  return !minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads);
+  return !minidl_parallel(MinidlWork{run_units, &job}, n_units, launch->threads,
+                          (const void*)units);
 }
 
 void minidl_hold(int threads) {

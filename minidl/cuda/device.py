@@ -78,23 +78,41 @@ def _device(device):
     return backend.import_cupy().cuda.Device(device)
 
 
+_winograd = True
+
+
 def set_float32_matmul_precision(precision):
-    """How a GPU multiplies float32 matrices: 'highest', in float32, as it starts; or 'high', on the
-    tensor cores in TF32, which rounds the factors to 10 bits of fraction (float32 has 23) and adds
-    in float32: up to 8 times as fast, from compute capability 8.0 on. PyTorch's name; it goes for
-    the whole process, as there."""
+    """How products of float32 are made: 'highest', in float32; or 'high', on a GPU's tensor cores
+    in TF32, which rounds the factors to 10 bits of fraction (float32 has 23) and adds in float32:
+    up to 8 times as fast, from compute capability 8.0 on. A CPU multiplies in float32 always.
+
+    A process starts with products in float32, and with Winograd's form of 3 x 3 convolutions, which
+    is in float32, too, but adds pixels before it multiplies (ops/conv_cpu.py says what that
+    changes). To say 'highest' leaves it out.
+
+    PyTorch's name; it goes for the whole process, as there."""
+    global _winograd
     if precision not in ("highest", "high"):
         raise ValueError(f"set_float32_matmul_precision: want 'highest' or 'high', got "
                          f"{precision!r}")
-    linalg = _cublas_modes()
-    name = "COMPUTE_TYPE_TF32" if precision == "high" else "COMPUTE_TYPE_DEFAULT"
-    linalg.set_compute_type(np.float32, getattr(linalg, name))
+    if is_available():
+        linalg = _cublas_modes()
+        name = "COMPUTE_TYPE_TF32" if precision == "high" else "COMPUTE_TYPE_DEFAULT"
+        linalg.set_compute_type(np.float32, getattr(linalg, name))
+    _winograd = precision != "highest"
 
 
 def get_float32_matmul_precision():
     """'highest' or 'high'."""
+    if not is_available():
+        return "highest"
     linalg = _cublas_modes()
     return "high" if linalg.get_compute_type(np.float32) == linalg.COMPUTE_TYPE_TF32 else "highest"
+
+
+def winograd_is_on():
+    """Whether convolutions may be computed in Winograd's form."""
+    return _winograd
 
 
 def _cublas_modes():

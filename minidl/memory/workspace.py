@@ -31,6 +31,7 @@ import numpy as np
 from minidl.backend import accumulate_dtype, is_bfloat16
 from minidl.backward import nodes
 from minidl.cuda.dispatch import usable
+from minidl.ops import conv_cpu
 from minidl.ops import linear as kernel
 from minidl.ops.attention import Attention, SelfAttention
 from minidl.ops.attention_kernel import PARTS, block_of
@@ -55,6 +56,9 @@ def workspace(*roots, rows=1):
 
 def conv(node, rows):
     """Of a Conv2d: the larger of forward and backward."""
+    if _by_cpu_kernels(node):
+        forward, by_input, by_weight = _by_kernels(node, rows)
+        return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
     s = sizes(node, rows)
     return max(_forward(s), _weight_gradient(s) if node.needs[1] else 0,
                _input_gradient(s) if node.needs[0] else 0)
@@ -62,9 +66,32 @@ def conv(node, rows):
 
 def conv_transpose(node, rows):
     """Of a ConvTranspose2d, which runs a convolution the other way round."""
+    if _by_cpu_kernels(node):
+        by_input, forward, by_weight = _by_kernels(node, rows)
+        return max(by_input, forward * node.needs[0], by_weight * node.needs[1])
     s = sizes(node, rows)
     backward = max(_weight_gradient(s) if node.needs[1] else 0, _forward(s))
     return max(_input_gradient(s), backward)
+
+
+def _by_cpu_kernels(node):
+    return node.xp is np and usable(np.empty(0, _dtype(node)))
+
+
+def _by_kernels(node, rows):
+    """Of a convolution's kernels: (what the node's forward takes, its gradient by the input, by the
+    weight); float16 is cast, the bias in forward, too."""
+    (n, *image), w = node.shapes
+    x, out, dtype = (n * rows, *image), node.out, _dtype(node)
+    forward, by_input, by_weight = conv_cpu.workspace(x, w, out, node.options)
+    half = 4 * (dtype == np.float16)
+    images, results = math.prod(x), n * rows * w[0] * math.prod(out)
+    forward += half * (images + math.prod(w))
+    by_input += half * (results + math.prod(w))
+    by_weight += half * (images + results)
+    if type(node) is ConvTranspose2d:
+        return by_input + half * node.has_bias * image[0], forward, by_weight
+    return forward + half * node.has_bias * w[0], by_input, by_weight
 
 
 def pool(node, rows):

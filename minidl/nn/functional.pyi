@@ -37,6 +37,16 @@ def self_attention(
     query may look; it broadcasts to (B, n_heads, L, L), and has no gradient."""
 
 
+# minidl/ops/batch_norm.py
+def batch_norm(
+    input: Tensor | ndarray, running_mean: Tensor | ndarray | None,
+    running_var: Tensor | ndarray | None, weight: Tensor | ndarray | None = None,
+    bias: Tensor | ndarray | None = None, training: bool = False, momentum: float = 0.1,
+    eps: float = 1e-05
+) -> Tensor:
+    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias."""
+
+
 # minidl/ops/conv.py
 def conv1d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
@@ -322,13 +332,6 @@ def smooth_l1_loss(
 
 
 # minidl/ops/norm.py
-def batch_norm(
-    input: Tensor | ndarray, running_mean: Tensor | ndarray | None,
-    running_var: Tensor | ndarray | None, weight: Tensor | ndarray | None = None,
-    bias: Tensor | ndarray | None = None, training: bool = False, momentum: float = 0.1,
-    eps: float = 1e-05
-) -> Tensor:
-    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias."""
 def group_norm(
     input: Tensor | ndarray, num_groups: int, weight: Tensor | ndarray | None = None,
     bias: Tensor | ndarray | None = None, eps: float = 1e-05

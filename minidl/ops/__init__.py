@@ -12,9 +12,9 @@ import functools
 import numpy as np
 
 from minidl.ops import (
-    activations, attention, cast, conv, convert, cross_entropy, dropout, elementwise, embedding,
-    extreme, gelu, index, inplace, layer_norm, linear, logic, loss, matmul, norm, pool, products,
-    reduce, select, shape, softmax,
+    activations, attention, batch_norm, cast, conv, convert, cross_entropy, dropout, elementwise,
+    embedding, extreme, gelu, index, inplace, layer_norm, linear, logic, loss, matmul, norm, pool,
+    products, reduce, select, shape, softmax,
 )
 from minidl.ops.extra import activations as more_activations
 from minidl.ops.extra import (
@@ -52,7 +52,8 @@ TABLE = [  # (file, homes, names)
     (loss, "f", "mse_loss l1_loss binary_cross_entropy binary_cross_entropy_with_logits"),
     (loss, "f", "smooth_l1_loss huber_loss kl_div"),
     (layer_norm, "f", "layer_norm rms_norm"),
-    (norm, "f", "group_norm batch_norm"),
+    (norm, "f", "group_norm"),
+    (batch_norm, "f", "batch_norm"),
     (dropout, "f", "dropout"),
     (embedding, "f", "embedding"),
     (attention, "f", "scaled_dot_product_attention self_attention"),

@@ -6,14 +6,19 @@ Slopes of several values are made by arithmetic: on random signs `where` takes a
 additions. A slope of 0 or 1 selects (masks.py).
 
 Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
-Test: tests/ops/test_activations.py
+Kernel: kernels/relu.cu   Test: tests/ops/test_activations.py, test_relu_kernel.py
 """
 
 import numpy as np
 
+from minidl import backend
+from minidl.cuda.dispatch import pick
+from minidl.cuda.launch import contiguous, elementwise, in_packs
 from minidl.function import Function
 from minidl.ops.gelu import in_blocks
 from minidl.ops.masks import select
+
+FILE = "relu.cu"
 
 
 class Tanh(Function):
@@ -50,13 +55,42 @@ class Relu(Function):
     """max(x, 0), with slope 0 at 0. Saves y, which the next layer saves anyway."""
 
     def forward(self, x):
-        y = self.xp.maximum(x, 0)
+        y = pick(relu_by_kernel, relu_by_numpy, x)(x)
         self.save(y)
         return y
 
     def backward(self, gy):
         (y,) = self.saved
-        return select(gy, y > 0)
+        return pick(relu_by_kernel_backward, relu_by_numpy_backward, gy, y)(gy, y)
+
+
+def relu_by_numpy(x):
+    return backend.xp_of([x]).maximum(x, 0)
+
+
+def relu_by_numpy_backward(gy, y):
+    return select(gy, y > 0)
+
+
+def relu_by_kernel(x):
+    return launch("relu", x)
+
+
+def relu_by_kernel_backward(gy, y):
+    return launch("relu_backward", gy, y)
+
+
+def launch(name, *arrays):
+    """A new array of a kernel of relu.cu on arrays of one shape and dtype: a thread per element on
+    a CPU, per 16 bytes on a GPU."""
+    xp = np if type(arrays[0]) is np.ndarray else backend.xp_of(arrays)
+    arrays = [contiguous(xp, a) for a in arrays]
+    out = xp.empty(arrays[0].shape, arrays[0].dtype)
+    if xp is np:
+        elementwise(FILE, name, out.dtype, out.size, (out, *arrays, out.size))
+    else:
+        in_packs(FILE, f"{name}_packs", out.dtype, (out, *arrays))
+    return out
 
 
 class LeakyRelu(Function):

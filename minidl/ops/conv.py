@@ -12,6 +12,7 @@ conv1d is conv2d on images of height 1.                           Test: tests/op
 """
 
 from minidl.cuda.dispatch import pick
+from minidl.cuda.launch import contiguous, scratch
 from minidl.function import Function
 from minidl.ops import conv_columns
 from minidl.ops.matmul import same_dtype
@@ -29,12 +30,14 @@ class Conv2d(Function):
         self.options = stride, padding, dilation, groups
         self.shapes = x.shape, w.shape
         self.save(x, w)
+        self.has_bias = b is not None
         self.out = tuple(output_size(size + sum(p), k, s, d) for size, p, k, s, d in zip(
             x.shape[2:], padding, w.shape[2:], stride, dilation, strict=True))
         return by(x, w, b).forward(x, w, b, self.options, self.out)
 
     def backward(self, gy):
         x, w = self.saved
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
         run = by(gy, x, w)
         gx = run.by_input(gy, w, x.shape, self.options) if self.needs[0] else None
         gw = run.by_weight(gy, x, w, self.options) if self.needs[1] else None

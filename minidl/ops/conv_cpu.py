@@ -8,9 +8,10 @@ A block keeps what it makes on its thread's stack, at most about a MiB, so nothi
 im2col matrix is ever in memory. The result is the same with any number of threads: how sums are cut
 depends on the shape alone. float16 is computed in float32 and rounded once.
 
-Winograd adds and subtracts pixels before it multiplies: its rounding error is up to twice that of
-the plain form (tests/ops/test_conv_cpu.py has the bound). `set_float32_matmul_precision("highest")`
-leaves it out.
+Winograd adds and subtracts pixels before it multiplies, in float32. It sums 9 times fewer products,
+so its rounding error is about that of the plain form: 0.6 to 1.05 of it, measured in
+tests/ops/test_conv_cpu.py. But an infinite pixel makes NaN of all 2 x 2 results of a tile, where
+the plain form may give infinity. `set_float32_matmul_precision("highest")` leaves Winograd out.
 
 Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
 """
@@ -20,13 +21,18 @@ import math
 import numpy as np
 
 from minidl.cuda import dispatch, run
+from minidl.cuda.device import winograd_is_on
 from minidl.cuda.launch import scratch
 from minidl.ops import conv_geometry
 
 FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
 TILE_ROWS = 6  # as in kernels/cpu/product.cuh
+LINES = 64  # of a gradient that it turns
+TOGETHER = 16  # rows of weights that a block brings into another order
 STACK = 2**17  # floats of a block's largest array: 512 KiB
-MOST_PIXELS = 256  # of a panel
+LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
+TILES, CHANNELS = 64, 128  # of Winograd's blocks: (16, CHANNELS, TILES) floats are 512 KiB
+FEW_TILES = 100
 UNITS = 4  # blocks for each thread, so that all finish at about the same time
 
 
@@ -34,12 +40,12 @@ def forward(x, w, b, options, out):
     """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
     if x.dtype == np.float16:
         return _in_float32(forward, x, w, b, options, out)
-    x, w = map(np.ascontiguousarray, (x, w))
+    x, w = map(_in_order, (x, w))
     stride, padding, dilation, groups = options
     y = scratch(np.empty((x.shape[0], w.shape[0], *out), np.float32), "temporary")
     if not (y.size and w.size):
         y[...] = 0 if b is None else b[:, None, None]
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, x.shape[0], out):
         _winograd(y, x, _weights_of_winograd(w, turned=False), b, padding[0][0], padding[1][0])
     else:
         phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -52,12 +58,12 @@ def by_input(gy, w, x_shape, options, b=None):
     """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
     if gy.dtype == np.float16:
         return _in_float32(by_input, gy, w, x_shape, options, b)
-    gy, w = map(np.ascontiguousarray, (gy, w))
+    gy, w = map(_in_order, (gy, w))
     stride, padding, dilation, groups = options
     gx = scratch(np.empty(x_shape, np.float32), "temporary")
     if not (gx.size and gy.size and w.size):
         gx[...] = 0 if b is None else b[:, None, None]
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, *_n_and_size(x_shape)):
         _winograd(gx, gy, _weights_of_winograd(w, turned=True), b, *(2 - p[0] for p in padding))
     else:
         rows, columns = (conv_geometry.phases(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -71,13 +77,14 @@ def by_input(gy, w, x_shape, options, b=None):
 def by_weight(gy, x, w, options):
     """gw, of w's shape."""
     if gy.dtype == np.float16:
-        return _in_float32(by_weight, gy, x, w, options)
-    gy, x = map(np.ascontiguousarray, (gy, x))
+        shape = np.broadcast_to(np.float32(0), w.shape)  # of w only that is asked for
+        return _in_float32(lambda gy, x: by_weight(gy, x, shape, options), gy, x)
+    gy, x = map(_in_order, (gy, x))
     stride, padding, dilation, groups = options
     gw = scratch(np.empty(w.shape, np.float32), "temporary")
     if not (gw.size and gy.size and x.size):
         gw[...] = 0
-    elif by_winograd(w.shape, options):
+    elif by_winograd(w.shape, options, *_n_and_size(gy.shape)):
         _winograd_weight(gw, gy, x, padding[0][0], padding[1][0])
     else:
         phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
@@ -93,8 +100,12 @@ def by_bias(gy):
         return gy.sum(axis=(0, 2, 3), dtype=np.float32)
     n, channels, *size = gy.shape
     dispatch.kernel(FILE, "conv_bias")(channels, 1, (
-        gb, np.ascontiguousarray(gy), n, channels, math.prod(size)))
+        gb, _in_order(gy), n, channels, math.prod(size)))
     return gb
+
+
+def _in_order(a):
+    return scratch(np.ascontiguousarray(a), of=a)
 
 
 def _in_float32(function, *args):
@@ -117,56 +128,75 @@ def _parts_for_threads(n_blocks, n_rows):
 # -- Winograd
 
 
-def by_winograd(w_shape, options):
-    """Whether Winograd's form is right for this convolution and faster."""
+def by_winograd(w_shape, options, n_images, size):
+    """Whether Winograd's form is right for this convolution, with results of this size, and
+    faster: to transform a weight takes as long as some 60 tiles' products with it."""
     stride, _, dilation, groups = options
-    return (w_shape[2:] == (3, 3) and stride == dilation == (1, 1) and groups == 1
-            and 8 <= min(w_shape[:2]) and max(w_shape[:2]) <= 1024)
+    return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
+            and groups == 1 and min(w_shape[:2]) >= 8 and _n_tiles(n_images, size) >= FEW_TILES)
 
 
-def _tiles_at_once(channels):
-    """Of a block, whose transformed pixels lie on the stack: a multiple of a vector's lanes."""
-    return max(16, min(64, STACK // (16 * channels) // 16 * 16))
+def _n_and_size(shape):
+    return shape[0], shape[2:]
 
 
 def _n_tiles(n, size):
     return n * -(-size[0] // 2) * -(-size[1] // 2)
 
 
+def _chunk(depth):
+    """How many inputs are summed at a time: in U they lie side by side."""
+    return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
+
+
 def _weights_of_winograd(w, turned):
-    """(16, O, C); turned: (16, C, O) of the gradient by the input."""
+    """(chunks, 16, O, chunk) of the C inputs; turned: of the gradient by the input, for C outputs
+    and O inputs."""
     o, c = w.shape[:2]
-    u = scratch(np.empty((16, c, o) if turned else (16, o, c), np.float32))
     rows, depth, strides = (c, o, (9, 9 * c)) if turned else (o, c, (9 * c, 9))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(
-        rows, 1, (u, w, rows, depth, *strides, turned))
+    chunk = _chunk(depth)
+    u = scratch(np.empty((-(-depth // chunk), 16, rows, chunk), np.float32))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(-(-rows // TOGETHER), 1, (
+        u, w, rows, depth, chunk, *strides, turned))
     return u
 
 
 def _winograd(y, x, u, b, top, left):
     n, n_in, *size = x.shape
     n_out, *out = y.shape[1:]
-    group = _tiles_at_once(n_in)
-    n_blocks = -(-_n_tiles(n, out) // group)
+    n_tiles = _n_tiles(n, out)
+    group = min(TILES, -(-n_tiles // 16) * 16)
+    n_blocks, chunk = -(-n_tiles // group), u.shape[-1]
     outs = _per_part(n_out, _parts_for_threads(n_blocks, n_out), TILE_ROWS)
+    outs_at_once = TILE_ROWS
+    if n_in > chunk:
+        outs = outs_at_once = min(outs, CHANNELS)
     dispatch.kernel(WINOGRAD_FILE, "winograd")((n_blocks, -(-n_out // outs)), 1, (
-        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs))
+        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs, outs_at_once, chunk))
+
+
+def _winograd_parts(x_shape, gy_shape):
+    """(parts, tiles of a part, tiles at once, outputs up to a multiple of 16) of the sums."""
+    n_in, all_outs = x_shape[1], -(-gy_shape[1] // 16) * 16
+    n_tiles = _n_tiles(*_n_and_size(gy_shape))
+    group = min(TILES, -(-n_tiles // 16) * 16)
+    tiles = _per_part(n_tiles, _parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group)), group)
+    return -(-n_tiles // tiles), tiles, group, all_outs
 
 
 def _winograd_weight(gw, gy, x, top, left):
     n, n_in, *size = x.shape
     n_out, *out = gy.shape[1:]
-    outs, n_tiles = -(-n_out // 16) * 16, _n_tiles(n, out)
-    group = _tiles_at_once(outs)
-    n_parts = _parts_of_sums(16 * n_in * outs, n_tiles // (4 * group))
-    tiles = _per_part(n_tiles, n_parts, group)
-    n_parts = -(-n_tiles // tiles)
-    at_least = -(-16 * n_in * group // STACK)
-    ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts, n_in)), TILE_ROWS)
-    sums = scratch(np.empty((n_parts, 16, n_in, outs), np.float32))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")((n_parts, -(-n_in // ins)), 1, (
-        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, tiles))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(outs // 16, 1, (
+    n_parts, tiles, group, all_outs = _winograd_parts(x.shape, gy.shape)
+    outs = min(all_outs, CHANNELS)
+    out_parts = -(-all_outs // outs)
+    in_parts = max(-(-n_in // CHANNELS), _parts_for_threads(n_parts * out_parts, n_in))
+    ins = _per_part(n_in, in_parts, 1)
+    sums = scratch(np.empty((n_parts, 16, n_in, all_outs), np.float32))
+    grid = n_parts, -(-n_in // ins), out_parts
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")(grid, 1, (
+        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, outs, tiles))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(-(-n_in // TOGETHER), 1, (
         gw, sums, n_parts, n_in, n_out))
 
 
@@ -187,7 +217,7 @@ def _geometry(x, y, groups, rows, columns):
 
 
 def _pixels_at_once(depth):
-    return max(64, min(MOST_PIXELS, STACK // max(depth, 1) // 64 * 64))
+    return max(LEAST_PIXELS, min(MOST_PIXELS, STACK // max(depth, 1) // 64 * 64))
 
 
 def _is_few(n_in, n_out):
@@ -215,11 +245,17 @@ def _product(y, x, w, b, groups, rows, columns):
         dispatch.kernel(FILE, "conv_few")((-(-rows.n // part), y.shape[1], x.shape[0]), 1, (
             y, x, w, b, groups, part, *geometry))
         return
-    pixels = _pixels_at_once(n_in * rows.n_taps * columns.n_taps)
-    n_blocks = -(-n_pixels // pixels)
+    taps = rows.n_taps * columns.n_taps
+    in_chunks = n_in * taps * LEAST_PIXELS > STACK
+    pixels = min(-(-n_pixels // 16) * 16,
+                 MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps))
+    n_blocks, chunk = -(-n_pixels // pixels), min(n_in, max(1, STACK // (pixels * taps)))
     outs = _per_part(n_out, _parts_for_threads(n_blocks * groups, n_out), TILE_ROWS)
+    outs_at_once = TILE_ROWS
+    if chunk < n_in:
+        outs = outs_at_once = min(outs, 2 * CHANNELS)
     dispatch.kernel(FILE, "conv_product")((n_blocks, -(-n_out // outs), groups), 1, (
-        y, x, w, b, groups, pixels, outs, *geometry))
+        y, x, w, b, groups, pixels, outs, outs_at_once, chunk, *geometry))
 
 
 def _weights_of_phase(w, groups, rows, columns):
@@ -230,10 +266,19 @@ def _weights_of_phase(w, groups, rows, columns):
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
     if phase.size:
         start = w.reshape(-1)[rows.tap * kw + columns.tap:]
-        dispatch.kernel(FILE, "conv_weights")((c, groups), 1, (
-            phase, start, per_group, rows.n_taps, columns.n_taps, kh * kw, c * kh * kw,
+        dispatch.kernel(FILE, "conv_weights")((-(-c // TOGETHER), groups), 1, (
+            phase, start, c, per_group, rows.n_taps, columns.n_taps, kh * kw, c * kh * kw,
             rows.tap_step * kw, columns.tap_step))
     return phase
+
+
+def _product_parts(x_shape, gy_shape, w_shape, groups):
+    """(parts, pixels of a part, pixels at once, outputs up to a multiple of 16) of the sums."""
+    outs = -(-gy_shape[1] // (16 * groups)) * 16
+    n_pixels, pixels = gy_shape[0] * math.prod(gy_shape[2:]), _pixels_at_once(outs)
+    n_parts = _parts_of_sums(groups * math.prod(w_shape[1:]) * outs, n_pixels // (4 * pixels))
+    part = _per_part(n_pixels, n_parts, pixels)
+    return -(-n_pixels // part), part, pixels, outs
 
 
 def _product_weight(gw, gy, x, groups, rows, columns):
@@ -244,16 +289,45 @@ def _product_weight(gw, gy, x, groups, rows, columns):
         dispatch.kernel(FILE, "conv_few_weight")((gy.shape[1], n_in), 1, (
             gw, x, gy, groups, part, *geometry))
         return
+    n_parts, part, pixels, outs = _product_parts(x.shape, gy.shape, gw.shape, groups)
     taps = rows.n_taps * columns.n_taps
-    n_pixels, outs = gy.shape[0] * rows.n * columns.n, -(-n_out // 16) * 16
-    at_least = -(-n_in * taps * 64 // STACK)
-    pixels = _pixels_at_once(n_in * taps // at_least + outs)
-    n_parts = _parts_of_sums(groups * n_in * taps * outs, n_pixels // (4 * pixels))
-    part = _per_part(n_pixels, n_parts, pixels)
-    n_parts = -(-n_pixels // part)
+    at_least = -(-n_in * taps * pixels // STACK)
     ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts * groups, n_in * taps)), 1)
     sums = scratch(np.empty((n_parts, groups, n_in * taps, outs), np.float32))
     dispatch.kernel(FILE, "conv_weight_sums")((n_parts, -(-n_in // ins), groups), 1, (
         sums, x, gy, groups, pixels, ins, part, *geometry))
-    dispatch.kernel(FILE, "conv_weight")((outs // 16, groups), 1, (
+    dispatch.kernel(FILE, "conv_weight")((-(-n_in * taps // LINES), groups), 1, (
         gw, sums, n_parts, n_in * taps, n_out))
+
+
+# -- the memory ledger's formulas
+
+
+def workspace(x_shape, w_shape, out, options):
+    """The bytes of workspace that (forward, by_input, by_weight) take, in float32."""
+    (n, c), (o, _, kh, kw), groups = x_shape[:2], w_shape, options[3]
+    gy_shape = n, o, *out
+    forward = by_input = 0
+    if by_winograd(w_shape, options, n, out):
+        forward = _winograd_weights_bytes(o, c)
+    if by_winograd(w_shape, options, *_n_and_size(x_shape)):
+        by_input = _winograd_weights_bytes(c, o)
+    else:
+        stride, padding, dilation, _ = options
+        rows, columns = (max(phase.n_taps for phase in conv_geometry.phases(n, k, s, p[0], d))
+                         for n, k, s, p, d in zip(x_shape[2:], (kh, kw), stride, padding, dilation))
+        by_input = 4 * c * o // groups * rows * columns
+    if by_winograd(w_shape, options, n, out):
+        n_parts, _, _, outs = _winograd_parts(x_shape, gy_shape)
+        by_weight = 4 * n_parts * 16 * c * outs
+    elif _is_few(c // groups, o // groups):
+        by_weight = 0
+    else:
+        n_parts, _, _, outs = _product_parts(x_shape, gy_shape, w_shape, groups)
+        by_weight = 4 * n_parts * groups * math.prod(w_shape[1:]) * outs
+    return forward, by_input, by_weight
+
+
+def _winograd_weights_bytes(rows, depth):
+    chunk = _chunk(depth)
+    return 4 * 16 * rows * -(-depth // chunk) * chunk

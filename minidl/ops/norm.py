@@ -7,7 +7,7 @@ One formula, four layers. They differ in what one mean runs over, for x of shape
 
     layer_norm   the last dimensions of one sample          N means for (C, H, W)   layer_norm.py
     group_norm   C / G channels of one sample               N * G means
-    batch_norm   one channel, over all samples and places   C means
+    batch_norm   one channel, over all samples and places   C means                 batch_norm.py
     rms_norm     as layer_norm, but nothing is subtracted: xhat = x / sqrt(mean(x^2) + eps)
 
 Backward subtracts mean(g) and the part of g along xhat: a step of x in those two directions (a
@@ -21,7 +21,6 @@ import math
 
 from minidl import backend
 from minidl.function import Function
-from minidl.mode import current
 
 
 def mean_product(xp, a, b, axes):
@@ -73,7 +72,7 @@ class GroupNorm(Function):
         xhat, _, _, r = standardize(self.xp, rows, (1,), eps)
         self.save(xhat, r, w)
         self.view = n, c, math.prod(x.shape[2:])
-        y = scale_shift(xhat.reshape(self.view), _column(w), _column(b), x.dtype)
+        y = scale_shift(xhat.reshape(self.view), column(w), column(b), x.dtype)
         return y.reshape(x.shape)
 
     def backward(self, gy):
@@ -81,52 +80,12 @@ class GroupNorm(Function):
         g = gy.reshape(self.view).astype(xhat.dtype, copy=False)
         gw = (g * xhat.reshape(self.view)).sum(axis=(0, 2)) if self.needs[1] else None
         gb = g.sum(axis=(0, 2)) if self.needs[2] else None
-        g = g.copy() if w is None else g * _column(w)
+        g = g.copy() if w is None else g * column(w)
         gx = standardize_backward(self.xp, g.reshape(xhat.shape), xhat, r, (1,))
         return gx.reshape(gy.shape), gw, gb
 
 
-class BatchNorm(Function):
-    """Over samples and places, x seen as (N, C, places). Saves xhat, r (one a channel) and w.
-
-    In training the running statistics are written in place, here and nowhere else; they are arrays
-    beside the inputs, which autocast might hand over as copies."""
-
-    precision = "black"
-    axes = (0, 2)
-
-    def forward(self, x, w, b, running, training, momentum, eps):
-        x3 = x.reshape(x.shape[0], x.shape[1], math.prod(x.shape[2:]))
-        self.training = training
-        if training:
-            xhat, mean, var, r = standardize(self.xp, x3, self.axes, eps)
-            n = x3.shape[0] * x3.shape[2]
-            for average, batch in zip(running, (mean, var * (n / (n - 1))), strict=True):
-                if average is not None and not current().replaying:
-                    average *= 1 - momentum
-                    average += momentum * batch.reshape(-1).astype(average.dtype, copy=False)
-        else:
-            running_mean, running_var = running
-            dtype = backend.accumulate_dtype(x.dtype)
-            r = _column(1 / self.xp.sqrt(running_var.astype(dtype) + dtype.type(eps)))
-            xhat = (x3 - _column(running_mean.astype(dtype))) * r
-        self.save(xhat, r, w)
-        return scale_shift(xhat, _column(w), _column(b), x.dtype).reshape(x.shape)
-
-    def backward(self, gy):
-        xhat, r, w = self.saved
-        g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
-        gw = (g * xhat).sum(axis=self.axes) if self.needs[1] else None
-        gb = g.sum(axis=self.axes) if self.needs[2] else None
-        g = g.copy() if w is None else g * _column(w)
-        if self.training:
-            gx = standardize_backward(self.xp, g, xhat, r, self.axes)
-        else:
-            gx = g * r
-        return gx.reshape(gy.shape), gw, gb
-
-
-def _column(v):
+def column(v):
     """A value per channel, (C,), to broadcast over (N, C, places)."""
     return None if v is None else v[None, :, None]
 
@@ -134,35 +93,14 @@ def _column(v):
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
     """Mean 0 and variance 1 over each group of channels of each sample, input (N, C, ...), then
     * weight + bias, one a channel."""
-    _check_channels("group_norm", input, weight=weight, bias=bias)
+    check_channels("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: {input.shape[1]} channels of the input "
                          f"{tuple(input.shape)} do not divide into {num_groups} groups")
     return GroupNorm.apply(input, weight, bias, n_groups=num_groups, eps=eps)
 
 
-def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
-               momentum=0.1, eps=1e-5):
-    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias.
-
-    training: statistics of this batch, and `running = (1 - momentum) * running + momentum * batch`
-    in place, with the unbiased variance (n - 1) as PyTorch does; running_* may be None.
-    otherwise: the running statistics are used as constants."""
-    _check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
-                    weight=weight, bias=bias)
-    if not training:
-        if running_mean is None or running_var is None:
-            raise ValueError("batch_norm: not training, so running_mean and running_var are needed")
-    n = math.prod(input.shape) // max(input.shape[1], 1)
-    if training and n <= 1:
-        raise ValueError("batch_norm: training wants more than one value per channel, the input "
-                         f"{tuple(input.shape)} has {n}")
-    running = [backend.array_of(v) for v in (running_mean, running_var)]
-    return BatchNorm.apply(input, weight, bias, running=running,
-                           training=training, momentum=momentum, eps=eps)
-
-
-def _check_channels(op, input, **per_channel):
+def check_channels(op, input, **per_channel):
     _want_floating(op, input)
     if len(input.shape) < 2:
         raise ValueError(f"{op}: input {tuple(input.shape)}, want (N, C, ...)")

@@ -11,11 +11,14 @@ Test: tests/ops/test_conv.py
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from minidl import backend
-from minidl.cuda.launch import scratch
+from minidl.cuda import rows as row_kernels
+from minidl.cuda.dispatch import on_cpu, pick
+from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.function import Function
 from minidl.ops.patches import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
@@ -25,6 +28,27 @@ from minidl.ops.shape import unsqueeze
 from minidl.saved import note
 from minidl.tensor import Tensor
 
+FILE = "pool.cu"
+
+
+class Window(NamedTuple):
+    """A pooling's window, each of (height, width); padding ((top, bottom), (left, right)), wide
+    enough for the last windows of ceil_mode; out (oh, ow)."""
+
+    kernel: tuple
+    stride: tuple
+    padding: tuple
+    dilation: tuple
+    out: tuple
+
+    def places(self):
+        """`conv.places` of the padded image."""
+        return places(self.kernel, self.stride, self.dilation, self.out)
+
+    def index_dtype(self):
+        """Of the winner in a window: a byte if it can be, a quarter of what an output takes."""
+        return np.dtype(np.uint8 if math.prod(self.kernel) <= 256 else np.int32)
+
 
 class MaxPool2d(Function):
     """Saves which element of its window won, one small integer an output. With `indices`, gives
@@ -32,22 +56,12 @@ class MaxPool2d(Function):
 
     def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
-        least = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
         out, padding = fit(x.shape, kernel, stride, padding, dilation, ceil_mode)
-        self.options = kernel, stride, padding, dilation
-        padded = pad_image(xp, x, padding, least)
-        self.padded_bytes = 0 if padded is x else scratch(padded).nbytes
-        y = xp.full((*x.shape[:2], *out), least, x.dtype)
-        # uint8 where the window is small enough: a quarter of what the outputs themselves take
-        winner = xp.zeros(y.shape, np.uint8 if math.prod(kernel) <= 256 else np.int32)
-        for i, j, at in places(kernel, stride, dilation, out):
-            x_ij = padded[at]
-            better = x_ij > y  # strictly: the first of equals keeps its place
-            better |= x_ij != x_ij  # nan wins, as in PyTorch
-            xp.copyto(y, x_ij, where=better)
-            xp.copyto(winner, winner.dtype.type(i * kernel[1] + j), where=better)
+        self.shape, self.window = x.shape, Window(kernel, stride, padding, dilation, out)
+        run = pick(max_by_kernel, max_by_numpy, x) if x.size else max_by_numpy
+        self.padded_bytes = 0 if run is max_by_kernel else padded_bytes(x, padding)
+        y, winner = run(x, self.window)
         self.save(winner)
-        self.padded_shape = padded.shape
         if not indices:
             return y
         (top, _), (left, _) = padding
@@ -57,11 +71,8 @@ class MaxPool2d(Function):
 
     def backward(self, gy, *_):
         (winner,) = self.saved
-        kernel, stride, padding, dilation = self.options
-        gx = self.xp.zeros(self.padded_shape, gy.dtype)
-        for i, j, at in places(kernel, stride, dilation, gy.shape[2:]):
-            gx[at] += select(gy, winner == i * kernel[1] + j)
-        return crop_image(gx, padding)
+        run = pick(max_by_kernel_backward, max_by_numpy_backward, gy)
+        return (run if gy.size else max_by_numpy_backward)(gy, winner, self.shape, self.window)
 
 
 class AvgPool2d(Function):
@@ -69,42 +80,174 @@ class AvgPool2d(Function):
     of a window count: the image's, the padding's or not, never what ceil_mode adds beyond it."""
 
     def forward(self, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
-        work = backend.accumulate_dtype(x.dtype)
-        ones = self.xp.ones(x.shape[2:], work)
-        counted = pad_image(self.xp, ones, padding, int(count_include_pad))
+        xp, work = self.xp, backend.accumulate_dtype(x.dtype)
         out, wider = fit(x.shape, kernel, stride, padding, (1, 1), ceil_mode)
-        self.options = kernel, stride, wider
-        padded = pad_image(self.xp, x, wider)
-        self.padded_bytes = 0 if padded is x else scratch(padded).nbytes
-        y = self.xp.zeros((*x.shape[:2], *out), work)
-        for _, _, at in places(kernel, stride, (1, 1), out):
-            y += padded[at]
+        self.shape, self.window = x.shape, Window(kernel, stride, wider, (1, 1), out)
         if divisor is None:
+            counted = pad_image(xp, xp.ones(x.shape[2:], work), padding, int(count_include_pad))
             beyond = tuple((0, w[1] - p[1]) for w, p in zip(wider, padding, strict=True))
-            counted = pad_image(self.xp, counted, beyond)
-            divisor = sum(counted[at] for _, _, at in places(kernel, stride, (1, 1), out))
-        self.divisor, self.padded_shape = divisor, padded.shape
-        y /= divisor
-        return y.astype(x.dtype, copy=False)
+            counted = pad_image(xp, counted, beyond)
+            divisor = sum(counted[at] for _, _, at in self.window.places())
+        self.divisor = xp.ascontiguousarray(xp.broadcast_to(xp.asarray(divisor, work), out))
+        run = pick(avg_by_kernel, avg_by_numpy, x) if x.size else avg_by_numpy
+        self.padded_bytes = 0 if run is avg_by_kernel else padded_bytes(x, wider)
+        return run(x, self.divisor, self.window)
 
     def backward(self, gy):
-        kernel, stride, padding = self.options
-        gy = gy.astype(backend.accumulate_dtype(gy.dtype), copy=False) / self.divisor
-        gx = self.xp.zeros(self.padded_shape, gy.dtype)
-        for _, _, at in places(kernel, stride, (1, 1), gy.shape[2:]):
-            gx[at] += gy
-        return crop_image(gx, padding)
+        run = pick(avg_by_kernel_backward, avg_by_numpy_backward, gy)
+        return (run if gy.size else avg_by_numpy_backward)(
+            gy, self.divisor, self.shape, self.window)
+
+
+def padded_bytes(x, padding):
+    """Of the padded copy that the NumPy forms make; 0 if nothing is padded."""
+    size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
+    return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
+
+
+def padded_for(xp, x, window, value=0):
+    """x with its padding around it; the memory ledger is told of a copy."""
+    padded = pad_image(xp, x, window.padding, value)
+    return padded if padded is x else scratch(padded)
+
+
+def zeros_padded(xp, shape, window, dtype):
+    """Zeros of the shape of a padded image, for a gradient."""
+    size = [d + sum(p) for d, p in zip(shape[2:], window.padding, strict=True)]
+    return xp.zeros((*shape[:2], *size), dtype)
+
+
+def first_inside(xp, window):
+    """(oh, ow): the first element of each window that is not padding. It wins if all are -inf."""
+    rows, columns = (
+        xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)
+        for n, s, (before, _), d, k in zip(window.out, window.stride, window.padding,
+                                           window.dilation, window.kernel, strict=True))
+    return (rows[:, None] * window.kernel[1] + columns).astype(window.index_dtype())
+
+
+def max_by_numpy(x, window):
+    """(y, winner): of each window the largest element, and which one it is, i kw + j."""
+    xp = backend.xp_of([x])
+    least = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    padded = padded_for(xp, x, window, least)
+    y = xp.full((*x.shape[:2], *window.out), least, x.dtype)
+    winner = xp.empty(y.shape, window.index_dtype())
+    winner[...] = first_inside(xp, window)
+    for i, j, at in window.places():
+        x_ij = padded[at]
+        better = x_ij > y  # strictly: the first of equals keeps its place
+        better |= x_ij != x_ij  # nan wins, as in PyTorch
+        xp.copyto(y, x_ij, where=better)
+        xp.copyto(winner, winner.dtype.type(i * window.kernel[1] + j), where=better)
+    return y, winner
+
+
+def max_by_numpy_backward(gy, winner, shape, window):
+    xp = backend.xp_of([gy])
+    gx = zeros_padded(xp, shape, window, gy.dtype)
+    for i, j, at in window.places():
+        gx[at] += select(gy, winner == i * window.kernel[1] + j)
+    return crop_image(gx, window.padding)
+
+
+def avg_by_numpy(x, divisor, window):
+    xp = backend.xp_of([x])
+    padded = padded_for(xp, x, window)
+    y = xp.zeros((*x.shape[:2], *window.out), divisor.dtype)
+    for _, _, at in window.places():
+        y += padded[at]
+    y /= divisor
+    return y.astype(x.dtype, copy=False)
+
+
+def avg_by_numpy_backward(gy, divisor, shape, window):
+    xp = backend.xp_of([gy])
+    gy = gy.astype(divisor.dtype, copy=False) / divisor
+    gx = zeros_padded(xp, shape, window, gy.dtype)
+    for _, _, at in window.places():
+        gx[at] += gy
+    return crop_image(gx, window.padding)
+
+
+def max_by_kernel(x, window, rung=None, **form):
+    """As max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU; form: form and order, as in
+    `cuda.kernel`."""
+    xp = row_kernels.backend_of(x)
+    x = contiguous(xp, x)
+    y = xp.empty((*x.shape[:2], *window.out), x.dtype)
+    winner = xp.empty(y.shape, window.index_dtype())
+    launch("max_pool", (y, winner, x), y, x.shape, window, rung, form)
+    return y, winner
+
+
+def max_by_kernel_backward(gy, winner, shape, window, rung=None, **form):
+    xp = row_kernels.backend_of(gy)
+    gy, gx = contiguous(xp, gy), xp.empty(shape, gy.dtype)
+    launch("max_pool_backward", (gx, gy, winner), gx, shape, window, rung, form)
+    return gx
+
+
+def avg_by_kernel(x, divisor, window, rung=None, **form):
+    xp = row_kernels.backend_of(x)
+    y = xp.empty((*x.shape[:2], *window.out), x.dtype)
+    launch("avg_pool", (y, contiguous(xp, x), divisor), y, x.shape, window, rung, form)
+    return y
+
+
+def avg_by_kernel_backward(gy, divisor, shape, window, rung=None, **form):
+    xp = row_kernels.backend_of(gy)
+    on_host = (rung or best_rung(gy)) == "cpu"
+    gy, gx = contiguous(xp, gy), xp.empty(shape, divisor.dtype if on_host else gy.dtype)
+    launch("avg_pool_backward", (gx, gy, divisor), gx, shape, window, rung, form)
+    return gx
+
+
+def best_rung(x):
+    return "cpu" if type(x) is np.ndarray else 1
+
+
+def launch(name, arrays, result, shape, window, rung, form):
+    """A thread for each plane of images of this shape on a CPU, for each number of the result on a
+    GPU."""
+    rung, (n, channels, h, w) = rung or best_rung(result), shape
+    kernel, stride, ((top, _), (left, _)), dilation, out = window
+    sizes = h, w, *out, *kernel, *stride, top, left, *dilation
+    if rung != "cpu":
+        count, file = result.size, FILE
+        if max(count, n * channels * h * w) > LARGEST:
+            raise ValueError(f"{name}: images {shape} on a GPU, where a launch has at most "
+                             f"{LARGEST} numbers; cut the batch")
+    else:
+        count, file = n * channels, on_cpu(FILE)
+    index = "unsigned char" if window.index_dtype() == np.uint8 else "int"
+    run = row_kernels.kernel(file, name, arrays[1].dtype if "avg" in name else result.dtype,
+                             INDEX=index, **form)
+    run(row_kernels.blocks(count, BLOCK), BLOCK, (*arrays, count, *sizes))
 
 
 class AdaptiveAvgPool2d(Function):
-    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise."""
+    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise.
+
+    Of a single part, the mean of an image, H W numbers at once are multiplied: a product for each
+    image would take three times as long, and NumPy's mean ten times, if images are small."""
 
     def forward(self, x, size):
-        self.a, self.b = (averaging(self.xp, n, parts, x.dtype)
+        xp, self.shape, self.whole = self.xp, x.shape, size == (1, 1) and x.size
+        if self.whole:
+            n = math.prod(x.shape[2:])
+            work = backend.accumulate_dtype(x.dtype)
+            images = x.reshape(-1, n).astype(work, copy=False)
+            y = images @ xp.full(n, 1 / n, work)
+            return y.astype(x.dtype, copy=False).reshape(*x.shape[:2], 1, 1)
+        self.a, self.b = (averaging(xp, n, parts, x.dtype)
                           for n, parts in zip(x.shape[2:], size, strict=True))
-        return product(self.xp, self.a, product(self.xp, x, self.b.T))
+        return product(xp, self.a, product(xp, x, self.b.T))
 
     def backward(self, gy):
+        if self.whole:
+            n = math.prod(self.shape[2:])
+            return self.xp.repeat(gy.reshape(-1) / gy.dtype.type(n), n).reshape(self.shape)
         return product(self.xp, self.a.T, product(self.xp, gy, self.b))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import minidl
 from minidl import cuda, nn
+from minidl.cuda import device
 
 
 def test_without_a_gpu_there_is_none(monkeypatch):
@@ -70,6 +71,8 @@ def test_tf32_is_a_switch_of_cupys(monkeypatch):
     modes.COMPUTE_TYPE_DEFAULT, modes.COMPUTE_TYPE_TF32, found = 1, 7, {}
     modes.set_compute_type = lambda dtype, mode: found.__setitem__(np.dtype(dtype), mode)
     modes.get_compute_type = lambda dtype: found.get(np.dtype(dtype), 1)
+    monkeypatch.setattr(device, "is_available", lambda: True)
+    monkeypatch.setattr(device, "_winograd", True)
     monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
     monkeypatch.setitem(sys.modules, "cupy._core", types.ModuleType("cupy._core"))
     monkeypatch.setitem(sys.modules, "cupy._core._routines_linalg", modes)

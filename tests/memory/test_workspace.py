@@ -68,9 +68,11 @@ def test_the_formula_of_transposed_convolution_equals_the_counter(name, dtype):
         assert got == formula, (needs, got, formula)
 
 
-def test_blocks_keep_it_small_whatever_the_batch():
-    few, many = (counted(F.conv2d, ((n, 8, 20, 20), (16, 8, 3, 3), {}), np.float32, (True, True))
-                 for n in (12, 48))
+@pytest.mark.parametrize("kernels, batches", [(False, (12, 48)), (True, (100, 400))])
+def test_blocks_keep_it_small_whatever_the_batch(kernels, batches):
+    with minidl.use_fused(kernels):
+        few, many = (counted(F.conv2d, ((n, 8, 20, 20), (16, 8, 3, 3), {}), np.float32,
+                             (True, True)) for n in batches)
     assert few == many
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import minidl
-from minidl.cuda import dispatch, run
+from minidl.cuda import device, dispatch, run
 from minidl.nn import functional as F
 from minidl.ops import conv_columns, conv_cpu
 from minidl.ops.patches import output_size
@@ -102,6 +102,25 @@ def test_what_lies_around_the_arrays_is_not_touched(sizes):
         a[...] = value
     for a, b in zip(four(conv_cpu, *inside, options), wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("sizes", [
+    (4, 64, 64, (16, 16)), (2, 8, 8, (30, 30)), (8, 32, 64, (26, 26))])
+def test_winograd_rounds_as_the_plain_form_and_highest_leaves_it_out(sizes, monkeypatch):
+    monkeypatch.setattr(device, "_winograd", True)
+    n, _, _, size = sizes
+    x, w, b, gy, options = arrays(*sizes, (3, 3), (1, 1), (1, 1), (1, 1), 1)
+    assert conv_cpu.by_winograd(w.shape, options, n, size)
+    wanted = four(conv_columns, *(a.astype(np.float64) for a in (x, w, b, gy)), options)
+    fast = four(conv_cpu, x, w, b, gy, options)
+    minidl.set_float32_matmul_precision("highest")
+    assert not conv_cpu.by_winograd(w.shape, options, n, size)
+    exact = four(conv_cpu, x, w, b, gy, options)
+    for winograd, plain, true in zip(fast[:3], exact[:3], wanted[:3], strict=True):
+        errors = [np.sqrt(np.mean((y - true) ** 2)) for y in (winograd, plain)]
+        assert 0 < errors[0] < 1.25 * errors[1], errors
+    minidl.set_float32_matmul_precision("high")
+    assert conv_cpu.by_winograd(w.shape, options, n, size)
 
 
 def test_the_transposed_convolution_runs_it_the_other_way_round():

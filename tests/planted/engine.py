@@ -393,7 +393,7 @@ BUGS = [
         "tests/ops/test_logic.py::test_binary"),
     Bug(
         "running statistics move again when a segment is recomputed",
-        "minidl/ops/norm.py", "BatchNorm.forward",
+        "minidl/ops/batch_norm.py", "BatchNorm.forward",
         "None and not current().replaying", "None",
         "tests/memory/test_recompute.py::test_batch_norm_moves_its_running_statistics_once"),
     Bug(

@@ -9,6 +9,7 @@ Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
+from minidl.cuda.launch import contiguous, scratch
 from minidl.function import Function
 from minidl.ops.conv import by
 from minidl.ops.matmul import same_dtype
@@ -25,12 +26,14 @@ class ConvTranspose2d(Function):
         same_dtype("conv_transpose", x, w, "input", "weight")
         self.options, self.out = (stride, padding, dilation, groups), x.shape[2:]
         self.save(x, w)
+        self.has_bias = b is not None
         y_shape = (x.shape[0], w.shape[1] * groups, *size)
         self.shapes = y_shape, w.shape
         return by(x, w, b).by_input(x, w, y_shape, self.options, b)
 
     def backward(self, gy):
         x, w = self.saved
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
         run = by(gy, x, w)
         gx = run.forward(gy, w, None, self.options, self.out) if self.needs[0] else None
         gw = run.by_weight(x, gy, w, self.options) if self.needs[1] else None

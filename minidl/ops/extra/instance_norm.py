@@ -6,7 +6,8 @@ Source: Ulyanov et al. 2016.     Test: tests/ops/test_every_op.py (rows in sampl
 """
 
 from minidl.mode import current
-from minidl.ops.norm import batch_norm, group_norm
+from minidl.ops.batch_norm import batch_norm
+from minidl.ops.norm import group_norm
 from minidl.tensor import Tensor
 
 

@@ -1,0 +1,151 @@
+// Batch norm: each channel of a batch gets mean 0 and variance 1, then its scale and its shift.
+//
+//   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
+//   gb   = sum of gy              gw   = sum of gy * xhat
+//   gx   = w * rstd * (gy - gb / n - xhat * gw / n)               n = samples * places
+//
+//   x, y, gy, gx      samples x channels x places of type T
+//   mean, var, rstd   one ACC a channel; mean and rstd are kept for backward, and x
+//   w, b, gw, gb      one ACC a channel
+//
+// A channel is `places` numbers in each sample: all that lies between is of other channels. Forward
+// keeps no xhat: backward has to read x or xhat, and the layer before has often kept x already.
+// With the statistics given (eval) mean and rstd do not depend on x, and gx = w * rstd * gy.
+//
+//   forward   bytes an element in float     backward
+//   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20
+//   v2        2 reads, 1 write: 12          v2   the same
+//   eval      1 read,  1 write:  8
+//   On a CPU: cpu/batch_norm.cu
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// eval 50% in float and 25% in half, as add3's naive kernel; v2 half of that, if a GPU has no more
+// SMs than there are channels: a block waits for its reads one after the other, and an H100 with 64
+// channels lets 68 of its 132 SMs wait. Where places is no multiple of 8 a warp's request touches a
+// line more at every plane. v1: 32 lanes read 32 planes, 32 lines for 128 bytes: below 5%.
+//
+// Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
+// Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
+#include "common.cuh"
+
+#ifndef ACC  // what sums are made in: float for float and half, double for double
+#define ACC float
+#endif
+
+// Where the k-th number of channel c is.
+__device__ __forceinline__ long long place(int k, int c, int channels, int places) {
+  return ((long long)(k / places) * channels + c) * places + k % places;
+}
+
+// v1: a thread per channel. Three loops: mean, variance around it, result.
+extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
+                                         const ACC* w, const ACC* b, int samples, int channels,
+                                         int places, ACC eps) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < channels) {  // guard
+    const int n = samples * places;
+    ACC sum = 0, squares = 0;
+    for (int k = 0; k < n; ++k) sum += to_float(x[place(k, c, channels, places)]);
+    const ACC m = sum / n;
+    for (int k = 0; k < n; ++k) {
+      ACC d = to_float(x[place(k, c, channels, places)]) - m;
+      squares += d * d;
+    }
+    const ACC v = squares / n, r = 1 / sqrt(v + eps);
+    for (int k = 0; k < n; ++k) {
+      const long long at = place(k, c, channels, places);
+      y[at] = from_float<T>((to_float(x[at]) - m) * r * w[c] + b[c]);
+    }
+    mean[c] = m, var[c] = v, rstd[c] = r;
+  }
+}
+
+// v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. Mean and
+// variance come from one loop: each thread follows Welford, and the threads' results are joined as
+// Chan and others do (why, and where the barriers stand: layer_norm.cu's v2).
+extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
+                                         const ACC* w, const ACC* b, int samples, int channels,
+                                         int places, ACC eps) {
+  __shared__ ACC scratch[33];
+  const int c = blockIdx.x, n = samples * places;
+  ACC mine = 0, squares = 0;  // mean of this thread's elements, sum of squares around it
+  int n_mine = 0;
+  for (int k = threadIdx.x; k < n; k += blockDim.x) {
+    ACC v = to_float(x[place(k, c, channels, places)]), d = v - mine;
+    mine += d / ++n_mine;
+    squares += d * (v - mine);
+  }
+  const ACC m = block_sum(n_mine * mine, scratch) / n;
+  const ACC v = block_sum(squares + n_mine * (mine - m) * (mine - m), scratch) / n;
+  const ACC r = 1 / sqrt(v + eps), scale = r * w[c], shift = b[c];
+  for (int k = threadIdx.x; k < n; k += blockDim.x) {
+    const long long at = place(k, c, channels, places);
+    y[at] = from_float<T>((to_float(x[at]) - m) * scale + shift);
+  }
+  if (threadIdx.x == 0) mean[c] = m, var[c] = v, rstd[c] = r;
+}
+
+// With the statistics given: a thread per element, of n.
+extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const ACC* b,
+                                           const ACC* mean, const ACC* rstd, int n, int channels,
+                                           int places) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {  // guard
+    const int c = i / places % channels;
+    y[i] = from_float<T>((to_float(x[i]) - mean[c]) * rstd[c] * w[c] + b[c]);
+  }
+}
+
+// ---- backward ----
+
+// v1: a thread per channel. training: mean and rstd are those of x.
+extern "C" __global__ void batch_norm_backward_v1(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
+                                                  const ACC* w, const ACC* mean, const ACC* rstd,
+                                                  int samples, int channels, int places,
+                                                  int training) {
+  int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < channels) {  // guard
+    const int n = samples * places;
+    const ACC m = mean[c], r = rstd[c], scale = w[c] * r;
+    ACC sum = 0, along = 0;
+    for (int k = 0; k < n; ++k) {
+      const long long at = place(k, c, channels, places);
+      ACC g = to_float(gy[at]);
+      sum += g;
+      along += g * ((to_float(x[at]) - m) * r);
+    }
+    gw[c] = along, gb[c] = sum;
+    for (int k = 0; k < n; ++k) {
+      const long long at = place(k, c, channels, places);
+      ACC g = to_float(gy[at]), xhat = (to_float(x[at]) - m) * r;
+      gx[at] = from_float<T>(scale * (training ? g - sum / n - xhat * (along / n) : g));
+    }
+  }
+}
+
+// v2: a block per channel.
+extern "C" __global__ void batch_norm_backward_v2(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
+                                                  const ACC* w, const ACC* mean, const ACC* rstd,
+                                                  int samples, int channels, int places,
+                                                  int training) {
+  __shared__ ACC scratch[33];
+  const int c = blockIdx.x, n = samples * places;
+  const ACC m = mean[c], r = rstd[c], scale = w[c] * r;
+  ACC sum = 0, along = 0;
+  for (int k = threadIdx.x; k < n; k += blockDim.x) {
+    const long long at = place(k, c, channels, places);
+    ACC g = to_float(gy[at]);
+    sum += g;
+    along += g * ((to_float(x[at]) - m) * r);
+  }
+  sum = block_sum(sum, scratch);
+  along = block_sum(along, scratch);
+  if (threadIdx.x == 0) gw[c] = along, gb[c] = sum;
+  sum = training ? sum / n : ACC(0);
+  along = training ? along / n : ACC(0);
+  for (int k = threadIdx.x; k < n; k += blockDim.x) {
+    const long long at = place(k, c, channels, places);
+    ACC g = to_float(gy[at]), xhat = (to_float(x[at]) - m) * r;
+    gx[at] = from_float<T>(scale * (g - sum - xhat * along));
+  }
+}

@@ -1,0 +1,121 @@
+// Pooling: one number for each window of an image, the largest or the mean.
+//
+//   max_pool            y = the largest x of the window, winner = where in the window it is:
+//                       i * kw + j, the first one of equals; what is no number wins
+//   max_pool_backward   gx = the sum of gy over the windows that this x has won
+//   avg_pool            y = (sum of x over the window) / divisor, one for each window
+//   avg_pool_backward   gx = the sum of gy / divisor over the windows around this x
+//
+//   x, gx     planes x h x w of type T             winner    planes x oh x ow, of type INDEX
+//   y, gy     planes x oh x ow of type T           divisor   oh x ow, of type ACC
+//   Window (r, q) has its element (i, j) at row r * sh + i * dh - top, column q * sw + j * dw - left
+//   of x, or, outside of x, none.
+//
+// A thread per output, in backward a thread per x: it looks for the windows that x is in, so that no
+// two threads add to one number, and the order of the sum is always the same.
+//
+//   bytes in float, windows of 2 x 2 side by side      an x    an output
+//   max_pool            x, y, winner                    4         5
+//   max_pool_backward   gx, gy, winner                  4         5
+//   avg_pool            x, y                            4         4
+//   avg_pool_backward   gx, gy                          4         4
+//   On a CPU: cpu/pool.cu
+//
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
+// 50% in float, 25% in half, as of a kernel that reads an element at a time, for windows side by
+// side; windows that overlap read from L1 again, where 4 bytes a lane are half of its width. Six
+// divisions of integers a thread take about as long as its reads.
+//
+// Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
+#include "common.cuh"
+
+#ifndef ACC  // what sums are made in: float for float and half, double for double
+#define ACC float
+#endif
+#ifndef INDEX  // unsigned char for windows of at most 256 elements, else int
+#define INDEX unsigned char
+#endif
+
+extern "C" __global__ void max_pool(T* y, INDEX* winner, const T* x, int n, int h, int w, int oh,
+                                    int ow, int kh, int kw, int sh, int sw, int top, int left,
+                                    int dh, int dw) {
+  int o = blockIdx.x * blockDim.x + threadIdx.x;
+  if (o < n) {  // guard
+    const int q = o % ow, r = o / ow % oh;
+    const T* xp = x + (long long)(o / ow / oh) * h * w;
+    ACC best = -INFINITY;
+    int at = -1;
+    for (int i = 0; i < kh; ++i)
+      for (int j = 0; j < kw; ++j) {
+        const int row = r * sh + i * dh - top, column = q * sw + j * dw - left;
+        if (row < 0 || row >= h || column < 0 || column >= w) continue;
+        const ACC v = to_float(xp[row * w + column]);
+        if (at < 0 || v > best || v != v) best = v, at = i * kw + j;
+      }
+    y[o] = from_float<T>(best);
+    winner[o] = at < 0 ? 0 : at;  // a window of padding alone
+  }
+}
+
+// Of the windows along one dimension: element i of window r is at place p if r * s + i * d - pad is
+// p. Returns r, or -1.
+__device__ __forceinline__ int window_of(int p, int i, int s, int d, int pad, int n) {
+  const int from = p + pad - i * d;
+  return from >= 0 && from % s == 0 && from / s < n ? from / s : -1;
+}
+
+extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* winner, int n, int h,
+                                             int w, int oh, int ow, int kh, int kw, int sh, int sw,
+                                             int top, int left, int dh, int dw) {
+  int p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p < n) {  // guard
+    const int column = p % w, row = p / w % h;
+    const long long plane = (long long)(p / w / h) * oh * ow;
+    ACC sum = 0;
+    for (int i = 0; i < kh; ++i) {
+      const int r = window_of(row, i, sh, dh, top, oh);
+      for (int j = 0; r >= 0 && j < kw; ++j) {
+        const int q = window_of(column, j, sw, dw, left, ow);
+        const long long o = plane + r * ow + q;
+        if (q >= 0 && winner[o] == i * kw + j) sum += to_float(gy[o]);
+      }
+    }
+    gx[p] = from_float<T>(sum);
+  }
+}
+
+extern "C" __global__ void avg_pool(T* y, const T* x, const ACC* divisor, int n, int h, int w,
+                                    int oh, int ow, int kh, int kw, int sh, int sw, int top,
+                                    int left, int dh, int dw) {
+  int o = blockIdx.x * blockDim.x + threadIdx.x;
+  if (o < n) {  // guard
+    const int q = o % ow, r = o / ow % oh;
+    const T* xp = x + (long long)(o / ow / oh) * h * w;
+    ACC sum = 0;
+    for (int i = 0; i < kh; ++i)
+      for (int j = 0; j < kw; ++j) {
+        const int row = r * sh + i * dh - top, column = q * sw + j * dw - left;
+        if (row >= 0 && row < h && column >= 0 && column < w) sum += to_float(xp[row * w + column]);
+      }
+    y[o] = from_float<T>(sum / divisor[r * ow + q]);
+  }
+}
+
+extern "C" __global__ void avg_pool_backward(T* gx, const T* gy, const ACC* divisor, int n, int h,
+                                             int w, int oh, int ow, int kh, int kw, int sh, int sw,
+                                             int top, int left, int dh, int dw) {
+  int p = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p < n) {  // guard
+    const int column = p % w, row = p / w % h;
+    const long long plane = (long long)(p / w / h) * oh * ow;
+    ACC sum = 0;
+    for (int i = 0; i < kh; ++i) {
+      const int r = window_of(row, i, sh, dh, top, oh);
+      for (int j = 0; r >= 0 && j < kw; ++j) {
+        const int q = window_of(column, j, sw, dw, left, ow);
+        if (q >= 0) sum += to_float(gy[plane + r * ow + q]) / divisor[r * ow + q];
+      }
+    }
+    gx[p] = from_float<T>(sum);
+  }
+}

@@ -1,0 +1,239 @@
+"""Batch norm: each channel of a batch gets mean 0 and variance 1.
+
+    y = (x - mean) * r * w + b      r = 1 / sqrt(var + eps), one a channel
+    gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
+    gx = w * r * (gy - gb / n - xhat * gw / n)       n numbers a channel
+
+The gradient is derived in norm.py. Kept for backward: x, which costs no more than xhat and in half
+precision half of it; mean and r. The running statistics are constants outside of training, and
+gx = w * r * gy then.
+
+Source: Ioffe & Szegedy 2015.
+Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu
+Test: tests/ops/test_norm.py, test_batch_norm_kernel.py
+"""
+
+import math
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import rows as row_kernels
+from minidl.cuda.dispatch import SUM_DTYPES, on_cpu, pick
+from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
+from minidl.function import Function
+from minidl.mode import current
+from minidl.ops.norm import check_channels, column, scale_shift, standardize, standardize_backward
+
+FILE = "batch_norm.cu"
+AXES = 0, 2  # of (N, C, places): what a mean runs over
+LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
+FEW = 64  # places: with fewer a plane does not fill a few vectors
+PART = 512  # numbers of a channel: enough to be worth the end of a sum
+
+
+class BatchNorm(Function):
+    """Over samples and places of x (N, C, ...). Saves x, w, mean and r.
+
+    In training the running statistics are written in place, here and nowhere else; they are arrays
+    beside the inputs, which autocast might hand over as copies."""
+
+    precision = "black"
+
+    def forward(self, x, w, b, running, training, momentum, eps):
+        xp, dtype = self.xp, backend.accumulate_dtype(x.dtype)
+        x = contiguous(xp, x)
+        self.training, shift = training, in_order(xp, b, 0, x.shape[1], dtype)
+        scale = in_order(xp, w, 1, x.shape[1], dtype)
+        if training:
+            run = pick(by_kernel, by_numpy, x)
+            y, mean, var, r = run(x, scale, shift, eps)
+            n = x.size // x.shape[1]
+            for average, batch in zip(running, (mean, var * (n / (n - 1))), strict=True):
+                if average is not None and not current().replaying:
+                    average *= 1 - momentum
+                    average += momentum * batch.astype(average.dtype, copy=False)
+        else:
+            running_mean, running_var = running
+            mean = running_mean.astype(dtype)
+            r = 1 / xp.sqrt(running_var.astype(dtype) + dtype.type(eps))
+            run = pick(by_kernel_eval, by_numpy_eval, x)
+            y = run(x, scale, shift, mean, r)
+        self.save(x, w, mean, r)
+        return y
+
+    def backward(self, gy):
+        x, w, mean, r = self.saved
+        gy, scale = contiguous(self.xp, gy), in_order(self.xp, w, 1, x.shape[1], mean.dtype)
+        run = pick(by_kernel_backward, by_numpy_backward, gy, x)
+        return run(gy, x, scale, mean, r, self.training)
+
+
+def in_order(xp, v, default, n, dtype):
+    """A value per channel, (n,), contiguous and of `dtype`: v's, or the default where v is None."""
+    if v is None:
+        return xp.full(n, default, dtype)
+    return xp.ascontiguousarray(v.astype(dtype, copy=False))
+
+
+def by_numpy(x, w, b, eps):
+    """(y, mean, var, r); x (N, C, ...), all others (C,) in the dtype of the sums."""
+    xhat, *statistics = standardize(backend.xp_of([x]), by_places(x), AXES, eps)
+    y = scale_shift(xhat, column(w), column(b), x.dtype)
+    return y.reshape(x.shape), *(v.reshape(-1) for v in statistics)
+
+
+def by_numpy_eval(x, w, b, mean, r):
+    """y, with the statistics given."""
+    xhat = (by_places(x) - column(mean)) * column(r)
+    return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
+
+
+def by_numpy_backward(gy, x, w, mean, r, training=True):
+    """(gx, gw, gb); xhat is made again from x, mean and r."""
+    xhat = (by_places(x) - column(mean)) * column(r)
+    g = by_places(gy).astype(mean.dtype, copy=False)
+    gw, gb = (g * xhat).sum(axis=AXES), g.sum(axis=AXES)
+    g = g * column(w)
+    if training:
+        gx = standardize_backward(backend.xp_of([x]), g, xhat, column(r), AXES)
+    else:
+        gx = g * column(r)
+    return gx.reshape(x.shape), gw, gb
+
+
+def by_places(x):
+    """(N, C, ...) as (N, C, places)."""
+    return x.reshape(sizes(x))
+
+
+def by_kernel(x, w, b, eps, rung=None, **form):
+    """(y, mean, var, r). x (N, C, ...), w and b (C,) in the dtype of the sums, all contiguous.
+
+    rung: 1 or 2 of the ladder in the .cu, or "cpu"; the best for the device unless given.
+    form: form and order, as in `cuda.kernel`."""
+    xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
+    samples, channels, places = sizes(x)
+    mean, var, r = (xp.empty(channels, SUM_DTYPES[x.dtype]) for _ in range(3))
+    if rung != "cpu":
+        y = xp.empty(x.shape, x.dtype)
+        launch("batch_norm", x, rung, (y, mean, var, r, x, w, b), (float(eps),), form)
+        return y, mean, var, r
+    n_parts, size = parts_of(x)
+    parts = scratch(xp.empty((2, n_parts, channels), mean.dtype))
+    pass_on_cpu("batch_norm", x, (parts, x), (), form)
+    join("batch_norm_join", x, (mean, var, r, parts, n_parts, channels, size * places,
+                                samples * places, float(eps)), form)
+    return by_kernel_eval(x, w, b, mean, r, rung, **form), mean, var, r
+
+
+def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
+    """y, with the statistics given. rung: "cpu", or any other for the GPU's."""
+    y = row_kernels.backend_of(x).empty(x.shape, x.dtype)
+    args = y, x, w, b, mean, r
+    if (rung or best_rung(x)) == "cpu":
+        pass_on_cpu("batch_norm_write", x, args, (), form)
+    elif x.size:
+        check_size(x)
+        run = row_kernels.kernel(FILE, "batch_norm_eval", x.dtype, **form)
+        run(row_kernels.blocks(x.size, BLOCK), BLOCK, (*args, x.size, *sizes(x)[1:]))
+    return y
+
+
+def by_kernel_backward(gy, x, w, mean, r, training=True, rung=None, **form):
+    """(gx, gw, gb). gw and gb have the dtype of the sums."""
+    xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
+    samples, channels, places = sizes(x)
+    gw, gb = xp.empty(channels, mean.dtype), xp.empty(channels, mean.dtype)
+    gx = xp.empty(x.shape, x.dtype)
+    args = gx, gw, gb, gy, x, w, mean, r
+    if rung != "cpu":
+        launch("batch_norm_backward", x, rung, args, (int(training),), form)
+        return gx, gw, gb
+    n_parts, _ = parts_of(x)
+    parts = scratch(xp.empty((2, n_parts, channels), mean.dtype))
+    pass_on_cpu("batch_norm_backward", x, (parts, gy, x, mean), (), form)
+    join("batch_norm_backward_join", x, (gw, gb, parts, r, n_parts, channels), form)
+    pass_on_cpu("batch_norm_backward_write", x, args, (int(training),), form)
+    return gx, gw, gb
+
+
+def launch(name, x, rung, arrays, more, form):
+    """A rung of the ladder over the channels of x. more: what comes after the sizes."""
+    if not x.size:
+        return
+    check_size(x)
+    args = *arrays, *sizes(x), *more
+    run = row_kernels.kernel(FILE, f"{name}_v{rung}", x.dtype, **form)
+    if rung == 1:
+        run(row_kernels.blocks(x.shape[1], 64), 64, args)
+    else:
+        run(x.shape[1], BLOCK, args)
+
+
+def pass_on_cpu(name, x, arrays, more, form):
+    """A CPU's pass over x, or over arrays like it, in the order of memory. more: what comes after
+    the sizes."""
+    samples, channels, places = sizes(x)
+    args = *arrays, samples, channels, places, *more
+    if not x.size:
+        return
+    if places >= FEW:
+        run = row_kernels.kernel(on_cpu(FILE), f"{name}_planes", x.dtype, **form)
+        run(row_kernels.blocks(samples * channels, BLOCK), BLOCK, args)
+        return
+    width, (_, group) = LANES_MAX // places, parts_of(x)
+    run = row_kernels.kernel(on_cpu(FILE), f"{name}_rows", x.dtype, **form)
+    grid = row_kernels.blocks(channels, width), row_kernels.blocks(samples, group)
+    run(grid, 1, (*args, width, group))
+
+
+def join(name, x, args, form):
+    """One launch over the channels."""
+    run = row_kernels.kernel(on_cpu(FILE), name, x.dtype, **form)
+    run(row_kernels.blocks(x.shape[1], CHANNELS), 1, args)
+
+
+def parts_of(x):
+    """(number of parts, samples of a part), whose sums a CPU joins: single samples where planes are
+    large, else as many as have some hundred numbers of a channel."""
+    samples, _, places = sizes(x)
+    group = 1 if places >= FEW else -(-PART // places)
+    return row_kernels.blocks(samples, group), group
+
+
+def sizes(x):
+    """(samples, channels, places)."""
+    return *x.shape[:2], math.prod(x.shape[2:])
+
+
+def best_rung(x):
+    return "cpu" if type(x) is np.ndarray else 2
+
+
+def check_size(x):
+    """ValueError where a launch on a GPU would count beyond an int."""
+    if x.size > LARGEST:
+        raise ValueError(f"batch_norm: {x.size} numbers on a GPU, where a launch has at most "
+                         f"{LARGEST}; cut the batch")
+
+
+def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
+               momentum=0.1, eps=1e-5):
+    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias.
+
+    training: statistics of this batch, and `running = (1 - momentum) * running + momentum * batch`
+    in place, with the unbiased variance (n - 1) as PyTorch does; running_* may be None.
+    otherwise: the running statistics are used as constants."""
+    check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
+                   weight=weight, bias=bias)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise ValueError("batch_norm: not training, so running_mean and running_var are needed")
+    n = math.prod(input.shape) // max(input.shape[1], 1)
+    if training and n <= 1:
+        raise ValueError("batch_norm: training wants more than one value per channel, the input "
+                         f"{tuple(input.shape)} has {n}")
+    running = [backend.array_of(v) for v in (running_mean, running_var)]
+    return BatchNorm.apply(input, weight, bias, running=running,
+                           training=training, momentum=momentum, eps=eps)
