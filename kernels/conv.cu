@@ -144,10 +144,10 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
 // 4 j + 3, neighbours in shared memory: one access for four floats, always. From memory
 //   w  where rows of K elements are whole packs: K * sizeof(T) % 16 == 0; else element by element
 //   x  where pixels lie side by side and aligned, for every tap: sx = 1 and, with n = 16 /
-//      sizeof(T), W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. So are kernels
-//      1 wide, such as pointwise ones: the launch makes one row of their images. The taps of a
-//      3 x 3 kernel begin at w - 1, w and w + 1, and two of these are not aligned: element by
-//      element, as in v3, where neighbouring threads have neighbouring pixels
+//      sizeof(T), W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. Kernels one column
+//      wide can be so; for pointwise ones the launch makes one row of an image. A 3 x 3 kernel
+//      reads at w - 1, w and w + 1, and two of these are not aligned: it takes element by element,
+//      as in v3, where neighbouring threads have neighbouring pixels
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 4: rows are whole packs, and the writes of a warp's columns meet 16 banks, not 8
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
@@ -163,9 +163,9 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
   ACC sum[EACH][EACH] = {};
   for (int k0 = 0; k0 < K; k0 += STEP) {
     for (int e = me; e < SIDE * STEP / n; e += 256) {  // of w, turned: its columns become rows
-      const int row = e / (STEP / n), k = e % (STEP / n) * n, left = K - k0 - k;
+      const int row = e / (STEP / n), k = e % (STEP / n) * n, rest = K - k0 - k;
       const Pack<T> pack =
-          load_pack(w + (long long)(m0 + row) * K + k0 + k, m0 + row < M ? left : 0, whole);
+          load_pack(w + (long long)(m0 + row) * K + k0 + k, m0 + row < M ? rest : 0, whole);
       for (int a = 0; a < n; ++a) ws[k + a][row] = to_float(pack.at[a]);
     }
     if (side_by_side) {

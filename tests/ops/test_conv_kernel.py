@@ -306,7 +306,8 @@ def test_shares_cover_all_pixels_once():
         for n_blocks in (1, 7, 264, 1000):
             share, n_shares = conv_kernel.shares(n_pixels, n_blocks)
             assert share % 32 == 0 and share * (n_shares - 1) < n_pixels <= share * n_shares
-            assert n_shares == 1 or share >= conv_kernel.FEWEST_PIXELS
+            few = n_shares * n_blocks <= 2 * conv_kernel.ENOUGH_BLOCKS
+            assert n_shares == 1 or share >= conv_kernel.FEWEST_PIXELS and few
 
 
 def test_the_best_rung_for_a_gpu():
@@ -323,7 +324,8 @@ def test_the_best_rung_for_a_gpu():
     assert best(wide, "f4") == ["winograd", 3]
     assert best(wide, "f2") == [5, 5]
     assert best(wide._replace(stride=(2, 2)), "f4") == [4, 3]
-    assert best(CASES["3 x 3"], "f4") == [4, 3]
+    assert best(CASES["3 x 3"]._replace(w=(6, 3, 3, 3)), "f4") == [4, 3]
+    assert best(CASES["3 x 3"], "f4") == [1, 3]
     assert best(CASES["depthwise"], "f2") == ["depthwise", "depthwise"]
 
 
