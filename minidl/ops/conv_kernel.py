@@ -23,6 +23,7 @@ from collections import namedtuple
 import numpy as np
 
 from minidl.cuda import dispatch, rows
+from minidl.cuda.device import winograd_is_on
 from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.ops import conv_geometry
 from minidl.ops.conv_columns import by_bias  # noqa: F401  # one sum: there is no kernel for it
@@ -211,7 +212,8 @@ def best_rung(xp, dtype, shape):
         return "depthwise"
     if dtype == np.float16:
         return TENSOR_CORES
-    return "winograd" if fits_winograd(shape) and min(shape.C, shape.M) >= 16 else 4
+    winograd = winograd_is_on() and fits_winograd(shape) and min(shape.C, shape.M) >= 16
+    return "winograd" if winograd else 4
 
 
 def best_weight_rung(xp, dtype, shape):
