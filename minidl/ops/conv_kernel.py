@@ -23,6 +23,7 @@ from collections import namedtuple
 import numpy as np
 
 from minidl.cuda import dispatch, rows
+from minidl.cuda.device import winograd_is_on
 from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.ops import conv_columns, conv_geometry
 
@@ -219,7 +220,8 @@ def best_rung(xp, dtype, shape):
         return TENSOR_CORES
     if shape.M < FEW_CHANNELS:
         return 1
-    return "winograd" if fits_winograd(shape) and min(shape.C, shape.M) >= 16 else 4
+    winograd = winograd_is_on() and fits_winograd(shape) and min(shape.C, shape.M) >= 16
+    return "winograd" if winograd else 4
 
 
 def best_weight_rung(xp, dtype, shape):
