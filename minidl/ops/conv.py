@@ -40,16 +40,17 @@ class Conv2d(Function):
     def backward(self, gy):
         x, w = self.saved
         gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
-        run = by(gy, x, w)
+        run = by(gy, w, x)
         gx = run.by_input(gy, w, x.shape, self.options) if self.needs[0] else None
         gw = run.by_weight(gy, x, w, self.options) if self.needs[1] else None
         return gx, gw, run.by_bias(gy) if self.needs[2] else None
 
 
-def by(*arrays):
-    """The module whose functions compute with these arrays, the first one an array."""
-    kernels = conv_cpu if isinstance(arrays[0], np.ndarray) else conv_kernel
-    return pick(kernels, conv_columns, *arrays)
+def by(x, w, *others):
+    """The module whose functions compute with these arrays; w: the weight."""
+    if not isinstance(x, np.ndarray):
+        return pick(conv_kernel, conv_columns, x, w, *others)
+    return pick(conv_cpu, conv_columns, x, w, *others) if conv_cpu.fits(w) else conv_columns
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
