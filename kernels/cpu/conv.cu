@@ -45,29 +45,33 @@ constexpr int PANEL = 64;        // pixels side by side in the product: a multip
 constexpr int PAST = 2 * LANES;  // numbers behind a line that vectors may touch
 constexpr int WIDE = 512;        // pixels of a row: wider ones are cut, a stack has an end
 
-// The lines of an image that some pixels need, with zeros around: `pitch` numbers each. With step_w 2
-// the even columns come first, then the odd ones, so that the columns of a tap lie side by side.
+// The lines of an image that some pixels need, with zeros around, `pitch` numbers each. With step_w 2
+// the even columns come first, then the odd ones; with step_h 2 the even lines, then the odd ones. So
+// what a tap reads for the pixels of a row lies side by side, and for the next row `pitch` further on.
 struct Lines {
   int above, left;  // the line and column of the image that is the first one here
-  int n_columns, phase, pitch;
+  int n_lines, n_columns, column_phase, pitch, line_phase, n_floats;
 
-  __forceinline__ Lines(const Geometry& g) {
+  __forceinline__ Lines(const Geometry& g, int n_rows) {
     above = g.first_h + min(0, g.tap_h * (g.kh - 1));
     left = g.first_w + min(0, g.tap_w * (g.kw - 1));
+    n_lines = lines_of(g, n_rows);
     n_columns = g.step_w * (g.ow - 1) + abs(g.tap_w) * (g.kw - 1) + 1;
-    phase = n_columns / g.step_w + 1 + PAST;
-    pitch = g.step_w * phase;
+    column_phase = n_columns / g.step_w + 1;
+    pitch = g.step_w * column_phase;
+    line_phase = (n_lines / g.step_h + 1) * pitch;
+    n_floats = g.step_h * line_phase + PAST;
   }
 
   // How many lines n rows of pixels need.
-  static __forceinline__ int needed(const Geometry& g, int n) {
+  static __forceinline__ int lines_of(const Geometry& g, int n) {
     return g.step_h * (n - 1) + abs(g.tap_h) * (g.kh - 1) + 1;
   }
 
   // The lines of n rows of pixels, the first one `row`.
   __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row,
                             int n) const {
-    for (int i = 0; i < needed(g, n); ++i, to += pitch) {
+    for (int i = 0; i < lines_of(g, n); ++i) {
       if (g.kh == 1 && i % g.step_h) continue;  // no tap reads it
       const int line = g.step_h * row + above + i;
       const bool there = line >= 0 && line < g.h;
@@ -76,7 +80,7 @@ struct Lines {
         const int most = (n_columns - p + g.step_w - 1) / g.step_w;
         const int low = !there ? most : column < 0 ? min((g.step_w - 1 - column) / g.step_w, most) : 0;
         const int high = max(low, min(most, (g.w - column + g.step_w - 1) / g.step_w));
-        float* here = to + p * phase;
+        float* here = to + i % g.step_h * line_phase + i / g.step_h * pitch + p * column_phase;
         const float* from = image + line * g.w + column + g.step_w * low;
         for (int j = 0; j < low; ++j) here[j] = 0;
         if (low < high && g.step_w == 1) copy(here + low, from, high - low);
@@ -86,10 +90,11 @@ struct Lines {
     }
   }
 
-  // Where the first column of a tap is.
+  // Where a tap reads for the first pixel.
   __forceinline__ int at(const Geometry& g, int u, int v) const {
     const int line = g.tap_h * u + g.first_h - above, column = g.tap_w * v + g.first_w - left;
-    return line * pitch + column % g.step_w * phase + column / g.step_w;
+    return line % g.step_h * line_phase + line / g.step_h * pitch +
+           column % g.step_w * column_phase + column / g.step_w;
   }
 };
 
@@ -100,15 +105,13 @@ __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float
                                  const Run* runs, int n_runs) {
   const bool in_parts = g.ow > WIDE;  // then run by run
   const Geometry some = g.part(0, in_parts ? wide : g.ow);
-  Lines lines(some);
+  Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
   const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
-  const int n_image = Lines::needed(g, in_parts ? 1 : min(n_runs, g.oh)) * lines.pitch + PAST;
-  float image[n_image];
-  zero(image, n_image);
+  float image[lines.n_floats];
   int first[taps];
   for (int u = 0; u < g.kh; ++u)
     for (int v = 0; v < g.kw; ++v) first[u * g.kw + v] = lines.at(some, u, v);
-  const int left = lines.left, step = g.step_h * lines.pitch;
+  const int left = lines.left;
   for (int c = 0; c < n_channels; ++c, panels += taps * pitch)
     for (int i = 0, next; i < n_runs; i = next) {
       next = in_parts ? i + 1 : next_image(runs, n_runs, i);
@@ -118,7 +121,8 @@ __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float
       lines.fill(image, some, x + channel * g.h * g.w, top, runs[next - 1].row - top + 1);
       for (int tap = 0; tap < taps; ++tap)
         for (const Run* run = runs + i; run < runs + next; ++run) {
-          const float* from = image + first[tap] + (run->row - top) * step + run->column - begin;
+          const float* from =
+              image + first[tap] + (run->row - top) * lines.pitch + run->column - begin;
           float* to = panels + run->at / wide * panel + tap * pitch + run->at % wide;
           for (int k = 0; k < run->n; k += LANES) move(to + k, from + k);
         }
@@ -284,9 +288,10 @@ extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts
 
 // -- groups with so few channels that a product would leave most of a tile empty: pixel by pixel
 
-constexpr int ROWS = 4;  // at a time: four sums that do not wait for each other
+constexpr int VECS = 4;  // at a time: sums that do not wait for each other
 
-// As conv_product; a block has some rows and columns of one channel of an image.
+// As conv_product; a block has some rows and columns of one channel of an image. Rows follow each
+// other in the lines, so they are computed as one long row, some pixels between them in vain.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,
@@ -297,33 +302,31 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
   const int out = blockIdx.y, first_in = out / n_out * n_in, rows = min(rows_in_part, oh - top);
-  const Lines lines(g);
-  const int plane = Lines::needed(g, rows) * lines.pitch, wide = (g.ow + LANES - 1) / LANES * LANES;
-  alignas(64) float image[n_in * plane + PAST], results[ROWS * wide];
+  const Lines lines(g, rows);
+  const int n = rows * lines.pitch;
+  alignas(64) float image[n_in * lines.n_floats + VECS * LANES], results[n + VECS * LANES];
   int first[n_in * taps];
-  zero(image, n_in * plane + PAST);
   for (int c = 0; c < n_in; ++c) {
     const long long channel = (long long)blockIdx.z * in_channels + first_in + c;
-    lines.fill(image + c * plane, g, x + channel * h * w, top, rows);
+    lines.fill(image + c * lines.n_floats, g, x + channel * h * w, top, rows);
     for (int u = 0; u < kh; ++u)
-      for (int v = 0; v < kw; ++v) first[(c * kh + u) * kw + v] = c * plane + lines.at(g, u, v);
+      for (int v = 0; v < kw; ++v)
+        first[(c * kh + u) * kw + v] = c * lines.n_floats + lines.at(g, u, v);
   }
   weights += (long long)out * n_in * taps;
-  y += ((long long)blockIdx.z * out_channels + out) * yh * yw;
-  for (int r = 0; r < rows; r += ROWS) {
-    const float* from[ROWS];
-    for (int i = 0; i < ROWS; ++i) from[i] = image + min(r + i, rows - 1) * step_h * lines.pitch;
-    for (int q = 0; q < g.ow; q += LANES) {
-      Vec sum[ROWS];
-      UNROLL for (int i = 0; i < ROWS; ++i) sum[i] = Vec{} + (bias ? bias[out] : 0.0f);
-      for (int k = 0; k < n_in * taps; ++k)
-        UNROLL for (int i = 0; i < ROWS; ++i) sum[i] += weights[k] * load(from[i] + first[k] + q);
-      UNROLL for (int i = 0; i < ROWS; ++i) store(results + i * wide + q, sum[i]);
-    }
-    for (int i = 0; i < min(ROWS, rows - r); ++i)
-      write(y, g, top + r + i, 0, g.ow, results + i * wide);
+  for (int i = 0; i < n; i += VECS * LANES) {
+    Vec sum[VECS];
+    UNROLL for (int j = 0; j < VECS; ++j) sum[j] = Vec{} + (bias ? bias[out] : 0.0f);
+    for (int k = 0; k < n_in * taps; ++k)
+      UNROLL for (int j = 0; j < VECS; ++j)
+        sum[j] += weights[k] * load(image + first[k] + i + j * LANES);
+    UNROLL for (int j = 0; j < VECS; ++j) store(results + i + j * LANES, sum[j]);
   }
+  y += ((long long)blockIdx.z * out_channels + out) * yh * yw;
+  for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
+
+constexpr int TAPS = 3;  // at a time, of a row of the kernel: they share the gradient
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,
@@ -331,38 +334,38 @@ extern "C" __global__ void conv_few_weight(float* gw, const float* x, const floa
   const Geometry all = GEOMETRY_HERE;
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
   const int out = blockIdx.x, in = out / n_out * n_in + blockIdx.y;
-  const Geometry widest = all.part(0, columns_in_part);
-  const Lines largest(widest);
-  const int most = (columns_in_part + LANES - 1) / LANES * LANES;
-  const int n_image = Lines::needed(widest, rows_in_part + ROWS) * largest.pitch + PAST;
-  alignas(64) float image[n_image], gradients[(rows_in_part + ROWS) * most];
-  Vec sums[taps];
+  const Lines largest(all.part(0, columns_in_part), rows_in_part);
+  const int n_gradients = rows_in_part * largest.pitch + VECS * LANES;
+  alignas(64) float image[largest.n_floats + VECS * LANES], gradients[n_gradients];
+  Vec sums[taps + TAPS];
   for (int k = 0; k < taps; ++k) sums[k] = Vec{};
-  zero(image, n_image);
+  zero(image, largest.n_floats + VECS * LANES);  // what no line fills is multiplied by 0, too
   for (int begin = 0; begin < ow; begin += columns_in_part) {
     const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
-    const Lines lines(g);
-    const int wide = (g.ow + LANES - 1) / LANES * LANES, step = step_h * lines.pitch;
     for (int n = 0; n < n_images; ++n)
       for (int top = 0; top < oh; top += rows_in_part) {
         const int rows = min(rows_in_part, oh - top);
+        const Lines lines(g, rows);
         const float* from = gy + (((long long)n * out_channels + out) * oh + top) * ow + begin;
-        // zeros in the rows and columns that fill up a vector or ROWS
-        for (int r = 0; r < rows; ++r) {
-          store(gradients + (r + 1) * wide - LANES, Vec{});
-          copy(gradients + r * wide, from + r * ow, g.ow);
+        for (int r = 0; r < rows; ++r) {  // between the rows zeros
+          copy(gradients + r * lines.pitch, from + r * ow, g.ow);
+          for (int q = g.ow; q < lines.pitch; ++q) gradients[r * lines.pitch + q] = 0;
         }
-        zero(gradients + rows * wide, ROWS * wide);
-        lines.fill(image, g, x + ((long long)n * in_channels + in) * h * w, top, rows + ROWS);
+        zero(gradients + rows * lines.pitch, VECS * LANES);
+        lines.fill(image, g, x + ((long long)n * in_channels + in) * h * w, top, rows);
         for (int u = 0; u < kh; ++u)
-          for (int v = 0; v < kw; ++v) {
-            const float* columns = image + lines.at(g, u, v);
-            Vec sum[ROWS] = {};
-            for (int r = 0; r < rows; r += ROWS)
-              for (int q = 0; q < wide; q += LANES)
-                UNROLL for (int i = 0; i < ROWS; ++i)
-                  sum[i] += load(gradients + (r + i) * wide + q) * load(columns + (r + i) * step + q);
-            for (int i = 0; i < ROWS; ++i) sums[u * kw + v] += sum[i];
+          for (int v = 0; v < kw; v += TAPS) {
+            const float* columns[TAPS];
+            Vec sum[TAPS][VECS] = {};
+            for (int t = 0; t < TAPS; ++t) columns[t] = image + lines.at(g, u, min(v + t, kw - 1));
+            for (int i = 0; i < rows * lines.pitch; i += VECS * LANES)
+              UNROLL for (int j = 0; j < VECS; ++j) {
+                const Vec gradient = load(gradients + i + j * LANES);
+                UNROLL for (int t = 0; t < TAPS; ++t)
+                  sum[t][j] += gradient * load(columns[t] + i + j * LANES);
+              }
+            for (int t = 0; t < min(TAPS, kw - v); ++t)
+              for (int j = 0; j < VECS; ++j) sums[u * kw + v + t] += sum[t][j];
           }
       }
   }
