@@ -24,8 +24,8 @@ and gy * w to that of x.
 
 Papers: LeCun et al., "Gradient-based learning applied to document recognition", 1998; Chellapilla
 et al., "High performance convolutional neural networks for document processing", 2006 (im2col).
-The real one, minidl/ops/conv.py, adds: strides, padding, dilation, groups, columns for as many
-images at a time as fit into the cache.
+The real one, minidl/ops/conv.py, adds: strides, padding, dilation, groups; kernels of the implicit
+form, for a GPU and for a CPU, and Winograd's form, which needs 16 products where this one has 36.
 """
 
 import itertools

@@ -73,6 +73,15 @@ def test_equals_the_columns_in_float64(sizes):
     assert_close(four(conv_cpu, x, w, b, gy, options), wanted, np.finfo(np.float32).eps, x.size)
 
 
+@pytest.mark.parametrize("sizes", SIZES[1:7])
+def test_winograd_with_few_tiles(sizes, monkeypatch):
+    monkeypatch.setattr(conv_cpu, "FEW_TILES", 1)
+    x, w, b, gy, options = arrays(*sizes)
+    assert conv_cpu.by_winograd(w.shape, options, len(x), gy.shape[2:])
+    wanted = four(conv_columns, *(a.astype(np.float64) for a in (x, w, b, gy)), options)
+    assert_close(four(conv_cpu, x, w, b, gy, options), wanted, np.finfo(np.float32).eps, x.size)
+
+
 @pytest.mark.parametrize("sizes", some(SIZES[1::3]))
 def test_half_is_rounded_once(sizes):
     *full, options = arrays(*sizes)

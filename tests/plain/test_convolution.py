@@ -20,8 +20,10 @@ def arrays(shapes):
 def test_the_three_forms_and_the_real_one_are_equal(shapes):
     x, w = arrays(shapes)
     want = F.conv2d(minidl.tensor(x), minidl.tensor(w)).numpy()
+    by_kernel = F.conv2d(*(minidl.tensor(a.astype(np.float32)) for a in (x, w))).numpy()
     for form in FORMS:  # float64; sums of at most 18 terms in another order
         np.testing.assert_allclose(form(x, w), want, rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(form(x, w), by_kernel, rtol=0, atol=1e-5)  # of numbers up to 12
 
 
 @pytest.mark.parametrize("shapes", SHAPES)

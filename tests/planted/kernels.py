@@ -241,6 +241,62 @@ BUGS = [
         "p0 = which * share;", "p0 = 0;",
         "tests/ops/test_conv_kernel.py::test_shares_of_the_pixels_change_with_the_shape_alone_and_add_in_their_order"),
     Bug(
+        "lines above an image keep those of another",
+        "kernels/cpu/conv.cu", "::fill",
+        "const int low = !there ? most : ", "const int low = !there ? 0 : ",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "the taps of a strided convolution read the columns of another phase",
+        "kernels/cpu/conv.cu", "::at",
+        "column % g.step_w * column_phase", "column % g.step_w",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "a convolution sums its chunks of channels over each other",
+        "kernels/cpu/conv.cu", "conv_product",
+        "min(PANEL, n_pixels - i * PANEL), c > 0);", "min(PANEL, n_pixels - i * PANEL), false);",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "the gradient by a convolution's weight forgets all parts but one",
+        "kernels/cpu/conv.cu", "conv_weight",
+        "for (int i = 1; i < n_parts; ++i)", "for (int i = 1; i < 1; ++i)",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "a row that is cut begins at its first pixel again",
+        "kernels/cpu/conv.cu", "fill_panels",
+        "lines.left = left + g.step_w * begin;", "lines.left = left;",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "a depthwise gradient counts the zeros that fill up a vector",
+        "kernels/cpu/conv.cu", "conv_few_weight",
+        "zero(gradients + rows * lines.pitch, VECS * LANES);", "",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "Winograd's filters are not turned for the gradient by the input",
+        "kernels/cpu/conv_winograd.cu", "winograd_weights",
+        "g[turned ? 8 - i : i][d]", "g[i][d]",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "a number of Winograd's sums has the other sign",
+        "kernels/cpu/conv_winograd.cu", "results",
+        "r[4 + j] = m1 - m2 - m3;", "r[4 + j] = m1 - m2 + m3;",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "the last row of an odd image is written past its end",
+        "kernels/cpu/conv_winograd.cu", "winograd",
+        "if (2 * run->row + 1 < oh) copy", "copy",
+        "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
+    Bug(
+        "'highest' does not leave Winograd out",
+        "minidl/ops/conv_cpu.py", "by_winograd",
+        "(winograd_is_on() and", "(True and",
+        "tests/ops/test_conv_cpu.py::"
+        "test_winograd_rounds_as_the_plain_form_and_highest_leaves_it_out"),
+    Bug(
+        "how a convolution's gradient is cut depends on the threads",
+        "minidl/ops/conv_cpu.py", "_winograd_parts",
+        "_parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group))", "run.n_threads()",
+        "tests/ops/test_conv_cpu.py::test_the_same_bits_with_any_number_of_threads"),
+    Bug(
         "a step of the tensor cores' convolution walks to the wrong taps",
         "kernels/conv.cu", "conv_v5",
         "k0 + t / COLUMNS * 16", "k0 + t / COLUMNS * 8",
