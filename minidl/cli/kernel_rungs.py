@@ -22,7 +22,8 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "softmax": ((256, 1024), (16384, 1024)), "layer_norm": ((256, 1024), (16384, 1024)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64))}
-FILES = {"attention": "attention_kernel", "relu": "activations"}  # of minidl/ops/, where it has another name
+# of minidl/ops/, where it has another name
+FILES = {"attention": "attention_kernel", "relu": "activations"}
 # calls: functions of no argument, one for each rung, whose results should be `wanted`;
 # n_terms: of the longest sum; flop: operations of a product, else 0
 Case = namedtuple("Case", "calls wanted n_terms flop", defaults=(1, 0))
