@@ -12,7 +12,11 @@ PyTorch's convolutions on a CPU are oneDNN's. Both get the same weights and are 
 same losses (of layers: the same arrays) first; then they take turns. "part" is the share of the
 processor's peak: the multiply-adds of convolutions and linear layers in a second, by those of
 bench_peak.py's loop on registers in its best turn. All else takes time and counts nothing. It may
-be over 100 %: Winograd's algorithm, which plans use, needs fewer multiplications than are counted.
+be over 100 %: Winograd's algorithm, which minidl uses for 3 x 3, needs fewer multiplications than
+are counted.
+
+One thread: seconds of CPU time, so that a busy machine disturbs them less. Two: seconds of wall
+time, which mean something on a quiet machine alone.
 
 Each number of threads and each isa has a process of its own. avx2 holds both libraries to AVX2, as
 most laptops have it, by the environment variables that bench_peak.py names.
@@ -156,14 +160,16 @@ def measure(args):
     (n_threads,) = args.threads
     torch.set_num_threads(n_threads)
     multiply_adds, n_peak = peak(n_threads)
+    clock = time.process_time if n_threads == 1 else time.perf_counter
     found = {}
     for name in args.rows:
         calls, n_operations = contestants(name)
         if args.profile:
             print_profile(f"minidl, {name}", calls[OURS])
             continue
-        turns = {k: timed(f, calls_in_a_turn(f), alone=n_threads > 1) for k, f in calls.items()}
-        times = take_turns(turns | {"peak": timed(multiply_adds)}, args.repeats)
+        turns = {k: timed(f, calls_in_a_turn(f), clock=clock, alone=n_threads > 1)
+                 for k, f in calls.items()}
+        times = take_turns(turns | {"peak": timed(multiply_adds, clock=clock)}, args.repeats)
         found[name] = {"operations": n_operations, "peak": n_peak, "times_s": times}
         print_row(name, found[name])
     return found

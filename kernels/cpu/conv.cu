@@ -1,16 +1,37 @@
-// Convolution on a CPU as an implicit product: the im2col matrix exists 64 columns at a time.
-// kernels/conv.cu is the lesson; conv_winograd.cu has 3 x 3 kernels with stride 1, and
-// conv_depthwise.cu a channel by itself.
+// Convolution on a CPU as an implicit product: of the matrix of columns (im2col) only a panel exists
+// at a time, on a thread's stack. kernels/conv.cu is the lesson; conv_winograd.cu has what 3 x 3 with
+// stride 1 can save.
+//
+//   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]       p: a pixel of an image
+//
+//   x, lines of channel c        panel: 64 pixels            one formula for all, in `Geometry`:
+//   with zeros around            of each k                     forward   p reads around stride p
+//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0   by input  gx of gy: one launch for
+//   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
+//   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
+//
+// A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes, besides x, w and y: by
+// input the weights once more, in the order of a phase; by weight one or several sums of w's size.
+// Groups of one channel, as in a depthwise convolution, would fill a sixth of a tile: they go pixel by
+// pixel.
+//
+// Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-
-// Where the pixels of a result are read and written, of images (n_images, ...), for each dimension:
-//   y[.., out_step r + out_first, ..] = sum over u of w[u] x[.., step r + first + tap_step u, ..]
+// Which pixels of images x a result reads, along each dimension; r = 0 ... oh - 1, u = 0 ... kh - 1:
+//   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
-  int n_images, in_channels, out_channels;  // of the whole image, all groups
-  int h, w, oh, ow;                         // of x; how many r and columns
+  int n_images, in_channels, out_channels;  // of all groups
+  int h, w, oh, ow;                         // of x; how many r, along rows and columns
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
-  int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // of y
+  int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: of y
+
+  // The same for n columns of the result, from `column` on.
+  __forceinline__ Geometry part(int column, int n) const {
+    Geometry g = *this;
+    g.ow = n, g.first_w += step_w * column, g.out_first_w += out_step_w * column;
+    return g;
+  }
 };
 #define GEOMETRY                                                                                   \
   int n_images, int in_channels, int out_channels, int h, int w, int oh, int ow, int kh, int kw,   \
@@ -20,51 +41,60 @@ struct Geometry {
   {n_images, in_channels, out_channels, h, w, oh, ow, kh, kw, step_h, step_w, first_h, first_w,    \
    tap_h, tap_w, yh, yw, out_step_h, out_step_w, out_first_h, out_first_w}
 
-constexpr int PANEL = 64;           // pixels side by side in the product: a multiple of LANES
+constexpr int PANEL = 64;        // pixels side by side in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers behind a line that vectors may touch
+constexpr int WIDE = 512;        // pixels of a row: wider ones are cut, a stack has an end
 
-// The lines of an image that a panel needs, with zeros around: `pitch` numbers each. With step_w 2
-// the even columns come first, then the odd ones, so that the columns of a tap lie side by side.
+// The lines of an image that some pixels need, with zeros around, `pitch` numbers each. With step_w 2
+// the even columns come first, then the odd ones; with step_h 2 the even lines, then the odd ones. So
+// what a tap reads for the pixels of a row lies side by side, and for the next row `pitch` further on.
 struct Lines {
-  int above, left;    // the first line and column, of the pixel (0, 0)
-  int n_columns, phase, pitch;
-  __forceinline__ Lines(const Geometry& g) {
+  int above, left;  // the line and column of the image that is the first one here
+  int n_lines, n_columns, column_phase, pitch, line_phase, n_floats;
+
+  __forceinline__ Lines(const Geometry& g, int n_rows) {
     above = g.first_h + min(0, g.tap_h * (g.kh - 1));
     left = g.first_w + min(0, g.tap_w * (g.kw - 1));
+    n_lines = lines_of(g, n_rows);
     n_columns = g.step_w * (g.ow - 1) + abs(g.tap_w) * (g.kw - 1) + 1;
-    phase = n_columns / g.step_w + 1 + PAST;
-    pitch = g.step_w * phase;
+    column_phase = n_columns / g.step_w + 1;
+    pitch = g.step_w * column_phase;
+    line_phase = (n_lines / g.step_h + 1) * pitch;
+    n_floats = g.step_h * line_phase + PAST;
   }
+
   // How many lines n rows of pixels need.
-  static __forceinline__ int needed(const Geometry& g, int n) {
+  static __forceinline__ int lines_of(const Geometry& g, int n) {
     return g.step_h * (n - 1) + abs(g.tap_h) * (g.kh - 1) + 1;
   }
-  // Lines of n rows of pixels, the first one `row`. What is outside of the image is expected to be
-  // zero, but for lines above and below it: other images may have had theirs there.
-  __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row, int n) {
-    for (int i = 0; i < needed(g, n); ++i, to += pitch) {
+
+  // The lines of n rows of pixels, the first one `row`.
+  __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row,
+                            int n) const {
+    for (int i = 0; i < lines_of(g, n); ++i) {
       if (g.kh == 1 && i % g.step_h) continue;  // no tap reads it
       const int line = g.step_h * row + above + i;
+      const bool there = line >= 0 && line < g.h;
       for (int p = 0; p < g.step_w; ++p) {
         const int column = left + p;  // of the image, where this phase begins
-        const int low = column < 0 ? (-column + g.step_w - 1) / g.step_w : 0;
         const int most = (n_columns - p + g.step_w - 1) / g.step_w;
-        const int high = min(most, (g.w - column + g.step_w - 1) / g.step_w);
-        if (low >= high) continue;
-        float* start = to + p * phase + low;
-        if (line < 0 || line >= g.h)
-          for (int j = 0; j < high - low; ++j) start[j] = 0;
-        else if (g.step_w == 1)
-          copy(start, image + line * g.w + column + low, high - low);
-        else
-          copy_each(start, image + line * g.w + column + g.step_w * low, high - low, g.step_w);
+        const int low = !there ? most : column < 0 ? min((g.step_w - 1 - column) / g.step_w, most) : 0;
+        const int high = max(low, min(most, (g.w - column + g.step_w - 1) / g.step_w));
+        float* here = to + i % g.step_h * line_phase + i / g.step_h * pitch + p * column_phase;
+        const float* from = image + line * g.w + column + g.step_w * low;
+        for (int j = 0; j < low; ++j) here[j] = 0;
+        if (low < high && g.step_w == 1) copy(here + low, from, high - low);
+        else if (low < high) copy_each(here + low, from, high - low, g.step_w);
+        for (int j = high; j < most; ++j) here[j] = 0;
       }
     }
   }
-  // Of a tap, where its first column is in `fill`'s memory.
-  __forceinline__ int at(const Geometry& g, int u, int v) {
+
+  // Where a tap reads for the first pixel.
+  __forceinline__ int at(const Geometry& g, int u, int v) const {
     const int line = g.tap_h * u + g.first_h - above, column = g.tap_w * v + g.first_w - left;
-    return line * pitch + column % g.step_w * phase + column / g.step_w;
+    return line % g.step_h * line_phase + line / g.step_h * pitch +
+           column % g.step_w * column_phase + column / g.step_w;
   }
 };
 
@@ -73,43 +103,54 @@ struct Lines {
 __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
                                  const Geometry& g, int first_channel, int n_channels,
                                  const Run* runs, int n_runs) {
-  Lines lines(g);
-  const int taps = g.kh * g.kw;
-  const int n_image = Lines::needed(g, min(n_runs, g.oh)) * lines.pitch + PAST;
-  float image[n_image];
-  zero(image, n_image);
-  int first[taps];  // of each tap, where its column for the pixel (0, 0) is
+  const bool in_parts = g.ow > WIDE;  // then run by run
+  const Geometry some = g.part(0, in_parts ? wide : g.ow);
+  Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
+  const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
+  float image[lines.n_floats];
+  int first[taps];
   for (int u = 0; u < g.kh; ++u)
-    for (int v = 0; v < g.kw; ++v) first[u * g.kw + v] = lines.at(g, u, v);
-  const int panel = n_channels * taps * pitch;
+    for (int v = 0; v < g.kw; ++v) first[u * g.kw + v] = lines.at(some, u, v);
+  const int left = lines.left;
   for (int c = 0; c < n_channels; ++c, panels += taps * pitch)
     for (int i = 0, next; i < n_runs; i = next) {
-      for (next = i + 1; next < n_runs && runs[next].image == runs[i].image;) ++next;
-      const int top = runs[i].row, n_rows = runs[next - 1].row - top + 1;
+      next = in_parts ? i + 1 : next_image(runs, n_runs, i);
+      const int top = runs[i].row, begin = in_parts ? runs[i].column : 0;
       const long long channel = (long long)runs[i].image * g.in_channels + first_channel + c;
-      lines.fill(image, g, x + channel * g.h * g.w, top, n_rows);
-      const int step = g.step_h * lines.pitch;
+      lines.left = left + g.step_w * begin;
+      lines.fill(image, some, x + channel * g.h * g.w, top, runs[next - 1].row - top + 1);
       for (int tap = 0; tap < taps; ++tap)
-        for (int j = i; j < next; ++j) {
-          const float* from = image + first[tap] + (runs[j].row - top) * step + runs[j].column;
-          float* to = panels + runs[j].at / wide * panel + tap * pitch + runs[j].at % wide;
-          for (int k = 0; k < runs[j].n; k += LANES) move(to + k, from + k);
+        for (const Run* run = runs + i; run < runs + next; ++run) {
+          const float* from =
+              image + first[tap] + (run->row - top) * lines.pitch + run->column - begin;
+          float* to = panels + run->at / wide * panel + tap * pitch + run->at % wide;
+          for (int k = 0; k < run->n; k += LANES) move(to + k, from + k);
         }
     }
 }
 
-// y of a group of channels, from weights (out_channels, n_in kh kw) of all groups; bias: a number
-// for each channel of y, or none. A block has n_pixels of all images and outs_in_part of the outputs.
-// It adds up the inputs a chunk of channels at a time; where that is all of them, it makes only
-// outs_at_once outputs at a time, whose sums stay in L1.
+// n results to y, from (row, column) of the phase on; y: the image.
+__forceinline__ void write(float* y, const Geometry& g, int row, int column, int n,
+                           const float* from) {
+  y += (long long)(g.out_step_h * row + g.out_first_h) * g.yw + g.out_first_w +
+       g.out_step_w * column;
+  if (g.out_step_w == 1) copy(y, from, n);
+  else
+    for (int q = 0; q < n; ++q) y[g.out_step_w * q] = from[q];
+}
+
+// y, from weights (out_channels, n_in kh kw) of all groups; bias: a number for each channel of y, or
+// none. A block has n_pixels of all images and outs_in_part of the outputs. It adds up the inputs a
+// chunk of channels at a time; where that is all of them, it makes only outs_at_once outputs at a
+// time, whose sums stay in L1.
 // grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
                                         const float* bias, int groups, int n_pixels,
                                         int outs_in_part, int outs_at_once, int chunk, GEOMETRY) {
   const Geometry g = GEOMETRY_HERE;
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
-  const int in_image = oh * ow, begin = blockIdx.x * n_pixels;
-  const int end = min(begin + n_pixels, n_images * in_image), depth = n_in * taps;
+  const int in_image = oh * ow, begin = blockIdx.x * n_pixels, depth = n_in * taps;
+  const int end = min(begin + n_pixels, n_images * in_image);
   const bool whole = end - begin == n_pixels && begin / in_image == (end - 1) / in_image;
   const bool in_place = whole && taps == 1 && step_h == 1 && step_w == 1 && first_h == 0 &&
                         first_w == 0 && oh == h && ow == w;
@@ -126,26 +167,23 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
       if (!in_place && o == first_out)
         fill_panels(panels, PANEL, pitch, x, g, channel, n, runs, n_runs);
       const float* image = x + ((long long)runs[0].image * in_channels + channel) * in_image;
-      for (int i = 0; i < n_panels; ++i)
+      for (int i = 0; i < n_panels; ++i) {
+        const float* b = in_place ? image + begin % in_image + i * PANEL
+                                  : panels + i * n * taps * pitch;
         for (int m = 0; m < rows; m += TILE_ROWS)
           rows_product(sums + m * n_pixels + i * PANEL, n_pixels,
-                       weights + (long long)(first + m) * depth + c * taps, depth,
-                       in_place ? image + begin % in_image + i * PANEL : panels + i * n * taps * pitch,
+                       weights + (long long)(first + m) * depth + c * taps, depth, b,
                        in_place ? in_image : pitch, n * taps, min(TILE_ROWS, rows - m),
                        min(PANEL, n_pixels - i * PANEL), c > 0);
+      }
     }
     for (int m = 0; m < rows; ++m) {
       float* from = sums + m * n_pixels;
       if (bias)
         for (int t = 0; t < n_pixels; t += LANES) store(from + t, load(from + t) + bias[first + m]);
-      for (const Run* run = runs; run < runs + n_runs; ++run) {
-        float* image = y + ((long long)run->image * out_channels + first + m) * yh * yw;
-        float* to = image + (long long)(out_step_h * run->row + out_first_h) * yw + out_first_w +
-                    out_step_w * run->column;
-        if (out_step_w == 1) copy(to, from + run->at, run->n);
-        else
-          for (int q = 0; q < run->n; ++q) to[out_step_w * q] = from[run->at + q];
-      }
+      for (const Run* run = runs; run < runs + n_runs; ++run)
+        write(y + ((long long)run->image * out_channels + first + m) * yh * yw, g, run->row,
+              run->column, run->n, from + run->at);
     }
   }
 }
@@ -183,50 +221,54 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
   gb[blockIdx.x] = (float)total;
 }
 
-// sums (parts, groups, n_in kh kw, outs): of the pixels of a part, panel gy^T; outs: the outputs of
-// a group up to a multiple of 16. grid (parts, parts of the inputs, groups), block 1.
+// -- by weight
+
+// sums (parts, groups, n_in kh kw, outs): of the pixels of a part, panel gy^T; outs: the outputs of a
+// group up to a multiple of 16. grid (parts, parts of the inputs x of the outputs, groups), block 1.
 extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const float* gy,
                                             int groups, int n_pixels, int ins_in_part,
-                                            int pixels_in_part,
-                                            GEOMETRY) {
+                                            int outs_in_part, int pixels_in_part, GEOMETRY) {
   const Geometry g = GEOMETRY_HERE;
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
-  const int outs = (n_out + 15) / 16 * 16, in_image = oh * ow;
-  const int first_in = blockIdx.y * ins_in_part, n = min(ins_in_part, n_in - first_in);
+  const int in_parts = (n_in + ins_in_part - 1) / ins_in_part, in_image = oh * ow;
+  const int first_in = blockIdx.y % in_parts * ins_in_part, n = min(ins_in_part, n_in - first_in);
+  const int all_outs = (n_out + 15) / 16 * 16, first_out = blockIdx.y / in_parts * outs_in_part;
+  const int outs = min(outs_in_part, all_outs - first_out), pitch = n_pixels + LANES;
   const int first = blockIdx.x * pixels_in_part;
   const int last = min(first + pixels_in_part, n_images * in_image);
-  const int pitch = n_pixels + LANES;
-  alignas(64) float panel[n * taps * pitch];
-  alignas(64) float m[n_pixels * outs], pixels[n_pixels * 16];
+  alignas(64) float panel[n * taps * pitch], m[n_pixels * outs], pixels[n_pixels * 16];
   Run runs[n_pixels];
-  sums += (((long long)blockIdx.x * groups + blockIdx.z) * n_in + first_in) * taps * outs;
+  sums += (((long long)blockIdx.x * groups + blockIdx.z) * n_in + first_in) * taps * all_outs +
+          first_out;
   for (int begin = first; begin < last; begin += n_pixels) {
     const int end = min(begin + n_pixels, last);
     const int n_runs = runs_of(runs, begin, end, in_image, ow, n_pixels);
     fill_panels(panel, n_pixels, pitch, x, g, blockIdx.z * n_in + first_in, n, runs, n_runs);
     for (int o = 0; o < outs; o += 16)
-      for (int pixel = begin; pixel < end;) {
-        const Piece p = piece_of(pixel, end, in_image, ow);
-        const int channel = blockIdx.z * n_out + o;
-        pixels_first(pixels, gy + ((long long)p.image * out_channels + channel) * in_image + p.first,
-                     in_image, n_out - o, p.last - p.first);
-        for (int t = 0; t < p.last - p.first; ++t)
-          for (int i = 0; i < 16; i += LANES)
-            move(m + (pixel - begin + t) * outs + o + i, pixels + t * 16 + i);
-        pixel += p.last - p.first;
+      for (int i = 0, next; i < n_runs; i = next) {  // m (pixels, outs): gy with the outputs last
+        next = next_image(runs, n_runs, i);
+        const int channel = blockIdx.z * n_out + first_out + o;
+        const int count = runs[next - 1].at + runs[next - 1].n - runs[i].at;
+        pixels_first(pixels, gy + ((long long)runs[i].image * out_channels + channel) * in_image +
+                     runs[i].row * ow + runs[i].column, in_image, n_out - first_out - o, count);
+        for (int t = 0; t < count; ++t)
+          for (int j = 0; j < 16; j += LANES)
+            move(m + (runs[i].at + t) * outs + o + j, pixels + t * 16 + j);
       }
     for (int k = 0; k < n * taps; k += TILE_ROWS)
-      rows_product(sums + (long long)k * outs, outs, panel + k * pitch, pitch, m, outs,
+      rows_product(sums + (long long)k * all_outs, all_outs, panel + k * pitch, pitch, m, outs,
                    end - begin, min(TILE_ROWS, n * taps - k), outs, begin > first);
   }
 }
 
+constexpr int LINES = 64;  // of the sums that are turned at a time
+
 // gw (out_channels, depth): the sum over the parts, turned. grid (ceil(depth / LINES), groups),
 // block 1.
-constexpr int LINES = 64;
 extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts, int depth,
                                        int n_out) {
-  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * LINES, n = min(LINES, depth - first);
+  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * LINES;
+  const int n = min(LINES, depth - first);
   const long long part = (long long)gridDim.y * depth * outs;
   sums += ((long long)blockIdx.y * depth + first) * outs;
   gw += (long long)blockIdx.y * n_out * depth + first;
@@ -246,90 +288,87 @@ extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts
 
 // -- groups with so few channels that a product would leave most of a tile empty: pixel by pixel
 
-constexpr int ROWS = 4;  // at a time: four sums that do not wait for each other
+constexpr int VECS = 4;  // at a time: sums that do not wait for each other
 
-// As conv_product. grid (ceil(oh / rows_in_part), out_channels, n_images), block 1.
+// As conv_product; a block has some rows and columns of one channel of an image. Rows follow each
+// other in the lines, so they are computed as one long row, some pixels between them in vain.
+// grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
-                                    const float* bias, int groups, int rows_in_part, GEOMETRY) {
-  const Geometry g = GEOMETRY_HERE;
+                                    const float* bias, int groups, int rows_in_part,
+                                    int columns_in_part, GEOMETRY) {
+  const Geometry all = GEOMETRY_HERE;
+  const int parts = (ow + columns_in_part - 1) / columns_in_part;
+  const int top = blockIdx.x / parts * rows_in_part, begin = blockIdx.x % parts * columns_in_part;
+  const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
-  const int out = blockIdx.y, first_in = out / n_out * n_in, top = blockIdx.x * rows_in_part;
-  const int rows = min(rows_in_part, oh - top);
-  Lines lines(g);
-  const int plane = Lines::needed(g, rows) * lines.pitch;
-  const int wide = (ow + LANES - 1) / LANES * LANES;
-  alignas(64) float image[n_in * plane + PAST], line[ROWS * wide];
+  const int out = blockIdx.y, first_in = out / n_out * n_in, rows = min(rows_in_part, oh - top);
+  const Lines lines(g, rows);
+  const int n = rows * lines.pitch;
+  alignas(64) float image[n_in * lines.n_floats + VECS * LANES], results[n + VECS * LANES];
   int first[n_in * taps];
-  zero(image, n_in * plane + PAST);
   for (int c = 0; c < n_in; ++c) {
     const long long channel = (long long)blockIdx.z * in_channels + first_in + c;
-    lines.fill(image + c * plane, g, x + channel * h * w, top, rows);
+    lines.fill(image + c * lines.n_floats, g, x + channel * h * w, top, rows);
     for (int u = 0; u < kh; ++u)
       for (int v = 0; v < kw; ++v)
-        first[(c * kh + u) * kw + v] = c * plane + lines.at(g, u, v);
+        first[(c * kh + u) * kw + v] = c * lines.n_floats + lines.at(g, u, v);
   }
   weights += (long long)out * n_in * taps;
-  y += ((long long)blockIdx.z * out_channels + out) * yh * yw;
-  for (int r = 0; r < rows; r += ROWS) {
-    const float* from[ROWS];
-    for (int i = 0; i < ROWS; ++i) from[i] = image + min(r + i, rows - 1) * step_h * lines.pitch;
-    for (int q = 0; q < ow; q += LANES) {
-      Vec sum[ROWS];
-      UNROLL for (int i = 0; i < ROWS; ++i) sum[i] = Vec{} + (bias ? bias[out] : 0.0f);
-      for (int k = 0; k < n_in * taps; ++k)
-        UNROLL for (int i = 0; i < ROWS; ++i) sum[i] += weights[k] * load(from[i] + first[k] + q);
-      UNROLL for (int i = 0; i < ROWS; ++i) store(line + i * wide + q, sum[i]);
-    }
-    for (int i = 0; i < min(ROWS, rows - r); ++i) {
-      float* to = y + (long long)(out_step_h * (top + r + i) + out_first_h) * yw + out_first_w;
-      const float* here = line + i * wide;
-      if (out_step_w == 1) copy(to, here, ow);
-      else
-        for (int q = 0; q < ow; ++q) to[out_step_w * q] = here[q];
-    }
+  for (int i = 0; i < n; i += VECS * LANES) {
+    Vec sum[VECS];
+    UNROLL for (int j = 0; j < VECS; ++j) sum[j] = Vec{} + (bias ? bias[out] : 0.0f);
+    for (int k = 0; k < n_in * taps; ++k)
+      UNROLL for (int j = 0; j < VECS; ++j)
+        sum[j] += weights[k] * load(image + first[k] + i + j * LANES);
+    UNROLL for (int j = 0; j < VECS; ++j) store(results + i + j * LANES, sum[j]);
   }
+  y += ((long long)blockIdx.z * out_channels + out) * yh * yw;
+  for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
+
+constexpr int TAPS = 3;  // at a time, of a row of the kernel: they share the gradient
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,
-                                           int rows_in_part, GEOMETRY) {
-  const Geometry g = GEOMETRY_HERE;
+                                           int rows_in_part, int columns_in_part, GEOMETRY) {
+  const Geometry all = GEOMETRY_HERE;
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
   const int out = blockIdx.x, in = out / n_out * n_in + blockIdx.y;
-  const int wide = (ow + LANES - 1) / LANES * LANES;
-  Lines lines(g);
-  const int n_image = Lines::needed(g, rows_in_part + ROWS) * lines.pitch + PAST;
-  alignas(64) float image[n_image];
-  zero(image, n_image);
-  alignas(64) float gradients[(rows_in_part + ROWS) * wide];
-  Vec sums[taps];
-  int first[taps];
-  for (int u = 0; u < kh; ++u)
-    for (int v = 0; v < kw; ++v) {
-      sums[u * kw + v] = Vec{};
-      first[u * kw + v] = lines.at(g, u, v);
-    }
-  for (int n = 0; n < n_images; ++n)
-    for (int top = 0; top < oh; top += rows_in_part) {
-      const int rows = min(rows_in_part, oh - top);
-      const float* from = gy + (((long long)n * out_channels + out) * oh + top) * ow;
-      lines.fill(image, g, x + ((long long)n * in_channels + in) * h * w, top, rows + ROWS);
-      for (int r = 0; r < rows; ++r) {
-        store(gradients + (r + 1) * wide - LANES, Vec{});
-        copy(gradients + r * wide, from + r * ow, ow);
+  const Lines largest(all.part(0, columns_in_part), rows_in_part);
+  const int n_gradients = rows_in_part * largest.pitch + VECS * LANES;
+  alignas(64) float image[largest.n_floats + VECS * LANES], gradients[n_gradients];
+  Vec sums[taps + TAPS];
+  for (int k = 0; k < taps; ++k) sums[k] = Vec{};
+  zero(image, largest.n_floats + VECS * LANES);  // what no line fills is multiplied by 0, too
+  for (int begin = 0; begin < ow; begin += columns_in_part) {
+    const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
+    for (int n = 0; n < n_images; ++n)
+      for (int top = 0; top < oh; top += rows_in_part) {
+        const int rows = min(rows_in_part, oh - top);
+        const Lines lines(g, rows);
+        const float* from = gy + (((long long)n * out_channels + out) * oh + top) * ow + begin;
+        for (int r = 0; r < rows; ++r) {  // between the rows zeros
+          copy(gradients + r * lines.pitch, from + r * ow, g.ow);
+          for (int q = g.ow; q < lines.pitch; ++q) gradients[r * lines.pitch + q] = 0;
+        }
+        zero(gradients + rows * lines.pitch, VECS * LANES);
+        lines.fill(image, g, x + ((long long)n * in_channels + in) * h * w, top, rows);
+        for (int u = 0; u < kh; ++u)
+          for (int v = 0; v < kw; v += TAPS) {
+            const float* columns[TAPS];
+            Vec sum[TAPS][VECS] = {};
+            for (int t = 0; t < TAPS; ++t) columns[t] = image + lines.at(g, u, min(v + t, kw - 1));
+            for (int i = 0; i < rows * lines.pitch; i += VECS * LANES)
+              UNROLL for (int j = 0; j < VECS; ++j) {
+                const Vec gradient = load(gradients + i + j * LANES);
+                UNROLL for (int t = 0; t < TAPS; ++t)
+                  sum[t][j] += gradient * load(columns[t] + i + j * LANES);
+              }
+            for (int t = 0; t < min(TAPS, kw - v); ++t)
+              for (int j = 0; j < VECS; ++j) sums[u * kw + v + t] += sum[t][j];
+          }
       }
-      for (int r = rows * wide; r < (rows + ROWS) * wide; r += LANES) store(gradients + r, Vec{});
-      for (int k = 0; k < taps; ++k) {
-        Vec sum[ROWS] = {};
-        const int step = step_h * lines.pitch;
-        for (int r = 0; r < rows; r += ROWS)
-          for (int q = 0; q < wide; q += LANES)
-            UNROLL for (int i = 0; i < ROWS; ++i)
-              sum[i] += load(gradients + (r + i) * wide + q) *
-                        load(image + first[k] + (r + i) * step + q);
-        for (int i = 0; i < ROWS; ++i) sums[k] += sum[i];
-      }
-    }
+  }
   for (int k = 0; k < taps; ++k) {
     float sum = 0;
     for (int l = 0; l < LANES; ++l) sum += sums[k][l];

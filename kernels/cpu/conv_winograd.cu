@@ -1,9 +1,35 @@
+// 3 x 3 convolutions with stride 1 on a CPU, in Winograd's form F(2 x 2, 3 x 3): 16 products for each
+// 2 x 2 results, where the plain form has 36.
+//
+//   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y; the next tile is 2 pixels on
+//   +-------+..
+//   | d d d d :        V = B^T d B     4 x 4 numbers of each input channel of a tile
+//   | d d d d :        U = G g G^T     4 x 4 of each filter g
+//   | d d d d :        M = U V         for each of the 16: a product (O, C) (C, tiles)
+//   | d d d d :        y = A^T M A     4 x 4 sums become 2 x 2 results
+//   +-------+..
+//                  [1  0 -1  0]        [ 1   0   0 ]        [1  0]
+//            B^T = [0  1  1  0]    G = [1/2 1/2 1/2]    A = [1  1]
+//                  [0 -1  1  0]        [1/2-1/2 1/2]        [1 -1]
+//                  [0  1  0 -1]        [ 0   0   1 ]        [0 -1]
+//
+//   by input     the same with gy for x, C and O exchanged, and each filter turned around
+//   by weight    gU = sum over the tiles of (A gy A^T) V, 16 products (O, tiles) (tiles, C);
+//                gw = G^T gU G
+//
+// A thread's block is `group` tiles, of one or several images, with all that it needs on its stack:
+// V in L2, the sums of a few outputs in L1. Bytes, besides x and y: U, 64 O C / 36 O C = 1.8 times
+// the weights; by weight as much for each part of the tiles.
+//
+// Source: Lavin & Gray 2016 (arXiv 1509.09308).
+// Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
 constexpr int TOGETHER = 16;  // rows, and numbers of a row, whose weights lie in L1 at a time
+constexpr int PAST = 2 * 16;  // numbers behind a line that vectors may touch
 
-// Weights w of 3 x 3 as U (chunks, 16, n_rows, chunk), p = 4 i + j: U = G g G^T, the depth in chunks
-// of `chunk`, a multiple of TOGETHER. turned: each g is turned around. grid ceil(n_rows / TOGETHER), block 1.
+// U = G g G^T of weights w: (chunks, 16, n_rows, chunk), the depth cut into chunks, each a multiple of
+// TOGETHER. turned: each filter is turned around. grid ceil(n_rows / TOGETHER), block 1.
 extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows, int depth,
                                             int chunk, long long row_stride,
                                             long long depth_stride, int turned) {
@@ -32,171 +58,178 @@ extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows
     }
 }
 
-constexpr int PAST = 2 * 16;  // floats behind a row that a vector may touch
+// What a convolution's blocks have in common: sizes, and the tiles of one block as runs of one row.
+struct Tiles {
+  int channels, h, w, top, left;  // of the images that are read; their padding
+  int across, in_image;           // tiles of a row, of an image
+  const Run* runs;
+  int n_runs, n;  // the tiles of the block
+};
 
-// V (16, n_channels, n_tiles) of tiles [begin, begin + n_tiles) of images x (N, channels, h, w),
-// the top left pixel of whose first tile is at (-top, -left).
-__forceinline__ void winograd_inputs(float* v, long long v_plane, int v_row, const float* x,
-                                     int first_channel, int n_channels, int channels, int h, int w,
-                                     int top, int left, int begin, int end, int in_image,
-                                     int across) {
-  const int pitch = 2 * across + 2 + PAST, n_rows_most = 2 * ((end - begin) / across + 2) + 2;
-  const int wide = (across + 15) / 16 * 16;
-  alignas(64) float image[n_rows_most * pitch];
-  const int plane = (n_rows_most / 2 + 1) * across + 2 * PAST;  // of one parity of rows
-  alignas(64) float q[8 * plane];
-  for (int i = 0; i < n_rows_most * pitch; ++i) image[i] = 0;
-  for (int c = 0; c < n_channels; ++c) {
-    for (int tile = begin; tile < end;) {
-      const Piece p = piece_of(tile, end, in_image, across);
-      const float* from = x + ((long long)p.image * channels + first_channel + c) * h * w;
-      const int rows = 2 * (p.bottom_row - p.top_row) + 4, first_row = 2 * p.top_row - top;
-      const int skip = max(left, 0), cut = max(-left, 0);
-      const int n = min(w - cut, 2 * across + 2 - skip);
-      for (int r = 0; r < rows; ++r) {
-        float* to = image + r * pitch + skip;
-        if (first_row + r < 0 || first_row + r >= h)
-          for (int i = 0; i < n; i += LANES) store(to + i, Vec{});
-        else
-          copy(to, from + (first_row + r) * w + cut, n);
+// Along a row: B^T on 4 columns, of the tiles [0, across) in `image`, padded lines `pitch` apart, into
+// 4 planes of each parity of lines.
+__forceinline__ void along_rows(float* q, int plane, const float* image, int pitch, int n_lines,
+                                int across) {
+  for (int r = 0; r < n_lines; ++r, image += pitch) {
+    float* to = q + (r & 1) * 4 * plane + (r >> 1) * across;
+    for (int j0 = 0; j0 < across; j0 += 16) {
+      float a[4][16];
+      SIMD for (int j = 0; j < 16; ++j) {
+        const float* d = image + 2 * (j0 + j);
+        a[0][j] = d[0], a[1][j] = d[1], a[2][j] = d[2], a[3][j] = d[3];
       }
-      for (int r = 0; r < rows; ++r) {
-        const float* d = image + r * pitch;
-        float* to = q + (r & 1) * 4 * plane + (r >> 1) * across;
-        for (int j0 = 0; j0 < wide; j0 += 16) {
-          float a[4][16];
-          SIMD for (int j = 0; j < 16; ++j) {
-            a[0][j] = d[2 * (j0 + j)], a[1][j] = d[2 * (j0 + j) + 1];
-            a[2][j] = d[2 * (j0 + j) + 2], a[3][j] = d[2 * (j0 + j) + 3];
-          }
-          SIMD for (int j = 0; j < 16; ++j) {
-            to[j0 + j] = a[0][j] - a[2][j];
-            to[plane + j0 + j] = a[1][j] + a[2][j];
-            to[2 * plane + j0 + j] = a[2][j] - a[1][j];
-            to[3 * plane + j0 + j] = a[1][j] - a[3][j];
-          }
-        }
+      SIMD for (int j = 0; j < 16; ++j) {
+        to[j0 + j] = a[0][j] - a[2][j];
+        to[plane + j0 + j] = a[1][j] + a[2][j];
+        to[2 * plane + j0 + j] = a[2][j] - a[1][j];
+        to[3 * plane + j0 + j] = a[1][j] - a[3][j];
       }
-      const int at = p.first - p.top_row * across;
-      float* out = v + (long long)c * v_row + tile - begin;
-      for (int t = 0; t < p.last - p.first; t += LANES)
-        for (int j = 0; j < 4; ++j) {
-          const float *even = q + j * plane + at + t, *odd = even + 4 * plane;
-          const Vec a = load(even), b = load(odd), e = load(even + across), f = load(odd + across);
-          store(out + j * v_plane + t, a - e);
-          store(out + (4 + j) * v_plane + t, b + e);
-          store(out + (8 + j) * v_plane + t, e - b);
-          store(out + (12 + j) * v_plane + t, b - f);
-        }
-      tile += p.last - p.first;
     }
-    float* rest = v + (long long)c * v_row + (end - begin);
-    for (int p = 0; p < 16; ++p)
-      for (int t = end - begin; t < v_row; ++t) rest[p * v_plane + t - (end - begin)] = 0;
   }
 }
 
-// y (N, n_out, oh, ow). A block has `group` tiles of all images and outs_in_part of the outputs. It
-// adds up the inputs a chunk of them at a time; where that is all of them, it makes only outs_at_once outputs at a
-// time, whose sums stay in L1. grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
+// V (16 planes v_plane apart, n_channels, pitch) of the block's tiles in the channels from
+// first_channel on; behind the last tile zeros.
+__forceinline__ void fill_inputs(float* v, int v_plane, int v_pitch, const float* x,
+                                 const Tiles& t, int first_channel, int n_channels) {
+  const int most_lines = 2 * min(t.n_runs, t.in_image / t.across) + 2;
+  const int pitch = 2 * t.across + 2 + PAST, plane = most_lines / 2 * t.across + 2 * PAST;
+  alignas(64) float image[most_lines * pitch], q[8 * plane];
+  zero(image, most_lines * pitch);
+  const int skip = max(t.left, 0), cut = max(-t.left, 0);
+  const int width = min(t.w - cut, 2 * t.across + 2 - skip);
+  for (int c = 0; c < n_channels; ++c, v += v_pitch) {
+    for (int i = 0, next; i < t.n_runs; i = next) {
+      next = next_image(t.runs, t.n_runs, i);
+      const Run &first = t.runs[i], &last = t.runs[next - 1];
+      const float* from =
+          x + ((long long)first.image * t.channels + first_channel + c) * t.h * t.w + cut;
+      const int n_lines = 2 * (last.row - first.row) + 4, above = 2 * first.row - t.top;
+      for (int r = 0; r < n_lines; ++r) {
+        float* to = image + r * pitch + skip;
+        if (above + r < 0 || above + r >= t.h) zero(to, width);
+        else copy(to, from + (above + r) * t.w, width);
+      }
+      along_rows(q, plane, image, pitch, n_lines, t.across);
+      for (int k = first.at; k < last.at + last.n; k += LANES)  // along columns
+        for (int j = 0; j < 4; ++j) {
+          const float* even = q + j * plane + first.column + k - first.at;
+          const float* odd = even + 4 * plane;
+          const Vec a = load(even), b = load(odd);
+          const Vec c = load(even + t.across), d = load(odd + t.across);
+          float* to = v + j * v_plane + k;
+          store(to, a - c);
+          store(to + 4 * v_plane, b + c);
+          store(to + 8 * v_plane, c - b);
+          store(to + 12 * v_plane, b - d);
+        }
+    }
+    for (int p = 0; p < 16; ++p) zero(v + p * v_plane + t.n, v_pitch - t.n);
+  }
+}
+
+// Two lines, lines_pitch apart, of the results A^T m A of `group` tiles; the 16 planes of m are
+// m_plane apart.
+__forceinline__ void results(float* lines, int lines_pitch, const float* m, int m_plane, int group,
+                             float bias) {
+  for (int t = 0; t < group; t += LANES, m += LANES, lines += 2 * LANES) {
+    Vec r[8];
+    for (int j = 0; j < 4; ++j) {
+      const Vec m0 = load(m + j * m_plane), m1 = load(m + (4 + j) * m_plane);
+      const Vec m2 = load(m + (8 + j) * m_plane), m3 = load(m + (12 + j) * m_plane);
+      r[j] = m0 + m1 + m2, r[4 + j] = m1 - m2 - m3;
+    }
+    for (int i = 0; i < 2; ++i) {
+      alignas(64) float a[LANES], b[LANES];
+      store(a, r[4 * i] + r[4 * i + 1] + r[4 * i + 2] + bias);
+      store(b, r[4 * i + 1] - r[4 * i + 2] - r[4 * i + 3] + bias);
+      float* to = lines + i * lines_pitch;
+      SIMD for (int k = 0; k < LANES; ++k) to[2 * k] = a[k], to[2 * k + 1] = b[k];
+    }
+  }
+}
+
+// y (n_images, n_out, oh, ow) = x (*) w + bias, or none. A block has `group` tiles and outs_in_part of
+// the outputs. It adds up the inputs a chunk of them at a time; where that is all of them, it makes
+// only outs_at_once outputs at a time, whose sums stay in L1.
+// grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
 extern "C" __global__ void winograd(float* y, const float* x, const float* u, const float* bias,
                                     int n_images, int n_in, int n_out, int h, int w, int oh,
                                     int ow, int top, int left, int group, int outs_in_part,
                                     int outs_at_once, int chunk) {
   const int across = (ow + 1) / 2, in_image = (oh + 1) / 2 * across;
   const int begin = blockIdx.x * group, end = min(begin + group, n_images * in_image);
-  const int plane = chunk * group + 16, sums_plane = outs_at_once * group;
-  alignas(64) float v[16 * plane + 256];
-  alignas(64) float sums[16 * sums_plane];
-  alignas(64) float lines[4 * (group + 16)];
-  const int lines_row = 2 * (group + 16);
+  Run runs[group];
+  const int n_runs = runs_of(runs, begin, end, in_image, across, group);
+  const Tiles tiles = {n_in, h, w, top, left, across, in_image, runs, n_runs, end - begin};
+  const int plane = chunk * group + 16, m_plane = outs_at_once * group;
+  const int lines_pitch = 2 * (group + 16);
+  alignas(64) float v[16 * plane + PAST], m[16 * m_plane], lines[2 * lines_pitch];
   const int first_out = blockIdx.y * outs_in_part, last_out = min(first_out + outs_in_part, n_out);
   for (int o = first_out; o < last_out; o += outs_at_once) {
-    const int rows = min(outs_at_once, last_out - o);
+    const int n_rows = min(outs_at_once, last_out - o);
     for (int c = 0; c < n_in; c += chunk) {
       const int n = min(chunk, n_in - c);
-      if (o == first_out)
-        winograd_inputs(v, plane, group, x, c, n, n_in, h, w, top, left, begin, end, in_image,
-                        across);
-      for (int p = 0; p < 16; ++p)
-        for (int m = 0; m < rows; m += TILE_ROWS)
-          rows_product(sums + p * sums_plane + m * group, group,
-                       u + ((c / chunk * 16LL + p) * n_out + o + m) * chunk, chunk, v + p * plane,
-                       group, n, min(TILE_ROWS, rows - m), group, c > 0);
-    }
-    for (int m = 0; m < rows; ++m) {
-      const float b = bias ? bias[o + m] : 0.0f;
-      for (int t = 0; t < group; t += LANES) {
-        const float* s = sums + m * group + t;
-        Vec r[8];
-        for (int j = 0; j < 4; ++j) {
-          const Vec m0 = load(s + j * sums_plane), m1 = load(s + (4 + j) * sums_plane);
-          const Vec m2 = load(s + (8 + j) * sums_plane), m3 = load(s + (12 + j) * sums_plane);
-          r[j] = m0 + m1 + m2, r[4 + j] = m1 - m2 - m3;
-        }
-        for (int i = 0; i < 2; ++i) {
-          alignas(64) float a[LANES], c[LANES];
-          store(a, r[4 * i] + r[4 * i + 1] + r[4 * i + 2] + b);
-          store(c, r[4 * i + 1] - r[4 * i + 2] - r[4 * i + 3] + b);
-          float* to = lines + i * lines_row + 2 * t;
-          SIMD for (int k = 0; k < LANES; ++k) to[2 * k] = a[k], to[2 * k + 1] = c[k];
-        }
+      if (o == first_out) fill_inputs(v, plane, group, x, tiles, c, n);
+      for (int p = 0; p < 16; ++p) {
+        const float* rows = u + ((c / chunk * 16LL + p) * n_out + o) * chunk;
+        for (int row = 0; row < n_rows; row += TILE_ROWS)
+          rows_product(m + p * m_plane + row * group, group, rows + (long long)row * chunk, chunk,
+                       v + p * plane, group, n, min(TILE_ROWS, n_rows - row), group, c > 0);
       }
-      for (int tile = begin; tile < end;) {
-        const Piece p = piece_of(tile, end, in_image, across);
-        float* out = y + ((long long)p.image * n_out + o + m) * oh * ow;
-        for (int row = p.top_row; row <= p.bottom_row; ++row) {
-          const int from = max(p.first, row * across), to = min(p.last, (row + 1) * across);
-          const int col = 2 * (from - row * across), n = min(2 * (to - from), ow - col);
-          for (int i = 0; i < min(2, oh - 2 * row); ++i) {
-            const float* line = lines + i * lines_row + 2 * (tile - begin + from - p.first);
-            float* at = out + (2 * row + i) * ow + col;
-            copy(at, line, n);
-          }
-        }
-        tile += p.last - p.first;
+    }
+    for (int row = 0; row < n_rows; ++row) {
+      results(lines, lines_pitch, m + row * group, m_plane, group, bias ? bias[o + row] : 0.0f);
+      for (const Run* run = runs; run < runs + n_runs; ++run) {
+        float* to = y + (((long long)run->image * n_out + o + row) * oh + 2 * run->row) * ow +
+                    2 * run->column;
+        const int n = min(2 * run->n, ow - 2 * run->column);
+        copy(to, lines + 2 * run->at, n);
+        if (2 * run->row + 1 < oh) copy(to + ow, lines + lines_pitch + 2 * run->at, n);
       }
     }
   }
 }
 
-// Of the gradient gy (N, n_out, oh, ow), A g A^T of its tiles, as m (16, n_tiles, outs): `outs`
-// outputs side by side, the first one first_out; zeros past the last.
-__forceinline__ void winograd_gradients(float* m, int n_tiles, int outs, const float* gy,
-                                        int first_out, int n_out, int oh, int ow, int begin,
-                                        int end, int in_image, int across) {
-  alignas(64) float pixels[(4 * n_tiles + 4 * ow) * 16], zeros[16] = {};
-  const long long plane = (long long)n_tiles * outs;
+// -- by weight
+
+// A g A^T of the block's tiles of gy (n_images, n_out, oh, ow): m (16, group, outs), `outs` outputs side
+// by side from first_out on, zeros past the last.
+__forceinline__ void fill_gradients(float* m, int group, int outs, const float* gy, int oh, int ow,
+                                    int first_out, int n_out, const Tiles& t) {
+  const int plane = group * outs;
+  alignas(64) float pixels[(4 * group + 4 * ow) * 16], zeros[16] = {};
   for (int o0 = 0; o0 < outs; o0 += 16)
-    for (int tile = begin; tile < end;) {
-      const Piece p = piece_of(tile, end, in_image, across);
-      const int top = 2 * p.top_row, rows = min(2 * p.bottom_row + 2, oh) - top;
-      pixels_first(pixels, gy + ((long long)p.image * n_out + first_out + o0) * oh * ow + top * ow,
-                   oh * ow, n_out - first_out - o0, rows * ow);
-      for (int t = p.first; t < p.last; ++t) {
-        const int h = t / across * 2, w = t % across * 2;
-        const float* at = pixels + ((h - top) * ow + w) * 16;
-        const bool below = h + 1 < oh, right = w + 1 < ow;
-        float* to = m + (tile - begin + t - p.first) * outs + o0;
-        for (int o = 0; o < 16; o += LANES) {
-          Vec r[8];
-          for (int j = 0; j < 2; ++j) {
-            const Vec a = load(j == 0 || right ? at + j * 16 + o : zeros);
-            const Vec b = load(below && (j == 0 || right) ? at + (ow + j) * 16 + o : zeros);
-            r[j] = a, r[2 + j] = a + b, r[4 + j] = a - b, r[6 + j] = -b;
-          }
-          for (int i = 0; i < 4; ++i) {
-            const Vec a = r[2 * i], b = r[2 * i + 1];
-            store(to + 4 * i * plane + o, a), store(to + (4 * i + 1) * plane + o, a + b);
-            store(to + (4 * i + 2) * plane + o, a - b), store(to + (4 * i + 3) * plane + o, -b);
+    for (int i = 0, next; i < t.n_runs; i = next) {
+      next = next_image(t.runs, t.n_runs, i);
+      const int top = 2 * t.runs[i].row, bottom = min(2 * t.runs[next - 1].row + 2, oh);
+      const long long channel = (long long)t.runs[i].image * n_out + first_out + o0;
+      pixels_first(pixels, gy + (channel * oh + top) * ow, oh * ow, n_out - first_out - o0,
+                   (bottom - top) * ow);
+      for (const Run* run = t.runs + i; run < t.runs + next; ++run)
+        for (int k = 0; k < run->n; ++k) {
+          const int row = 2 * run->row, column = 2 * (run->column + k);
+          const float* at = pixels + ((row - top) * ow + column) * 16;
+          const bool below = row + 1 < oh, right = column + 1 < ow;
+          float* to = m + (run->at + k) * outs + o0;
+          for (int o = 0; o < 16; o += LANES) {
+            Vec r[8];
+            for (int j = 0; j < 2; ++j) {
+              const Vec a = load(j == 0 || right ? at + j * 16 + o : zeros);
+              const Vec b = load(below && (j == 0 || right) ? at + (ow + j) * 16 + o : zeros);
+              r[j] = a, r[2 + j] = a + b, r[4 + j] = a - b, r[6 + j] = -b;
+            }
+            for (int p = 0; p < 4; ++p) {
+              const Vec a = r[2 * p], b = r[2 * p + 1];
+              store(to + 4 * p * plane + o, a), store(to + (4 * p + 1) * plane + o, a + b);
+              store(to + (4 * p + 2) * plane + o, a - b), store(to + (4 * p + 3) * plane + o, -b);
+            }
           }
         }
-      }
-      tile += p.last - p.first;
     }
 }
 
-// sums (parts, 16, n_in, outs): of the tiles of a part, V M; outs: n_out up to a multiple of 16.
+// sums (parts, 16, n_in, outs): gU^T of the tiles of a part; outs: n_out up to a multiple of 16.
 // grid (parts, parts of the inputs, parts of the outputs), block 1.
 extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, const float* gy,
                                                 int n_images, int n_in, int n_out, int h, int w,
@@ -209,15 +242,16 @@ extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, con
   const int outs = min(outs_in_part, all_outs - first_out);
   const int first = blockIdx.x * tiles_in_part;
   const int last = min(first + tiles_in_part, n_images * in_image);
-  const long long v_plane = (long long)n * group + 16, m_plane = (long long)group * outs;
-  alignas(64) float v[16 * v_plane + 256];
-  alignas(64) float m[16 * m_plane];
+  const int v_plane = n * group + 16, m_plane = group * outs;
+  alignas(64) float v[16 * v_plane + PAST], m[16 * m_plane];
+  Run runs[group];
   sums += (blockIdx.x * 16LL * n_in + first_in) * all_outs + first_out;
   for (int begin = first; begin < last; begin += group) {
     const int end = min(begin + group, last);
-    winograd_inputs(v, v_plane, group, x, first_in, n, n_in, h, w, top, left, begin, end, in_image,
-                    across);
-    winograd_gradients(m, group, outs, gy, first_out, n_out, oh, ow, begin, end, in_image, across);
+    const int n_runs = runs_of(runs, begin, end, in_image, across, group);
+    const Tiles tiles = {n_in, h, w, top, left, across, in_image, runs, n_runs, end - begin};
+    fill_inputs(v, v_plane, group, x, tiles, first_in, n);
+    fill_gradients(m, group, outs, gy, oh, ow, first_out, n_out, tiles);
     for (int p = 0; p < 16; ++p)
       for (int c = 0; c < n; c += TILE_ROWS)
         rows_product(sums + ((long long)p * n_in + c) * all_outs, all_outs,
@@ -226,7 +260,7 @@ extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, con
   }
 }
 
-// gw (n_out, n_in, 3, 3) = G^T (the sum over all parts) G. grid ceil(n_in / TOGETHER), block 1.
+// gw (n_out, n_in, 3, 3) = G^T S G, S the sum over the parts. grid ceil(n_in / TOGETHER), block 1.
 extern "C" __global__ void winograd_weight(float* gw, const float* sums, int n_parts, int n_in,
                                            int n_out) {
   const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * TOGETHER;

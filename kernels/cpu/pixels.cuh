@@ -1,21 +1,8 @@
-// Pixels of images (N, C, H, W) for the convolutions of a CPU: pieces of images, copies of rows, and
-// channels side by side.
+// Pixels of images (N, C, H, W) for the convolutions of a CPU: copies, runs of pixels, and pixels with
+// their channels side by side.
+// Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "product.cuh"
-
-// Some places of one image, pixels or tiles of pixels: [first, last), counted row by row.
-struct Piece {
-  int image, first, last, top_row, bottom_row;  // the last one included
-};
-
-__forceinline__ Piece piece_of(int at, int end, int in_image, int across) {
-  Piece p;
-  p.image = at / in_image;
-  p.first = at - p.image * in_image;
-  p.last = min(p.first + end - at, in_image);
-  p.top_row = p.first / across, p.bottom_row = (p.last - 1) / across;
-  return p;
-}
 
 // A vector by way of a register: of a loop of stores of loads, g++ makes a call of memmove, which
 // takes longer for a few numbers.
@@ -74,6 +61,13 @@ __forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int acr
     if (row * across == in_image) row = 0, ++image;
   }
   return n;
+}
+
+// The first run after runs[i] that is in another image.
+__forceinline__ int next_image(const Run* runs, int n_runs, int i) {
+  int next = i + 1;
+  while (next < n_runs && runs[next].image == runs[i].image) ++next;
+  return next;
 }
 
 // -- channels side by side

@@ -7,23 +7,27 @@ Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
 
 import functools
+import math
 from collections import namedtuple
 
 import numpy as np
 
 from minidl import backend
+from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
 # sizes for a CPU and for a GPU: elements; rows, columns; m, n, k; batch, heads, length, width;
-# samples, channels, places; samples, channels, height, width
+# samples, channels, places; samples, channels, height, width; images, channels, height and width,
+# channels out
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "relu": ((1 << 22,), (1 << 26,)), "batch_norm": ((8, 64, 256), (64, 256, 784)),
          "pool": ((8, 64, 16, 16), (64, 256, 28, 28)),
          "softmax": ((256, 1024), (16384, 1024)), "layer_norm": ((256, 1024), (16384, 1024)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
-         "attention": ((1, 2, 256, 64), (8, 12, 1024, 64))}
+         "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
+         "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
 # of minidl/ops/, where it has another name
-FILES = {"attention": "attention_kernel", "relu": "activations"}
+FILES = {"attention": "attention_kernel", "conv": "conv_kernel", "relu": "activations"}
 # calls: functions of no argument, one for each rung, whose results should be `wanted`;
 # n_terms: of the longest sum; flop: operations of a product, else 0
 Case = namedtuple("Case", "calls wanted n_terms flop", defaults=(1, 0))
@@ -137,6 +141,32 @@ def plain_attention(q, k, v, go, scale):
     p = softmax_op.by_numpy(scale * q @ k.swapaxes(2, 3))
     gs = scale * softmax_op.by_numpy_backward(go @ v.swapaxes(2, 3), p)
     return p @ v, gs @ k, gs.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ go
+
+
+def conv(op, draw, n_images, n_in, size, n_out):
+    """A 3 x 3 kernel; then one of a channel a group, n_in of them."""
+    same = (1, 1), ((1, 1), (1, 1)), (1, 1), 1  # stride, padding, dilation, groups
+    return [*convolution(op, draw, (n_images, n_in, size, size), (n_out, n_in, 3, 3), same,
+                         (1, 2, 3, 4, "winograd"), (1, 2, 3)),
+            *convolution(op, draw, (n_images, n_in, size, size), (n_in, 1, 3, 3),
+                         (*same[:3], n_in), (1, "depthwise"), (1, "depthwise"))]
+
+
+def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
+    """Forward and by weight; on a CPU its own kernels first."""
+    x, w, b = draw(*x_shape), draw(*w_shape), draw(w_shape[0])
+    gy, out = draw(x_shape[0], w_shape[0], *x_shape[2:]), x_shape[2:]
+    cases = []
+    for name, args, each, n_terms in (
+            ("forward", (x, w, b, options, out), rungs, math.prod(w_shape[1:])),
+            ("by_weight", (gy, x, w, options), weight_rungs, gy.size // w_shape[0])):
+        calls = ladder(getattr(op, name), each, *args)
+        if isinstance(x, np.ndarray):
+            calls.insert(0, functools.partial(getattr(conv_cpu, name), *args))
+        arrays = (a for a in args if hasattr(a, "dtype"))
+        wanted = getattr(conv_columns, name)(*exact(*arrays), *args[3:])
+        cases.append(Case(calls, wanted, n_terms, 2 * gy.size * math.prod(w_shape[1:])))
+    return cases
 
 
 def exact(*arrays):

@@ -2,7 +2,7 @@
 
 The plain form: minidl/plain/convolution.py. Who computes:
 
-    arrays of CuPy    kernels/conv.cu, by conv_kernel.py
+    arrays of CuPy    kernels/conv.cu and conv_weight.cu, by conv_kernel.py
     arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
     anything else     float64, two dtypes, no compiler: conv_columns.py, im2col and BLAS
 
@@ -11,10 +11,12 @@ convolution (extra/conv_transpose.py) has by_input for its forward, and forward 
 conv1d is conv2d on images of height 1.                           Test: tests/ops/test_conv.py
 """
 
+import numpy as np
+
 from minidl.cuda.dispatch import pick
 from minidl.cuda.launch import contiguous, scratch
 from minidl.function import Function
-from minidl.ops import conv_columns
+from minidl.ops import conv_columns, conv_cpu, conv_kernel
 from minidl.ops.matmul import same_dtype
 from minidl.ops.patches import output_size, pair
 from minidl.ops.shape import unsqueeze
@@ -38,21 +40,17 @@ class Conv2d(Function):
     def backward(self, gy):
         x, w = self.saved
         gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
-        run = by(gy, x, w)
+        run = by(gy, w, x)
         gx = run.by_input(gy, w, x.shape, self.options) if self.needs[0] else None
         gw = run.by_weight(gy, x, w, self.options) if self.needs[1] else None
         return gx, gw, run.by_bias(gy) if self.needs[2] else None
 
 
-def by(*arrays):
-    """The module whose functions compute with these arrays."""
-    return pick(_kernels(arrays[0]), conv_columns, *arrays)
-
-
-def _kernels(x):
-    from minidl.ops import conv_cpu
-
-    return conv_cpu
+def by(x, w, *others):
+    """The module whose functions compute with these arrays; w: the weight."""
+    if not isinstance(x, np.ndarray):
+        return pick(conv_kernel, conv_columns, x, w, *others)
+    return pick(conv_cpu, conv_columns, x, w, *others) if conv_cpu.fits(w) else conv_columns
 
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):

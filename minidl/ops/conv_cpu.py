@@ -33,7 +33,14 @@ STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
 TILES, CHANNELS = 64, 128  # of Winograd's blocks: (16, CHANNELS, TILES) floats are 512 KiB
 FEW_TILES = 100
+WIDE = 512  # pixels of a row: wider ones are cut, as in the kernel
+MOST_TAPS = 1024  # of a kernel, so that a panel fits on the stack
 UNITS = 4  # blocks for each thread, so that all finish at about the same time
+
+
+def fits(w):
+    """Whether a panel for one channel of these weights fits on the stack."""
+    return math.prod(w.shape[2:]) <= MOST_TAPS
 
 
 def forward(x, w, b, options, out):
@@ -133,7 +140,7 @@ def by_winograd(w_shape, options, n_images, size):
     faster: to transform a weight takes as long as some 60 tiles' products with it."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
-            and groups == 1 and min(w_shape[:2]) >= 8 and _n_tiles(n_images, size) >= FEW_TILES)
+            and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE and _n_tiles(n_images, size) >= FEW_TILES)
 
 
 def _n_and_size(shape):
@@ -225,10 +232,11 @@ def _is_few(n_in, n_out):
     return n_in * n_out <= 2
 
 
-def _rows_at_once(columns, n_in):
-    """Of an image, so that its lines fit on the stack."""
-    line = n_in * columns.read_step * (columns.n + columns.n_taps + 64)
-    return max(4, STACK // max(line, 1) // max(columns.read_step, 1))
+def _part_at_once(rows, columns, n_in):
+    """(rows, columns) of an image's results whose lines fit on the stack."""
+    wide = min(columns.n, WIDE)
+    line = n_in * columns.read_step * (wide + columns.n_taps + 64)
+    return min(rows.n, max(4, STACK // (line * rows.read_step))), wide
 
 
 def _product(y, x, w, b, groups, rows, columns):
@@ -241,9 +249,10 @@ def _product(y, x, w, b, groups, rows, columns):
     n_in, n_out = x.shape[1] // groups, y.shape[1] // groups
     geometry = _geometry(x, y, groups, rows, columns)
     if _is_few(n_in, n_out):
-        part = min(rows.n, _rows_at_once(columns, n_in))
-        dispatch.kernel(FILE, "conv_few")((-(-rows.n // part), y.shape[1], x.shape[0]), 1, (
-            y, x, w, b, groups, part, *geometry))
+        height, width = _part_at_once(rows, columns, n_in)
+        n_blocks = -(-rows.n // height) * -(-columns.n // width)
+        dispatch.kernel(FILE, "conv_few")((n_blocks, y.shape[1], x.shape[0]), 1, (
+            y, x, w, b, groups, height, width, *geometry))
         return
     taps = rows.n_taps * columns.n_taps
     in_chunks = n_in * taps * LEAST_PIXELS > STACK
@@ -275,7 +284,7 @@ def _weights_of_phase(w, groups, rows, columns):
 def _product_parts(x_shape, gy_shape, w_shape, groups):
     """(parts, pixels of a part, pixels at once, outputs up to a multiple of 16) of the sums."""
     outs = -(-gy_shape[1] // (16 * groups)) * 16
-    n_pixels, pixels = gy_shape[0] * math.prod(gy_shape[2:]), _pixels_at_once(outs)
+    n_pixels, pixels = gy_shape[0] * math.prod(gy_shape[2:]), MOST_PIXELS
     n_parts = _parts_of_sums(groups * math.prod(w_shape[1:]) * outs, n_pixels // (4 * pixels))
     part = _per_part(n_pixels, n_parts, pixels)
     return -(-n_pixels // part), part, pixels, outs
@@ -285,17 +294,18 @@ def _product_weight(gw, gy, x, groups, rows, columns):
     n_in, n_out = x.shape[1] // groups, gy.shape[1] // groups
     geometry = _geometry(x, gy, groups, rows, columns)
     if _is_few(n_in, n_out):
-        part = min(rows.n, _rows_at_once(columns, 1))
         dispatch.kernel(FILE, "conv_few_weight")((gy.shape[1], n_in), 1, (
-            gw, x, gy, groups, part, *geometry))
+            gw, x, gy, groups, *_part_at_once(rows, columns, 1), *geometry))
         return
-    n_parts, part, pixels, outs = _product_parts(x.shape, gy.shape, gw.shape, groups)
-    taps = rows.n_taps * columns.n_taps
-    at_least = -(-n_in * taps * pixels // STACK)
-    ins = _per_part(n_in, max(at_least, _parts_for_threads(n_parts * groups, n_in * taps)), 1)
-    sums = scratch(np.empty((n_parts, groups, n_in * taps, outs), np.float32))
-    dispatch.kernel(FILE, "conv_weight_sums")((n_parts, -(-n_in // ins), groups), 1, (
-        sums, x, gy, groups, pixels, ins, part, *geometry))
+    n_parts, part, pixels, all_outs = _product_parts(x.shape, gy.shape, gw.shape, groups)
+    taps, outs = rows.n_taps * columns.n_taps, min(all_outs, STACK // MOST_PIXELS)
+    out_parts, at_least = -(-all_outs // outs), -(-n_in * taps * pixels // STACK)
+    for_threads = _parts_for_threads(n_parts * groups * out_parts, n_in * taps)
+    ins = _per_part(n_in, max(at_least, for_threads), 1)
+    sums = scratch(np.empty((n_parts, groups, n_in * taps, all_outs), np.float32))
+    grid = n_parts, -(-n_in // ins) * out_parts, groups
+    dispatch.kernel(FILE, "conv_weight_sums")(grid, 1, (
+        sums, x, gy, groups, pixels, ins, outs, part, *geometry))
     dispatch.kernel(FILE, "conv_weight")((-(-n_in * taps // LINES), groups), 1, (
         gw, sums, n_parts, n_in * taps, n_out))
 

@@ -21,7 +21,7 @@ others. So gx has s phases, a = 0 ... s - 1, and each of them is the formula abo
 Where the stride is larger than the kernel, some phase has no tap: its rows are 0 (plus the bias).
 All of this is for one dimension; an image has the pairs (phase of the rows, phase of the columns).
 
-Test: tests/ops/test_conv_geometry.py   Used by: conv_kernel.py
+Test: tests/ops/test_conv_geometry.py   Used by: conv_kernel.py, conv_cpu.py
 """
 
 import math

@@ -13,6 +13,7 @@ FOLDER = ROOT / "benchmarks"
 if str(FOLDER) not in sys.path:
     sys.path.insert(0, str(FOLDER))  # where a benchmark finds its neighbours
 
+import bench_conv  # noqa: E402
 import conv_nets  # noqa: E402
 
 
@@ -53,3 +54,18 @@ def test_a_net_fits_its_batch(name):
     with minidl.no_grad():
         result = net.make(minidl)(minidl.tensor(x))
     assert tuple(result.shape) == ((2, net.n_classes) if net.n_classes else y.shape)
+
+
+def test_every_bar_is_in_a_row_and_the_mean_is_geometric():
+    times = {bench_conv.OURS: [2.0, 1.0], bench_conv.TORCH: [1.0, 1.0], "peak": [0.5, 0.5]}
+    slow = {"operations": 10**9, "peak": 10**9, "times_s": times}
+    fast = {**slow, "times_s": times | {bench_conv.OURS: [1 / 3, 1 / 3]}}
+    rows = {"step: U-Net": slow, "layer: 64 channels": fast}
+    assert bench_conv.mean_ratio(rows) == pytest.approx((1.5 / 3) ** 0.5)
+    memory = {"step: U-Net": {bench_conv.OURS: 2, bench_conv.TORCH: 1}}
+    bars, lines = bench_conv.report({"times": {"1 thread": rows, "2 threads": rows},
+                                     "memory": memory})
+    names = [b["what"] for b in bars]
+    assert names == [name for line in lines for name in line["bars"]]
+    assert len(set(names)) == 2 * 3 + 1
+    assert [b["met"] for b in bars] == [False, True, True] * 2 + [False]

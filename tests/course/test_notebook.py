@@ -50,8 +50,8 @@ def test_it_is_written_once_and_not_over_what_was_run(tmp_path, monkeypatch, cap
     path.write_text("{}")
     with pytest.raises(exercise.ExerciseError, match="edited or run"):
         notebook.write("00")
-    with pytest.raises(exercise.ExerciseError, match="no tutorial 27"):
-        notebook.write("27")
+    with pytest.raises(exercise.ExerciseError, match="no tutorial 99"):
+        notebook.write("99")
     with pytest.raises(exercise.ExerciseError, match="a Python file, got 'ring'"):
         notebook.write("ring")
 

@@ -181,6 +181,71 @@ BUGS = [
         "l0 + y < k && j", "j",
         "tests/ops/test_matmul_kernel.py::test_every_rung_equals_numpy"),
     Bug(
+        "the taps of a phase are as far apart as the stride, whatever the dilation",
+        "minidl/ops/conv_geometry.py", "phases",
+        "tap_step = stride // divisor", "tap_step = stride",
+        "tests/ops/test_conv_geometry.py::test_forward_and_by_input_are_the_definition"),
+    Bug(
+        "a phase of a convolution takes each tap of its kernel",
+        "minidl/ops/conv_kernel.py", "by_input",
+        "slice(p.tap, None, p.tap_step)", "slice(p.tap, p.tap + p.n_taps)",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "the gradient by the input meets the taps in forward's order",
+        "minidl/ops/conv_kernel.py", "by_input",
+        "taps[..., ::-1, ::-1]", "taps",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "a phase without a tap forgets the bias",
+        "minidl/ops/conv_kernel.py", "by_input",
+        "0 if b is None else b[:, None, None]", "0",
+        "tests/ops/test_conv_kernel.py::test_by_input_with_a_bias_is_the_transposed_convolution"),
+    Bug(
+        "all phases write the columns of the first",
+        "kernels/conv.cuh", "write",
+        "s.tx * q + s.ox", "s.tx * q",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "the taps of an image's right edge read the next row",
+        "kernels/conv.cuh", "read",
+        "&& w < s.W", "",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "every group of a convolution reads the first one's channels",
+        "kernels/conv.cuh", "patch_of",
+        "(long long)n * s.G + group", "(long long)n * s.G",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "a group of a convolution takes the bias of another",
+        "kernels/conv.cuh", "write",
+        "bias[channel]", "bias[m]",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "a tile of a convolution is filled while others read it",
+        "kernels/conv.cu", "conv_v2",
+        "sum += ws[i][k] * xs[k][j]; __syncthreads();", "sum += ws[i][k] * xs[k][j];",
+        "tests/ops/test_conv_kernel.py::test_under_watch"),
+    Bug(
+        "Winograd's second sum takes the last product with the wrong sign",
+        "kernels/conv.cu", "gather_sums",
+        "b - c - d", "b - c + d",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "packs of a convolution's pixels are read where they are not aligned",
+        "kernels/conv.cu", "conv_v4",
+        "&& fx % n == 0", "",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
+        "a share of the pixels begins where the one before does",
+        "kernels/conv_weight.cu", "conv_weight_v3",
+        "p0 = which * share;", "p0 = 0;",
+        "tests/ops/test_conv_kernel.py::test_shares_of_the_pixels_change_with_the_shape_alone_and_add_in_their_order"),
+    Bug(
+        "a step of the tensor cores' convolution walks to the wrong taps",
+        "kernels/conv.cu", "conv_v5",
+        "k0 + t / COLUMNS * 16", "k0 + t / COLUMNS * 8",
+        "tests/ops/test_conv_kernel.py::test_every_rung_is_the_formula_forward_and_by_input"),
+    Bug(
         "a chunk's sum stops an element early",
         "kernels/cpu/grad_norm.cu", "sum_squares_chunks",
         "i < end;", "i + 1 < end;",

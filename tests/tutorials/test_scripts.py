@@ -39,6 +39,7 @@ QUICK = {
     "23_experts": ["--tokens", "8", "--steps", "1"],
     "24_stream": ["--records", "320", "--kills", "3", "--shown", "3000"],
     "26_input": ["--load", "3", "--step", "2", "--steps", "2", "--rows", "1", "--width", "8"],
+    "27_convolution": ["--channels", "9", "--steps", "3"],
     "11_zero": ["--steps", "1", "--layers", "3", "--width", "16", "--context", "8"],
 }
 

@@ -34,7 +34,7 @@ class ConvTranspose2d(Function):
     def backward(self, gy):
         x, w = self.saved
         gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
-        run = by(gy, x, w)
+        run = by(gy, w, x)
         gx = run.forward(gy, w, None, self.options, self.out) if self.needs[0] else None
         gw = run.by_weight(x, gy, w, self.options) if self.needs[1] else None
         return gx, gw, run.by_bias(gy) if self.needs[2] else None

@@ -1,0 +1,363 @@
+// Convolution, and its gradient by the input: the same kernels, for a launch says which pixel is
+// written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
+//
+//                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations a number of y
+//                +----------[  ]---------+
+//    K taps,     |          [  ]         |     A block owns a tile of y, and goes through k in
+//    k = (c,u,v) |          [  ]         |     steps: a tile [ ] of w and one of columns in shared
+//   +----------+ +----------[  ]---------+     memory each
+// M | [ ][ ][ ]| |          [y ]         |
+//   +----------+ +-----------------------+     Bytes, if all is read once: w, and a pixel's 4 C of
+//                                              x and 4 M of y in float
+//                            loads from memory a multiply-add        what it saves
+//   v1  a thread an output        1 of w, 1 of x
+//   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
+//   v3  64 x 64 a block,          1 / 64 each, and from shared       3 of 4 loads, and from shared
+//       4 x 4 a thread            memory 8 for 16 multiply-adds      memory 3 of 4
+//   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 instructions that load
+//                                 8 halves an instruction
+//   v5  tensor cores, halves      1 / 128 each                       the multiplications of lanes
+//   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels,      20 of 36 multiplications
+//                                 where the others have 36
+//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
+//                                                                    have no channel to write
+//
+// Neighbouring threads fetch neighbouring pixels of a tile of columns. They read neighbours in x
+// where sx = 1. Padding, and what lies beyond the edges, are zeros that are multiplied.
+//
+// To be expected on a GPU, by arithmetic (not measured), as a share of what the lanes of an H100
+// can multiply and add (a division of integers is some 20 instructions):
+//   v1  5%      waits for the cache, as matmul_v1
+//   v2  10%     16 multiply-adds a step; 32 loads from shared memory; 3 divisions to find a tap
+//   v3  40%     256 multiply-adds a step; 128 loads from shared memory take twice as long; the tap
+//               is found once for 4 elements, and stepped on
+//   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
+//   v5  40%     of the tensor cores: a block's step is 128 x 128 x 32 multiply-adds, 512 cycles of
+//               an A100's SM; its 4096 elements of columns take some 20 instructions each, 640
+//               cycles of the four schedulers, partly at the same time
+//   _winograd   80%, counted in the plain formula's multiplications: 2.25 times 35%, since a step's
+//               256 multiply-adds meet 128 loads from shared memory and the transforms
+//   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
+//               and shared memory take less time than 8 bytes from memory. Half of it in half
+//
+// Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
+// Volkov & Demmel 2008 (registers).
+// Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
+// By weight: conv_weight.cu
+#include "conv.cuh"
+
+// v1: a thread per output goes over the patch under it. Block: any, 2-D: pixels, channels.
+extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  const Shape s = SHAPE_OF_ALL;
+  int p = blockIdx.x * blockDim.x + threadIdx.x;
+  int channel = blockIdx.y * blockDim.y + threadIdx.y;
+  if (p < N * R * Q && channel < G * M) {  // guard
+    const Patch<T> patch = patch_of(s, x, channel / M, p);
+    const T* row = w + (long long)channel * C * U * V;
+    ACC sum = 0;
+    for (int c = 0; c < C; ++c)
+      for (int u = 0; u < U; ++u)
+        for (int v = 0; v < V; ++v)
+          sum += to_float(row[(c * U + u) * V + v]) * to_float(read(s, patch, {c, u, v}));
+    write(s, y, bias, channel / M, channel % M, p, sum);
+  }
+}
+
+// v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16: each
+// thread fetches one element of w and one of columns, all use all of both. 16 times fewer loads
+// than v1. grid (pixels, channels of a group, groups), block 16 x 16.
+#define TILE 16
+extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, group = blockIdx.z, K = C * U * V;
+  const int m = blockIdx.y * TILE + i, p = blockIdx.x * TILE + j;
+  const Patch<T> patch = patch_of(s, x, group, p);
+  w += (long long)group * M * K;
+  ACC sum = 0;
+  for (int k0 = 0; k0 < K; k0 += TILE) {
+    // guard: beyond the edges are zeros, which add nothing
+    ws[i][j] = m < M && k0 + j < K ? to_float(w[(long long)m * K + k0 + j]) : ACC(0);
+    xs[i][j] = to_float(read(s, patch, tap_of(s, k0 + i)));
+    __syncthreads();  // both tiles are there
+    for (int k = 0; k < TILE; ++k) sum += ws[i][k] * xs[k][j];
+    __syncthreads();  // nobody needs them any more
+  }
+  write(s, y, bias, group, m, p, sum);
+}
+
+// The four elements of a step's tile of columns that a thread of v3 and v4 fetches: of one pixel,
+// always, and of taps that follow each other.
+#define SIDE 64
+#define STEP 16
+#define EACH 4  // SIDE / 16
+__device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
+                                             const Patch<T>& patch, int me, int k0) {
+  const int row = me / SIDE * EACH;
+  Tap tap = tap_of(s, k0 + row);
+  for (int a = 0; a < EACH; ++a, tap = after(s, tap))
+    xs[row + a][me % SIDE] = to_float(read(s, patch, tap));
+}
+
+// v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
+// loads from memory than v2, and 8 from shared memory for 16 multiply-adds. Thread (j, i) owns
+// channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
+extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  // + 1: the 2 rows that a warp reads at once lie in different banks
+  __shared__ ACC ws[SIDE][STEP + 1];
+  __shared__ ACC xs[STEP][SIDE];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, me = i * 16 + j, group = blockIdx.z, K = C * U * V;
+  const int m0 = blockIdx.y * SIDE, p0 = blockIdx.x * SIDE;
+  const Patch<T> patch = patch_of(s, x, group, p0 + me % SIDE);
+  w += (long long)group * M * K;
+  ACC sum[EACH][EACH] = {};
+  for (int k0 = 0; k0 < K; k0 += STEP) {
+    for (int e = me; e < SIDE * STEP; e += 256) {
+      const int m = m0 + e / STEP, k = k0 + e % STEP;
+      // guard
+      ws[e / STEP][e % STEP] = m < M && k < K ? to_float(w[(long long)m * K + k]) : ACC(0);
+    }
+    fetch_column(xs, s, patch, me, k0);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < STEP; ++k) {
+      ACC wv[EACH], xv[EACH];
+#pragma unroll
+      for (int a = 0; a < EACH; ++a) {
+        wv[a] = ws[i + 16 * a][k];
+        xv[a] = xs[k][j + 16 * a];
+      }
+#pragma unroll
+      for (int a = 0; a < EACH; ++a)
+#pragma unroll
+        for (int b = 0; b < EACH; ++b) sum[a][b] += wv[a] * xv[b];
+    }
+    __syncthreads();
+  }
+  for (int a = 0; a < EACH; ++a)
+    for (int b = 0; b < EACH; ++b)
+      write(s, y, bias, group, m0 + i + 16 * a, p0 + j + 16 * b, sum[a][b]);
+}
+
+// v4: v3 with 16 bytes an access. Thread (j, i) owns channels 4 i to 4 i + 3 and pixels 4 j to
+// 4 j + 3, neighbours in shared memory: one access for four floats, always. From memory
+//   w  where rows of K elements are whole packs: K * sizeof(T) % 16 == 0; else element by element
+//   x  where pixels lie side by side and aligned, for every tap: sx = 1 and, with n = 16 /
+//      sizeof(T), W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. Kernels one column
+//      wide can be so; for pointwise ones the launch makes one row of an image. A 3 x 3 kernel
+//      reads at w - 1, w and w + 1, and two of these are not aligned: it takes element by element,
+//      as in v3, where neighbouring threads have neighbouring pixels
+extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  // + 4: rows are whole packs, and the writes of a warp's columns meet 16 banks, not 8
+  __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
+  __shared__ __align__(16) ACC xs[STEP][SIDE];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, me = i * 16 + j, group = blockIdx.z, K = C * U * V;
+  const int m0 = blockIdx.y * SIDE, p0 = blockIdx.x * SIDE, n = PACK(T), across = SIDE / n;
+  w += (long long)group * M * K;
+  const bool whole = packs(w, K);
+  const bool side_by_side = sx == 1 && W % n == 0 && Q % n == 0 && fx % n == 0 &&
+      (V == 1 || ex % n == 0) && packs(x);
+  const Patch<T> patch = patch_of(s, x, group, p0 + (side_by_side ? me % across * n : me % SIDE));
+  ACC sum[EACH][EACH] = {};
+  for (int k0 = 0; k0 < K; k0 += STEP) {
+    for (int e = me; e < SIDE * STEP / n; e += 256) {  // of w, turned: its columns become rows
+      const int row = e / (STEP / n), k = e % (STEP / n) * n, rest = K - k0 - k;
+      const Pack<T> pack =
+          load_pack(w + (long long)(m0 + row) * K + k0 + k, m0 + row < M ? rest : 0, whole);
+      for (int a = 0; a < n; ++a) ws[k + a][row] = to_float(pack.at[a]);
+    }
+    if (side_by_side) {
+      for (int e = me; e < STEP * across; e += 256) {
+        const Tap tap = tap_of(s, k0 + e / across);
+        const int h = patch.h + ey * tap.u, left = patch.w + ex * tap.v;
+        const bool inside = tap.c < C && h >= 0 && h < H && left >= 0 && left < W;  // guard
+        const Pack<T> pack =
+            load_pack(patch.image + (tap.c * H + h) * W + left, inside ? n : 0, true);
+        for (int a = 0; a < n; ++a) xs[e / across][e % across * n + a] = to_float(pack.at[a]);
+      }
+    } else {
+      fetch_column(xs, s, patch, me, k0);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < STEP; ++k) {
+      ACC wv[EACH], xv[EACH];
+      take<EACH>(wv, ws[k], EACH * i, SIDE, true);
+      take<EACH>(xv, xs[k], EACH * j, SIDE, true);
+#pragma unroll
+      for (int a = 0; a < EACH; ++a)
+#pragma unroll
+        for (int b = 0; b < EACH; ++b) sum[a][b] += wv[a] * xv[b];
+    }
+    __syncthreads();
+  }
+  for (int a = 0; a < EACH; ++a)
+    for (int b = 0; b < EACH; ++b)
+      write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
+}
+
+// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t
+// fetches 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
+// pixel's place once, and steps from tap to tap without a division. A pixel's taps are a row of xs.
+// While a step is multiplied, the next one's elements are on the way, in registers. There are two
+// buffers, so one barrier a step. grid (pixels, channels of a group, groups), block 256.
+extern "C" __global__ void __launch_bounds__(256) conv_v5(
+    __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
+  __shared__ __align__(16) __half ws[2][ROWS * PITCH];
+  __shared__ __align__(16) __half xs[2][COLUMNS * PITCH];
+  const Shape s = SHAPE_OF_ALL;
+  const int t = threadIdx.x, group = blockIdx.z, K = C * U * V;
+  const int m0 = blockIdx.y * ROWS, p0 = blockIdx.x * COLUMNS;
+  w += (long long)group * M * K;
+  const bool whole = packs(w, K);
+  const Patch<__half> patch = patch_of(s, x, group, p0 + t % COLUMNS);
+  Pack<__half> next_w[ROWS / 64], next_x[2];
+  const auto fetch_step = [&](int k0) {
+    for (int h = 0; h < ROWS / 64; ++h) {
+      const int m = m0 + t / 4 + 64 * h, k = k0 + t % 4 * 8;
+      next_w[h] = load_pack(w + (long long)m * K + k, m < M ? K - k : 0, whole);
+    }
+    Tap tap = tap_of(s, k0 + t / COLUMNS * 16);
+#pragma unroll
+    for (int a = 0; a < 16; ++a, tap = after(s, tap))
+      next_x[a / 8].at[a % 8] = read(s, patch, tap);
+  };
+  float sum[HIGH][4][4] = {};
+  fetch_step(0);
+  for (int k0 = 0, now = 0; k0 < K; k0 += DEEP, now ^= 1) {
+    for (int h = 0; h < ROWS / 64; ++h)
+      *(uint4*)(ws[now] + (t / 4 + 64 * h) * PITCH + t % 4 * 8) = next_w[h].all;
+    for (int h = 0; h < 2; ++h)
+      *(uint4*)(xs[now] + t % COLUMNS * PITCH + t / COLUMNS * 16 + 8 * h) = next_x[h].all;
+    __syncthreads();  // and nobody reads the other buffer any more
+    if (k0 + DEEP < K) fetch_step(k0 + DEEP);
+    multiply(sum, ws[now], xs[now]);
+  }
+#pragma unroll  // sum stays in registers
+  for (int i = 0; i < HIGH; ++i)
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int a = 0; a < 4; ++a)
+        write(s, y, bias, group, m0 + row_of(i, a), p0 + column_of(j, a), sum[i][j][a]);
+}
+
+// Winograd's F(2 x 2, 3 x 3). Two neighbours of a row meet 3 taps with 4 multiplications, not 6:
+//
+//   d0 d1 d2 d3 of x, g0 g1 g2 of w       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2
+//                                         y1 = d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3
+//   m0 = (d0 - d2) g0                     m1 = (d1 + d2) (g0 + g1 + g2) / 2
+//   m3 = (d1 - d3) g2                     m2 = (d2 - d1) (g0 - g1 + g2) / 2
+//
+// The same along the rows: a tile of 4 x 4 pixels and a filter become 16 numbers each, 16 products
+// are summed over the channels, and the 16 sums become 2 x 2 pixels. The filters' side is made
+// again by each block: 9 loads for 16 x 32 multiply-adds.
+//
+// A block makes 32 channels of 32 tiles, a thread 2 x 2 of these: 64 sums in registers. Half of the
+// threads transform filters, the other half tiles, 4 channels a step.
+// U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
+#define MANY 32
+#define CHANNELS 4
+// a, b, c, d, `apart` from each other in memory: of x, before the products; of w; after them
+__device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
+  const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
+  d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;
+}
+__device__ __forceinline__ void spread_filter(ACC* g, int apart) {
+  const ACC a = g[0], b = g[apart], c = g[2 * apart];
+  g[apart] = (a + b + c) / 2, g[2 * apart] = (a - b + c) / 2, g[3 * apart] = c;
+}
+__device__ __forceinline__ void gather_sums(ACC* m, int apart) {
+  const ACC a = m[0], b = m[apart], c = m[2 * apart], d = m[3 * apart];
+  m[0] = a + b + c, m[apart] = b - c - d;
+}
+
+extern "C" __global__ void __launch_bounds__(256) conv_winograd(
+    T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  __shared__ __align__(16) ACC ws[CHANNELS][16][MANY];
+  __shared__ __align__(16) ACC xs[CHANNELS][16][MANY];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, me = i * 16 + j, group = blockIdx.z;
+  const int m0 = blockIdx.y * MANY, tile0 = blockIdx.x * MANY;
+  const int high = (R + 1) / 2, across = (Q + 1) / 2;  // tiles of a channel
+  w += (long long)group * M * C * 9;
+  // What this thread transforms: one channel of a step, of a filter or of a tile.
+  const int own_channel = me / MANY % CHANNELS, own = me % MANY, tile = tile0 + own;
+  const bool is_filter = me < CHANNELS * MANY;
+  const int r = tile / across % high * 2, q = tile % across * 2, n = tile / across / high;
+  const Patch<T> patch = patch_of(s, x, group, (n * R + r) * Q + q);
+  ACC sum[2][2][16] = {};
+  for (int c0 = 0; c0 < C; c0 += CHANNELS) {
+    ACC d[16] = {};
+    const int c = c0 + own_channel;
+    if (is_filter) {
+      if (c < C && m0 + own < M)  // guard
+#pragma unroll
+        for (int a = 0; a < 9; ++a)
+          d[a / 3 * 4 + a % 3] = to_float(w[((long long)(m0 + own) * C + c) * 9 + a]);
+#pragma unroll
+      for (int a = 0; a < 3; ++a) spread_filter(d + 4 * a, 1);
+#pragma unroll
+      for (int a = 0; a < 4; ++a) spread_filter(d + a, 4);
+    } else {
+#pragma unroll
+      for (int a = 0; a < 16; ++a) d[a] = to_float(read(s, patch, {c, a / 4, a % 4}));
+#pragma unroll
+      for (int a = 0; a < 4; ++a) spread_pixels(d + 4 * a, 1);
+#pragma unroll
+      for (int a = 0; a < 4; ++a) spread_pixels(d + a, 4);
+    }
+    __syncthreads();  // nobody needs the step before any more
+#pragma unroll
+    for (int a = 0; a < 16; ++a) (is_filter ? ws : xs)[own_channel][a][own] = d[a];
+    __syncthreads();
+#pragma unroll 1
+    for (int k = 0; k < CHANNELS; ++k)
+#pragma unroll
+      for (int a = 0; a < 16; ++a) {
+        const ACC w0 = ws[k][a][2 * i], w1 = ws[k][a][2 * i + 1];
+        const ACC x0 = xs[k][a][2 * j], x1 = xs[k][a][2 * j + 1];
+        sum[0][0][a] += w0 * x0, sum[0][1][a] += w0 * x1;
+        sum[1][0][a] += w1 * x0, sum[1][1][a] += w1 * x1;
+      }
+  }
+#pragma unroll
+  for (int f = 0; f < 2; ++f)
+#pragma unroll
+    for (int g = 0; g < 2; ++g) {
+      ACC* m = sum[f][g];
+#pragma unroll
+      for (int a = 0; a < 4; ++a) gather_sums(m + 4 * a, 1);
+#pragma unroll
+      for (int a = 0; a < 2; ++a) gather_sums(m + a, 4);
+      const int of = tile0 + 2 * j + g, top = of / across % high * 2, left = of % across * 2;
+#pragma unroll
+      for (int a = 0; a < 4; ++a)
+        if (top + a / 2 < R && left + a % 2 < Q)  // guard: the tile hangs over the edge
+          write(s, y, bias, group, m0 + 2 * i + f,
+                (of / across / high * R + top + a / 2) * Q + left + a % 2, m[a / 2 * 4 + a % 2]);
+    }
+}
+
+// A channel of each group, in and out: a tile's other rows would be empty. A block makes one
+// channel of one image, or a part of it, and keeps the taps in shared memory; a patch comes from
+// the cache, where the neighbours have read it. grid (N G, parts), block: any, 1-D.
+extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  ACC* taps = (ACC*)memory;  // U V of them
+  const Shape s = SHAPE_OF_ALL;
+  const int n = blockIdx.x / G, group = blockIdx.x % G;
+  for (int k = threadIdx.x; k < U * V; k += blockDim.x) taps[k] = to_float(w[group * U * V + k]);
+  __syncthreads();
+  const int place = blockIdx.y * blockDim.x + threadIdx.x;
+  if (place < R * Q) {  // guard
+    const int p = n * R * Q + place;
+    const Patch<T> patch = patch_of(s, x, group, p);
+    ACC sum = 0;
+    for (int u = 0; u < U; ++u)
+      for (int v = 0; v < V; ++v) sum += taps[u * V + v] * to_float(read(s, patch, {0, u, v}));
+    write(s, y, bias, group, 0, p, sum);
+  }
+}

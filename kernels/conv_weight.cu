@@ -1,0 +1,207 @@
+// The gradient of a convolution by its weight (conv.cuh: shapes, and the matrix of columns).
+//
+//   gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
+//
+//         p ->              gw = gy columns^T: M x K numbers, K = C U V, and each is a sum over all
+//   +-------------+         P = N R Q pixels. Few results, long sums: to keep a GPU busy, the
+//   |     gy      | M       pixels are cut into shares, and each block sums one.
+//   +-------------+
+//   +-------------+         Bytes, if all is read once: gy and x, 2 M C U V operations on 4 C + 4 M
+//   |   columns   | K       bytes a pixel; written: gw, and a partial one of float for each share.
+//   +-------------+
+//     share 0 | share 1 | ...
+//                            loads from memory a multiply-add    what it saves
+//   v1  a thread a weight        1 of gy, 1 of x
+//   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
+//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; and the wait, with
+//       a thread, shares         memory 8 for 16 multiply-adds   more blocks where gw is small
+//   v5  tensor cores, halves     1 / 128 each                    the multiplications of lanes
+//   _depthwise  C = M = 1        1 each, a block a weight        v1's wait: 9 threads a channel go
+//                                                                through all images
+//
+// The shares of v3 and v5 are added by conv_weight_sum in their order, where atomics would add in
+// any: so each run gives the same bits. How many there are depends on the shape alone.
+// There is no v4: 16 bytes of x would be pixels of one tap, and most taps are not aligned (see
+// conv_v4). v5 takes 16 bytes of gy at once where R Q is a multiple of 8.
+//
+// To be expected on a GPU, by arithmetic (not measured): the products of conv.cu with other names,
+// so nearly the same shares of what lanes or tensor cores can do: v1 below 5%, since a small gw has
+// few threads; v2 10%; v3 40%; v5 40%. A partial result costs 8 bytes for at least 1024 operations:
+// less than a tenth of the time. _depthwise reads gy and x U V times, all but once from the L2
+// cache, which is 3 times as fast as memory: 30% of a copy's bandwidth for 3 x 3, counted in bytes
+// read once.
+//
+// Source: as in conv.cu.
+// Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
+#include "conv.cuh"
+
+// v1: a thread per weight sums over all pixels. Block: any, 2-D: taps, channels.
+extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE) {
+  const Shape s = SHAPE_OF_ALL;
+  int k = blockIdx.x * blockDim.x + threadIdx.x;
+  int channel = blockIdx.y * blockDim.y + threadIdx.y;
+  if (k < C * U * V && channel < G * M) {  // guard
+    const int group = channel / M, m = channel % M;
+    const Tap tap = tap_of(s, k);
+    ACC sum = 0;
+    for (int n = 0; n < N; ++n) {
+      Patch<T> patch = patch_of(s, x, group, n * R * Q);
+      const T* g = gy + ((long long)n * G * M + channel) * R * Q;
+      for (int r = 0; r < R; ++r, patch.h += sy)
+        for (int q = 0; q < Q; ++q)
+          sum += to_float(g[r * Q + q])
+              * to_float(read(s, Patch<T>{patch.image, patch.h, patch.w + sx * q}, tap));
+    }
+    gw[(long long)channel * C * U * V + k] = from_float<T>(sum);
+  }
+}
+
+// v2: a block makes 16 channels x 16 taps, over the pixels in steps of 16. The pixels of a step lie
+// side by side in both tiles, so that neighbouring threads fetch neighbours.
+// grid (taps, channels of a group, groups), block 16 x 16.
+#define TILE 16
+extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
+  // + 1: the 16 rows that a warp reads at once lie in different banks
+  __shared__ ACC gs[TILE][TILE + 1], xs[TILE][TILE + 1];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, group = blockIdx.z, K = C * U * V;
+  const int m0 = blockIdx.y * TILE, k0 = blockIdx.x * TILE;
+  const Tap tap = tap_of(s, k0 + i);
+  ACC sum = 0;
+  for (int p0 = 0; p0 < N * R * Q; p0 += TILE) {
+    gs[i][j] = to_float(read_gradient(s, gy, group, m0 + i, p0 + j));
+    xs[i][j] = to_float(read(s, patch_of(s, x, group, p0 + j), tap));
+    __syncthreads();  // both tiles are there
+    for (int p = 0; p < TILE; ++p) sum += gs[i][p] * xs[j][p];
+    __syncthreads();  // nobody needs them any more
+  }
+  if (m0 + i < M && k0 + j < K)  // guard
+    gw[((long long)group * M + m0 + i) * K + k0 + j] = from_float<T>(sum);
+}
+
+// v3: a block makes 64 channels x 64 taps of one share of the pixels, a thread 4 x 4 of them in
+// registers. partial (shares, G M, K); a share is `share` pixels, a multiple of 32.
+// grid (taps, channels of a group, groups x shares), block 16 x 16.
+#define SIDE 64
+#define STEP 16
+#define EACH 4  // SIDE / 16
+extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x, int share, SHAPE) {
+  __shared__ ACC gs[SIDE][STEP + 1], xs[SIDE][STEP + 1];
+  const Shape s = SHAPE_OF_ALL;
+  const int i = threadIdx.y, j = threadIdx.x, me = i * 16 + j, K = C * U * V;
+  const int group = blockIdx.z % G, which = blockIdx.z / G;
+  const int m0 = blockIdx.y * SIDE, k0 = blockIdx.x * SIDE;
+  const int end = min((which + 1) * share, N * R * Q);
+  Tap taps[EACH];  // of the rows of xs that this thread fetches
+  for (int a = 0; a < EACH; ++a) taps[a] = tap_of(s, k0 + me / STEP + 16 * a);
+  ACC sum[EACH][EACH] = {};
+  for (int p0 = which * share; p0 < end; p0 += STEP) {
+    const int p = p0 + me % STEP;
+    const Patch<T> patch = patch_of(s, x, group, p);
+#pragma unroll
+    for (int a = 0; a < EACH; ++a) {
+      const int row = me / STEP + 16 * a;
+      gs[row][me % STEP] = to_float(read_gradient(s, gy, group, m0 + row, p));
+      xs[row][me % STEP] = to_float(read(s, patch, taps[a]));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int l = 0; l < STEP; ++l) {
+      ACC gv[EACH], xv[EACH];
+#pragma unroll
+      for (int a = 0; a < EACH; ++a) {
+        gv[a] = gs[i + 16 * a][l];
+        xv[a] = xs[j + 16 * a][l];
+      }
+#pragma unroll
+      for (int a = 0; a < EACH; ++a)
+#pragma unroll
+        for (int b = 0; b < EACH; ++b) sum[a][b] += gv[a] * xv[b];
+    }
+    __syncthreads();
+  }
+  for (int a = 0; a < EACH; ++a)
+    for (int b = 0; b < EACH; ++b) {
+      const int m = m0 + i + 16 * a, k = k0 + j + 16 * b;
+      if (m < M && k < K)  // guard
+        partial[(((long long)which * G + group) * M + m) * K + k] = sum[a][b];
+    }
+}
+
+// The second pass of v3 and v5: a thread per weight adds its shares, in their order.
+extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shares, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {  // guard
+    ACC sum = 0;
+    for (int a = 0; a < n_shares; ++a) sum += partial[(long long)a * n + i];
+    gw[i] = from_float<T>(sum);
+  }
+}
+
+// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread
+// t fetches 8 pixels of gy for every 64 channels, and of columns 16 taps of pixel t % 32, whose
+// place it computes once a step. A tap's pixels are a row of xs. Two buffers, as in conv_v5.
+// grid (taps, channels of a group, groups x shares), block 256.
+extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
+    float* partial, const __half* gy, const __half* x, int share, SHAPE) {
+  __shared__ __align__(16) __half gs[2][ROWS * PITCH];
+  __shared__ __align__(16) __half xs[2][COLUMNS * PITCH];
+  const Shape s = SHAPE_OF_ALL;
+  const int t = threadIdx.x, K = C * U * V, size = R * Q;
+  const int group = blockIdx.z % G, which = blockIdx.z / G;
+  const int m0 = blockIdx.y * ROWS, k0 = blockIdx.x * COLUMNS;
+  const int end = min((which + 1) * share, N * size);
+  const bool whole = packs(gy, size);
+  const Tap first = tap_of(s, k0 + t / DEEP * 16);  // of this thread's 16 taps
+  Pack<__half> next_g[ROWS / 64], next_x[2];
+  const auto fetch_step = [&](int p0) {
+    for (int h = 0; h < ROWS / 64; ++h) {
+      const int m = m0 + t / 4 + 64 * h, p = p0 + t % 4 * 8;
+      if (whole) {  // 8 pixels of one image
+        const long long channel = ((long long)(p / size) * G + group) * M + m;
+        next_g[h] = load_pack(gy + channel * size + p % size, m < M && p < end ? 8 : 0, true);
+      } else {
+        for (int a = 0; a < 8; ++a) next_g[h].at[a] = read_gradient(s, gy, group, m, p + a);
+      }
+    }
+    const Patch<__half> patch = patch_of(s, x, group, p0 + t % DEEP);
+    Tap tap = first;
+#pragma unroll
+    for (int a = 0; a < 16; ++a, tap = after(s, tap))
+      next_x[a / 8].at[a % 8] = read(s, patch, tap);
+  };
+  float sum[HIGH][4][4] = {};
+  fetch_step(which * share);
+  for (int p0 = which * share, now = 0; p0 < end; p0 += DEEP, now ^= 1) {
+    for (int h = 0; h < ROWS / 64; ++h)
+      *(uint4*)(gs[now] + (t / 4 + 64 * h) * PITCH + t % 4 * 8) = next_g[h].all;
+#pragma unroll
+    for (int a = 0; a < 16; ++a)
+      xs[now][(t / DEEP * 16 + a) * PITCH + t % DEEP] = next_x[a / 8].at[a % 8];
+    __syncthreads();  // and nobody reads the other buffer any more
+    if (p0 + DEEP < end) fetch_step(p0 + DEEP);
+    multiply(sum, gs[now], xs[now]);
+  }
+  for (int i = 0; i < HIGH; ++i)
+    for (int j = 0; j < 4; ++j)
+      for (int a = 0; a < 4; ++a) {
+        const int m = m0 + row_of(i, a), k = k0 + column_of(j, a);
+        if (m < M && k < K)  // guard
+          partial[(((long long)which * G + group) * M + m) * K + k] = sum[i][j][a];
+      }
+}
+
+// A channel of each group, in and out: U V weights, each a sum over all images. A block per weight;
+// its threads take the pixels in turn. grid G U V, block: whole warps.
+extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
+  __shared__ ACC scratch[33];
+  const Shape s = SHAPE_OF_ALL;
+  const int group = blockIdx.x / (U * V);
+  const Tap tap = tap_of(s, blockIdx.x % (U * V));
+  ACC sum = 0;
+  for (int p = threadIdx.x; p < N * R * Q; p += blockDim.x)
+    sum += to_float(read_gradient(s, gy, group, 0, p))
+        * to_float(read(s, patch_of(s, x, group, p), tap));
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) gw[blockIdx.x] = from_float<T>(sum);
+}

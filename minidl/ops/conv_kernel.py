@@ -1,0 +1,250 @@
+"""Convolution by the kernels of a GPU: forward, by the input, by the weight.
+
+Forward and the gradient by the input are one kernel, the gather: each place of the result reads the
+taps that it meets. Two things differ in the launch. By input w is turned, its channels in and out
+exchanged (a small copy); and with a stride the places of gx fall into phases that meet different
+taps (conv_geometry.py): a launch for each pair of phases, of rows and of columns.
+
+    rungs   1 naive   2 tiles in shared memory   3 and in registers   4 and 16 bytes an access
+            5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
+            by weight: 1, 2, 3, 5, "depthwise"
+
+The functions have the same arguments as those of conv_columns.py, and two more. rung: the best for
+the device unless given; form: form and order, as in `cuda.kernel`. options: stride, padding ((top,
+bottom), (left, right)), dilation, groups.
+
+Kernels: kernels/conv.cu, kernels/conv_weight.cu
+Op: minidl/ops/conv.py   Test: tests/ops/test_conv_kernel.py
+"""
+
+import itertools
+from collections import namedtuple
+
+import numpy as np
+
+from minidl.cuda import dispatch, rows
+from minidl.cuda.device import winograd_is_on
+from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
+from minidl.ops import conv_columns, conv_geometry
+
+FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
+TENSOR_CORES = 5
+# Blocks of a gradient by weight that keep a large GPU busy (H100: 132 processors, 2 blocks each),
+# and the fewest pixels that are worth a partial result. No device is asked: it would change bits.
+ENOUGH_BLOCKS = 264
+FEWEST_PIXELS = 512
+# A tile of 64 channels at 60% of what the lanes can do is as fast as rung 1, at 5%, with 5 of them.
+FEW_CHANNELS = 6
+MAX_GRID = 65535  # of a GPU's grid along y and z
+
+# What the kernels call SHAPE (kernels/conv.cuh), in its order.
+Shape = namedtuple("Shape", "N G C M H W U V R Q fy sy ey fx sx ex HY WY oy ty ox tx")
+
+
+def forward(x, w, b, options, out, rung=None, **form):
+    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    xp, n_out, groups = rows.backend_of(x), w.shape[0], options[3]
+    y = scratch(xp.empty((x.shape[0], n_out, *out), x.dtype), "temporary")
+    matrix = contiguous(xp, w).reshape(groups, n_out // groups, *w.shape[1:])
+    gather(y, contiguous(xp, x), matrix, b, whole(out, w, options), rung, form)
+    return y
+
+
+def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
+    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
+    gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
+    gy = contiguous(xp, gy)
+    # (groups, C / groups, O / groups, kh, kw): C and O exchanged
+    turned = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).swapaxes(1, 2)
+    phases = [conv_geometry.phases(n, k, s, before, d) for n, k, s, (before, _), d in zip(
+        x_shape[2:], w.shape[2:], stride, padding, dilation, strict=True)]
+    for phase in itertools.product(*phases):
+        if all(p.n_taps for p in phase):
+            taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
+            taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
+            gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
+        else:  # no output has read these places
+            places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
+            places[...] = 0 if b is None else b[:, None, None]
+    return gx
+
+
+def by_weight(gy, x, w, options, rung=None, **form):
+    """gw, of w's shape, of gy (N, O, oh, ow) and x (N, C, H, W)."""
+    xp, groups = rows.backend_of(x), options[3]
+    gw = scratch(xp.empty(w.shape, x.dtype), "temporary")
+    w_shape = groups, w.shape[0] // groups, *w.shape[1:]
+    shape = shape_of(x.shape, gy.shape, w_shape, whole(gy.shape[2:], w, options))
+    rung = rung or best_weight_rung(xp, x.dtype, shape)
+    check(shape, rung, x.dtype)
+    gy, x = contiguous(xp, gy), contiguous(xp, x)
+    n_taps, channels = shape.C * shape.U * shape.V, shape.G * shape.M
+    args = gw, gy, x, *shape
+    if not gy.size:
+        gw[...] = 0
+    elif rung == 1:
+        grid = rows.blocks(n_taps, 32), rows.blocks(channels, 8)
+        launch(WEIGHT_FILE, "conv_weight_v1", x.dtype, grid, (32, 8), args, form)
+    elif rung == 2:
+        grid = rows.blocks(n_taps, 16), rows.blocks(shape.M, 16), shape.G
+        launch(WEIGHT_FILE, "conv_weight_v2", x.dtype, grid, (16, 16), args, form)
+    elif rung == "depthwise":
+        launch(WEIGHT_FILE, "conv_weight_depthwise", x.dtype, (gw.size,), BLOCK, args, form)
+    else:
+        in_shares(gw, gy, x, shape, rung, form)
+    return gw
+
+
+by_bias = conv_columns.by_bias  # one sum: there is no kernel for it
+
+
+def whole(out, w, options):
+    """The phases, of rows and columns, of a forward: all of `out`."""
+    stride, padding, dilation, _ = options
+    return [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
+        out, w.shape[2:], stride, padding, dilation, strict=True)]
+
+
+def in_shares(gw, gy, x, shape, rung, form):
+    """Rungs 3 and 5: a partial result for each share of the pixels, then their sum. Where there is
+    more than one share, the partial results have at most 2 ENOUGH_BLOCKS tiles: 33 MiB of rung 5,
+    9 of rung 3."""
+    xp, n_taps = rows.backend_of(x), shape.C * shape.U * shape.V
+    macros, side, block = tile_of(rung, shape)
+    grid = rows.blocks(n_taps, side[1]), rows.blocks(shape.M, side[0])
+    n_pixels = shape.N * shape.R * shape.Q
+    share, n_shares = shares(n_pixels, grid[0] * grid[1] * shape.G)
+    partial = scratch(xp.empty((n_shares, gw.size), dispatch.SUM_DTYPES[gw.dtype]))
+    launch(WEIGHT_FILE, f"conv_weight_v{rung}", x.dtype, (*grid, shape.G * n_shares), block,
+           (partial, gy, x, share, *shape), {**macros, **form})
+    launch(WEIGHT_FILE, "conv_weight_sum", x.dtype, (rows.blocks(gw.size, BLOCK),), BLOCK,
+           (gw, partial, n_shares, gw.size), form)
+
+
+def shares(n_pixels, n_blocks):
+    """(pixels of a share, shares) for a product of n_blocks tiles: enough blocks for a GPU, no
+    share below FEWEST_PIXELS, each a multiple of 32, one step of a tile on tensor cores."""
+    wanted = min(rows.blocks(ENOUGH_BLOCKS, n_blocks), n_pixels // FEWEST_PIXELS)
+    share = rows.blocks(rows.blocks(n_pixels, max(wanted, 1)), 32) * 32
+    return share, rows.blocks(n_pixels, share)
+
+
+def reverse(phase):
+    """The same sum over the taps from the last to the first: the kernels' columns go upwards."""
+    last = phase.read + phase.read_tap * (phase.n_taps - 1)
+    return phase._replace(read=last, read_tap=-phase.read_tap)
+
+
+def gather(y, x, w, bias, phase, rung, form):
+    """The places of y that belong to `phase`, a pair: of the rows, of the columns. w: (groups, M,
+    C, taps, taps), a group's M channels of y from its C of x."""
+    xp = rows.backend_of(x)
+    shape = pointwise(shape_of(x.shape, y.shape, w.shape, phase))
+    rung = rung or best_rung(xp, x.dtype, shape)
+    check(shape, rung, x.dtype)
+    if bias is not None and bias.dtype != x.dtype:
+        bias = bias.astype(x.dtype)
+    n_pixels = shape.N * shape.R * shape.Q
+    if not n_pixels:
+        return
+    name, macros, shared = f"conv_v{rung}", {}, 0
+    if rung == 1:
+        grid = rows.blocks(n_pixels, 32), rows.blocks(shape.G * shape.M, 8)
+        block = 32, 8
+    elif rung == "depthwise":
+        name = "conv_depthwise"
+        block = min(BLOCK, rows.blocks(shape.R * shape.Q, 32) * 32)
+        grid = shape.N * shape.G, rows.blocks(shape.R * shape.Q, block)
+        shared = shape.U * shape.V * dispatch.SUM_DTYPES[x.dtype].itemsize
+    elif rung == "winograd":
+        name, block = "conv_winograd", (16, 16)
+        n_tiles = shape.N * rows.blocks(shape.R, 2) * rows.blocks(shape.Q, 2)
+        grid = rows.blocks(n_tiles, 32), rows.blocks(shape.M, 32), shape.G
+    else:
+        macros, side, block = tile_of(rung, shape)
+        grid = rows.blocks(n_pixels, side[1]), rows.blocks(shape.M, side[0]), shape.G
+    launch(FILE, name, x.dtype, grid, block, (y, x, w, bias, *shape), {**macros, **form}, shared)
+
+
+def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
+    """macros: of the kernel, and form and order."""
+    if max(grid[1:], default=0) > MAX_GRID:
+        raise ValueError(f"convolution: {name} would have {grid} blocks on a GPU, which takes at "
+                         f"most {MAX_GRID} along the last two; fewer groups or channels, or rung 1")
+    rows.kernel(file, name, dtype, **macros)(grid, block, args, shared_mem=shared_mem)
+
+
+def tile_of(rung, shape):
+    """(macros, rows and columns of the result that a block makes, its threads)."""
+    if rung == TENSOR_CORES:
+        n_rows = 64 if shape.M <= 64 else 128
+        return {"ROWS": n_rows}, (n_rows, 128), BLOCK
+    return {}, {2: (16, 16), 3: (64, 64), 4: (64, 64)}[rung], (16, 16)
+
+
+def shape_of(x_shape, y_shape, w_shape, phase):
+    """The Shape of a launch. x (N, G C, H, W), y (N, G M, HY, WY), w (G, M, C, U, V)."""
+    row, column = phase
+    return Shape(x_shape[0], *(w_shape[i] for i in (0, 2, 1)), *x_shape[2:], *w_shape[3:], row.n,
+                 column.n, row.read, row.read_step, row.read_tap, column.read, column.read_step,
+                 column.read_tap, *y_shape[2:], row.first, row.step, column.first, column.step)
+
+
+def pointwise(s):
+    """A 1 x 1 kernel that reads each pixel of an image once: the image is one row, and so 16 bytes
+    of it are aligned more often."""
+    plain = s.U == s.V == s.sy == s.sx == s.ty == s.tx == 1 and s.fy == s.fx == s.oy == s.ox == 0
+    if plain and (s.H, s.W) == (s.R, s.Q) == (s.HY, s.WY):
+        size = s.H * s.W
+        return s._replace(H=1, W=size, R=1, Q=size, HY=1, WY=size)
+    return s
+
+
+def fits_winograd(s):
+    return (s.U, s.V, s.sy, s.sx, s.ey, s.ex) == (3, 3, 1, 1, 1, 1)
+
+
+def fits_depthwise(s):
+    return s.C == s.M == 1
+
+
+def best_rung(xp, dtype, shape):
+    """For a GPU the fastest by the arithmetic in the kernels' headers; for a CPU the naive one, the
+    only one without barriers. Winograd's block has 32 channels: it needs half of them to pay."""
+    if xp is np:
+        return 1
+    if fits_depthwise(shape):
+        return "depthwise"
+    if dtype == np.float16:
+        return TENSOR_CORES
+    if shape.M < FEW_CHANNELS:
+        return 1
+    winograd = winograd_is_on() and fits_winograd(shape) and min(shape.C, shape.M) >= 16
+    return "winograd" if winograd else 4
+
+
+def best_weight_rung(xp, dtype, shape):
+    if xp is np:
+        return 1
+    if fits_depthwise(shape):
+        return "depthwise"
+    return TENSOR_CORES if dtype == np.float16 else 3
+
+
+def check(shape, rung, dtype):
+    """Error for what a rung cannot do, and for what a launch cannot count."""
+    if rung == TENSOR_CORES and dtype != np.float16:
+        raise TypeError(f"convolution: tensor cores multiply float16 here, got {dtype}; rungs 1 to "
+                        "4 take it")
+    if rung == "winograd" and not fits_winograd(shape):
+        raise ValueError("convolution: rung 'winograd' is for 3 x 3 taps with stride 1 and dilation"
+                         f" 1, got {shape.U} x {shape.V} taps, stride {shape.sy, shape.sx}, "
+                         f"dilation {shape.ey, shape.ex}; rungs 1 to 5 take them")
+    if rung == "depthwise" and not fits_depthwise(shape):
+        raise ValueError("convolution: rung 'depthwise' is for one channel a group, in and out, got"
+                         f" {shape.C} and {shape.M}; rungs 1 to 5 take them")
+    s = shape
+    if max(s.N * s.R * s.Q, s.C * s.H * s.W, s.G * s.M * s.C * s.U * s.V) > LARGEST:
+        raise ValueError(f"convolution: {shape} is too large for a launch, which counts to "
+                         f"{LARGEST} pixels, elements of a group's image or weights; cut the batch")

@@ -1,0 +1,5 @@
+// wrong: no barrier before the next step writes
+ws[v][u] = o < n_out && k0 + u < n_taps ? w[o * n_taps + k0 + u] : 0;
+xs[v][u] = k0 + v < n_taps && p < n_pixels ? x[of_tap[k0 + v] + of_pixel[p]] : 0;
+__syncthreads();
+for (int l = 0; l < TILE; ++l) sum += ws[v][l] * xs[l][u];
