@@ -17,14 +17,17 @@ from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
 # sizes for a CPU and for a GPU: elements; rows, columns; m, n, k; batch, heads, length, width;
-# images, channels, height and width, channels out
+# samples, channels, places; samples, channels, height, width; images, channels, height and width,
+# channels out
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
+         "relu": ((1 << 22,), (1 << 26,)), "batch_norm": ((8, 64, 256), (64, 256, 784)),
+         "pool": ((8, 64, 16, 16), (64, 256, 28, 28)),
          "softmax": ((256, 1024), (16384, 1024)), "layer_norm": ((256, 1024), (16384, 1024)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
 # of minidl/ops/, where it has another name
-FILES = {"attention": "attention_kernel", "conv": "conv_kernel"}
+FILES = {"attention": "attention_kernel", "conv": "conv_kernel", "relu": "activations"}
 # calls: functions of no argument, one for each rung, whose results should be `wanted`;
 # n_terms: of the longest sum; flop: operations of a product, else 0
 Case = namedtuple("Case", "calls wanted n_terms flop", defaults=(1, 0))
@@ -44,6 +47,14 @@ def gelu(op, draw, n):
                  op.by_numpy(*exact(x), "tanh", *exact(gy)))]
 
 
+def relu(op, draw, n):
+    x, gy = draw(n), draw(n)
+    y = op.relu_by_kernel(x)
+    return [Case([lambda: op.relu_by_kernel(x)], op.relu_by_numpy(*exact(x))),
+            Case([lambda: op.relu_by_kernel_backward(gy, y)],
+                 op.relu_by_numpy_backward(*exact(gy, y)))]
+
+
 def softmax(op, draw, rows, cols):
     x, gy = draw(rows, cols), draw(rows, cols)
     y = op.by_kernel(x)
@@ -60,6 +71,42 @@ def layer_norm(op, draw, rows, cols):
                  op.by_numpy(*exact(x, w, b), 1e-5), cols),
             Case(ladder(op.by_kernel_backward, row_rungs(x), gy, x, w, *kept),
                  op.by_numpy_backward(*exact(gy, x, w, *kept)), max(rows, cols))]
+
+
+def batch_norm(op, draw, samples, channels, places):
+    x, gy, w, b = draw(samples, channels, places), draw(samples, channels, places), *(
+        draw(channels) for _ in range(2))
+    x *= 0.1  # with a variance of 1 a forgotten eps would not show
+    w, b = (a.astype(backend.accumulate_dtype(a.dtype)) for a in (w, b))
+    kept = op.by_kernel(x, w, b, 1e-5)
+    kept, n = (kept[1], kept[3]), samples * places
+    return [Case(ladder(op.by_kernel, row_rungs(x, (1, 2)), x, w, b, 1e-5),
+                 op.by_numpy(*exact(x, w, b), 1e-5), n),
+            Case(ladder(op.by_kernel_eval, row_rungs(x, (1,)), x, w, b, *kept),
+                 op.by_numpy_eval(*exact(x, w, b, *kept))),
+            Case(ladder(op.by_kernel_backward, row_rungs(x, (1, 2)), gy, x, w, *kept),
+                 op.by_numpy_backward(*exact(gy, x, w, *kept)), n)]
+
+
+def pool(op, draw, *shape):
+    """Windows of 3 x 3, 2 apart, in padding: they overlap."""
+    x = draw(*shape)
+    out, padding = op.fit(shape, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), False)
+    window = op.Window((3, 3), (2, 2), padding, (1, 1), out)
+    gy, winner = draw(*shape[:2], *out), op.max_by_kernel(x, window)[1]
+    numbers = np.full(out, 9, backend.accumulate_dtype(x.dtype))
+    divisor = backend.to_device(numbers, backend.device_of(x))
+    rungs = row_rungs(x, (1,))
+    return [Case(ladder(lambda *args, rung: op.max_by_kernel(*args, rung)[0], rungs, x, window),
+                 op.max_by_numpy(*exact(x), window)[0]),
+            Case(ladder(op.max_by_kernel_backward, rungs, gy, winner, shape, window),
+                 op.max_by_numpy_backward(*exact(gy), backend.to_device(winner, "cpu"), shape,
+                                          window), 9),
+            Case(ladder(op.avg_by_kernel, rungs, x, divisor, window),
+                 op.avg_by_numpy(*exact(x), numbers.astype(np.float64), window), 9),
+            Case(ladder(op.avg_by_kernel_backward, rungs, gy, divisor, shape, window),
+                 op.avg_by_numpy_backward(*exact(gy), numbers.astype(np.float64), shape, window),
+                 9)]
 
 
 def cross_entropy(op, draw, rows, cols):

@@ -144,7 +144,7 @@ def by_kernel_backward(gy, x, w, mean, r, training=True, rung=None, **form):
     """(gx, gw, gb). gw and gb have the dtype of the sums."""
     xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
     samples, channels, places = sizes(x)
-    gw, gb = xp.empty(channels, mean.dtype), xp.empty(channels, mean.dtype)
+    gw, gb = xp.zeros(channels, mean.dtype), xp.zeros(channels, mean.dtype)  # of no samples
     gx = xp.empty(x.shape, x.dtype)
     args = gx, gw, gb, gy, x, w, mean, r
     if rung != "cpu":

@@ -20,10 +20,10 @@ from minidl.cuda import rows as row_kernels
 from minidl.cuda.dispatch import on_cpu, pick
 from minidl.cuda.launch import BLOCK, LARGEST, contiguous, scratch
 from minidl.function import Function
-from minidl.ops.patches import crop_image, output_size, pad_image, pair, places
 from minidl.ops.index import scatter_add
 from minidl.ops.masks import select
 from minidl.ops.matmul import product
+from minidl.ops.patches import crop_image, output_size, pad_image, pair, places
 from minidl.ops.shape import unsqueeze
 from minidl.saved import note
 from minidl.tensor import Tensor

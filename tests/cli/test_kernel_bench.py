@@ -15,9 +15,9 @@ SHORT = {1: "1000", 2: "9 40", 3: "20 30 70", 4: "1 2 40 16"}  # {how many sizes
 # An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which
 # float32 has no use for (tests/ops/test_matmul_kernel.py, test_attention_kernel.py,
 # test_conv_kernel.py run them).
-NO_RUNG = {"add3_relu_bias", "add3_packs", "gelu_packs", "gelu_backward_packs", "matmul_v4",
-           "attention_mma", "attention_grad_q_mma", "attention_grad_kv_mma", "conv_v5",
-           "conv_weight_v5"}
+NO_RUNG = {"add3_relu_bias", "add3_packs", "gelu_packs", "gelu_backward_packs", "relu_packs",
+           "relu_backward_packs", "matmul_v4", "attention_mma", "attention_grad_q_mma",
+           "attention_grad_kv_mma", "conv_v5", "conv_weight_v5"}
 
 
 def bench(name, *options):

@@ -84,6 +84,20 @@ def test_the_order_of_threads_changes_no_bit(rung):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("kernel, stride", [((3, 3), (2, 3)), ((3, 3), (3, 2))])
+def test_windows_that_share_one_row_add_up(kernel, stride, rung):
+    shape = (1, 1, 9, 9)
+    window = window_of(shape, kernel, stride, (0, 0), (1, 1), False)
+    x = np.zeros(shape, "f4")
+    x[..., 2, 2] = 1  # the last of the first window, in the second one too
+    y, winner = pool.max_by_kernel(x, window, rung)
+    gx = pool.max_by_kernel_backward(np.ones_like(y), winner, shape, window, rung)
+    np.testing.assert_array_equal(
+        gx, pool.max_by_numpy_backward(np.ones_like(y), winner, shape, window))
+    assert gx[0, 0, 2, 2] == 2
+
+
 def special(shape):
     """Ones and nans, and -inf in whole corners: who wins there?"""
     x = values(shape, "f4")

@@ -489,4 +489,45 @@ BUGS = [
         "kernels/cpu/attention_tile.cu", "attention_tile_row_dot",
         "e < E", "e < E - 1",
         "tests/ops/test_attention_kernel.py"),
+    Bug(
+        "a batch's variance is that inside of its samples",
+        "kernels/cpu/batch_norm.cu", "batch_norm_join",
+        "+ weight * d * d", "",
+        "tests/ops/test_batch_norm_kernel.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "the last samples of a batch count as a whole part",
+        "kernels/cpu/batch_norm.cu", "batch_norm_join",
+        "(double)min(size, n - k * size)", "(double)size",
+        "tests/ops/test_batch_norm_kernel.py::test_every_rung_equals_the_formula"),
+    Bug(
+        "batch norm's gradient takes given statistics for those of x",
+        "kernels/batch_norm.cu", "batch_norm_backward_v2",
+        "training ? along / n : ACC(0)", "along / n",
+        "tests/ops/test_batch_norm_kernel.py::test_with_the_statistics_given"),
+    Bug(
+        "the last of equals wins a window",
+        "kernels/pool.cu", "max_pool",
+        "v > best", "v >= best",
+        "tests/ops/test_pool_kernel.py::test_every_rung_equals_the_numpy_form"),
+    Bug(
+        "padding wins a window of -inf",
+        "kernels/cpu/pool.cu", "first_inside",
+        "+ min(first_from(left - q * sw, dw), kw - 1)", "",
+        "tests/ops/test_pool_kernel.py"
+        "::test_max_pooling_equals_pytorch_with_nan_inf_and_equals"),
+    Bug(
+        "windows that share a row are taken for windows apart",
+        "kernels/cpu/pool.cu", "max_pool_backward",
+        "sh > (kh - 1) * dh", "sh >= (kh - 1) * dh",
+        "tests/ops/test_pool_kernel.py::test_windows_that_share_one_row_add_up"),
+    Bug(
+        "the gradient of an image's mean is that of its sum",
+        "minidl/ops/pool.py", "AdaptiveAvgPool2d.backward",
+        "/ gy.dtype.type(n)", "",
+        "tests/ops/test_pool_kernel.py::test_the_mean_of_parts_of_an_image_equals_pytorch"),
+    Bug(
+        "relu makes 0 of what is no number",
+        "kernels/relu.cu", "relu_of",
+        "to_float(x) < 0 ? from_float<T>(0.0f) : x", "to_float(x) > 0 ? x : from_float<T>(0.0f)",
+        "tests/ops/test_relu_kernel.py::test_equals_the_numpy_form"),
 ]
