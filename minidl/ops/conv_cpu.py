@@ -140,7 +140,8 @@ def by_winograd(w_shape, options, n_images, size):
     faster: to transform a weight takes as long as some 60 tiles' products with it."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
-            and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE and _n_tiles(n_images, size) >= FEW_TILES)
+            and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE
+            and _n_tiles(n_images, size) >= FEW_TILES)
 
 
 def _n_and_size(shape):

@@ -2,6 +2,7 @@
 save the same arrays, and what one way made in forward the other can differentiate."""
 
 import inspect
+import re
 import tracemalloc
 
 import numpy as np
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.usefixtures("needs_compiler")
 
 X, W, IDS = (6, 7), (7,), np.array([[2, 0, 2], [1, 4, 2]])
 HEADS = (2, 3, 5, 8)  # (B, H, L, E)
+IMAGES = (2, 3, 6, 7)
 CLASSES = np.array([3, -100, 0, 6, -100, 2])
 
 
@@ -74,6 +76,30 @@ FORMS = {
         lambda x, w, b: F.linear(x, w, b),
         lambda x, w, b: F.linear(x, w, bias=b),
         lambda x, w, b: F.linear(input=x, weight=w, bias=b)]),
+    "relu": ([X], [
+        lambda x: F.relu(x),
+        lambda x: F.relu(input=x),
+        lambda x: x.relu(),
+        lambda x: minidl.relu(x)]),
+    "batch_norm": ([IMAGES, (3,), (3,)], [
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
+        lambda x, w, b: F.batch_norm(x, None, None, weight=w, bias=b, training=True, eps=1e-5),
+        lambda x, w, b: F.batch_norm(input=x, running_mean=None, running_var=None, weight=w,
+                                     bias=b, training=True, momentum=0.1)]),
+    "max_pool2d": ([IMAGES], [
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, (2, 2), 2),
+        lambda x: F.max_pool2d(input=x, kernel_size=2, stride=None, padding=0)]),
+    "avg_pool2d": ([IMAGES], [
+        lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.avg_pool2d(input=x, kernel_size=(2, 2), stride=None)]),
+    "conv2d": ([IMAGES, (4, 3, 3, 3), (4,)], [
+        lambda x, w, b: F.conv2d(x, w, b, 1, 1),
+        lambda x, w, b: F.conv2d(x, w, bias=b, padding=(1, 1)),
+        lambda x, w, b: F.conv2d(input=x, weight=w, bias=b, stride=(1, 1), padding=1)]),
+    "conv_transpose2d": ([IMAGES, (3, 4, 3, 2), (4,)], [
+        lambda x, w, b: F.conv_transpose2d(x, w, b, 2),
+        lambda x, w, b: F.conv_transpose2d(input=x, weight=w, bias=b, stride=(2, 2))]),
     "scaled_dot_product_attention": ([HEADS] * 3, [
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, None, 0.0, True),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
@@ -147,7 +173,7 @@ def test_the_forms_are_of_every_op_with_a_kernel():
         for cls in vars(module).values():
             if inspect.isclass(cls) and issubclass(cls, Function) and cls is not Function:
                 bodies = [inspect.getsource(c) for c in cls.__mro__[:-1] if c is not Function]
-                if any("pick(" in body or "usable(" in body for body in bodies):
+                if any(re.search(r"\b(pick|usable|by)\(", body) for body in bodies):
                     asking.add(op_name(cls))
     assert asking == set(FORMS)
 

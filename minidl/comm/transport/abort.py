@@ -165,9 +165,9 @@ def leave(status):
 
 
 def forget_shared_memory():
-    """Remove the name of MPICH's shared memory. `world()` does so when all ranks have it mapped, and
-    a rank that ends itself. MPICH does so at the end of a run; of one that is killed 2 MB and more
-    would stay in /dev/shm, which in a container has room for 64."""
+    """Remove the name of MPICH's shared memory. `world()` does so when all ranks have it mapped,
+    and a rank that ends itself. MPICH does so at the end of a run; of one that is killed 2 MB and
+    more would stay in /dev/shm, which in a container has room for 64."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
             with contextlib.suppress(OSError):  # another rank was first
