@@ -188,7 +188,7 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows whose weights lie side by side in w: a few lines of the cache
+constexpr int TOGETHER = 16;  // rows, and numbers of a row, whose weights lie in L1 at a time
 
 // The weights of a phase of the gradient by the input, or of a transposed convolution:
 // to (groups, n_rows, depth, kh, kw) from w, each with its stride in elements.
@@ -199,12 +199,15 @@ extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, i
   const int first = blockIdx.x * TOGETHER, taps = kh * kw;
   to += (long long)blockIdx.y * n_rows * depth * taps;
   w += (long long)blockIdx.y * depth * depth_stride;
-  for (int d = 0; d < depth; ++d)
+  for (int d0 = 0; d0 < depth; d0 += TOGETHER)
     for (int row = first; row < min(first + TOGETHER, n_rows); ++row)
-      for (int u = 0; u < kh; ++u)
-        for (int v = 0; v < kw; ++v)
-          to[((long long)row * depth + d) * taps + u * kw + v] =
-              w[row * row_stride + d * depth_stride + u * h_stride + v * w_stride];
+      for (int tap = 0; tap < taps; ++tap) {
+        const float* from = w + row * row_stride + d0 * depth_stride + tap / kw * h_stride +
+                            tap % kw * w_stride;
+        float* here = to + ((long long)row * depth + d0) * taps + tap;
+        for (int d = 0; d < min(TOGETHER, depth - d0); ++d)
+          here[d * taps] = from[d * depth_stride];
+      }
 }
 
 // gb (channels): gy (n_images, channels, n_pixels) summed over images and pixels. grid channels,
@@ -261,29 +264,32 @@ extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const f
   }
 }
 
-constexpr int LINES = 64;  // of the sums that are turned at a time
+constexpr int LINES = 64;  // of the sums that are turned at a time: a multiple of LANES
 
 // gw (out_channels, depth): the sum over the parts, turned. grid (ceil(depth / LINES), groups),
 // block 1.
 extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts, int depth,
                                        int n_out) {
   const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * LINES;
-  const int n = min(LINES, depth - first);
+  const int last = min(first + LINES, depth);
   const long long part = (long long)gridDim.y * depth * outs;
-  sums += ((long long)blockIdx.y * depth + first) * outs;
-  gw += (long long)blockIdx.y * n_out * depth + first;
-  float turned[16][LINES];
-  for (int o0 = 0; o0 < n_out; o0 += 16) {
-    for (int k = 0; k < n; ++k) {
-      float s[16];
-      SIMD for (int o = 0; o < 16; ++o) s[o] = sums[k * outs + o0 + o];
-      for (int i = 1; i < n_parts; ++i)
-        SIMD for (int o = 0; o < 16; ++o) s[o] += sums[i * part + k * outs + o0 + o];
-      for (int o = 0; o < 16; ++o) turned[o][k] = s[o];
+  sums += (long long)blockIdx.y * depth * outs;
+  gw += (long long)blockIdx.y * n_out * depth;
+  for (int o = 0; o < n_out; o += LANES)
+    for (int k = first; k < last; k += LANES) {
+      Vec r[LANES];
+      for (int i = 0; i < LANES; ++i) {
+        const float* from = sums + (long long)min(k + i, last - 1) * outs + o;
+        r[i] = load(from);
+        for (int p = 1; p < n_parts; ++p) r[i] += load(from + p * part);
+      }
+      transpose(r);
+      for (int i = 0; i < min(LANES, n_out - o); ++i) {
+        alignas(64) float line[LANES];
+        store(line, r[i]);
+        copy(gw + (long long)(o + i) * depth + k, line, min(LANES, last - k));
+      }
     }
-    for (int o = 0; o < min(16, n_out - o0); ++o)
-      copy(gw + (long long)(o0 + o) * depth, turned[o], n);
-  }
 }
 
 // -- groups with so few channels that a product would leave most of a tile empty: pixel by pixel

@@ -32,7 +32,7 @@ TOGETHER = 16  # rows of weights that a block brings into another order
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
 TILES, CHANNELS = 64, 128  # of Winograd's blocks: (16, CHANNELS, TILES) floats are 512 KiB
-FEW_TILES = 100
+FEW_TILES = 50
 WIDE = 512  # pixels of a row: wider ones are cut, as in the kernel
 MOST_TAPS = 1024  # of a kernel, so that a panel fits on the stack
 UNITS = 4  # blocks for each thread, so that all finish at about the same time
@@ -126,10 +126,14 @@ def _per_part(n, n_parts, multiple):
     return -(-n // (n_parts * multiple)) * multiple
 
 
+def _units_for_threads():
+    """How many blocks a launch should have."""
+    return UNITS * run.n_threads() if run.n_threads() > 1 else 1
+
+
 def _parts_for_threads(n_blocks, n_rows):
     """In how many parts of at least some tiles the rows of n_blocks blocks are cut."""
-    wanted = -(-UNITS * run.n_threads() // n_blocks) if run.n_threads() > 1 else 1
-    return max(1, min(wanted, n_rows // (4 * TILE_ROWS)))
+    return max(1, min(-(-_units_for_threads() // n_blocks), n_rows // (8 * TILE_ROWS)))
 
 
 # -- Winograd
@@ -137,7 +141,7 @@ def _parts_for_threads(n_blocks, n_rows):
 
 def by_winograd(w_shape, options, n_images, size):
     """Whether Winograd's form is right for this convolution, with results of this size, and
-    faster: to transform a weight takes as long as some 60 tiles' products with it."""
+    faster: to transform a weight takes as long as some 50 tiles' products with it."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
             and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE
@@ -257,9 +261,13 @@ def _product(y, x, w, b, groups, rows, columns):
         return
     taps = rows.n_taps * columns.n_taps
     in_chunks = n_in * taps * LEAST_PIXELS > STACK
-    pixels = min(-(-n_pixels // 16) * 16,
-                 MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps))
-    n_blocks, chunk = -(-n_pixels // pixels), min(n_in, max(1, STACK // (pixels * taps)))
+    chunk = max(1, STACK // (MOST_PIXELS * taps)) if in_chunks else n_in
+    pixels = MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps)
+    pixels = min(pixels, -(-n_pixels // 16) * 16)
+    # more blocks for the threads: of fewer pixels, then of fewer outputs, which copy pixels anew
+    while pixels > LEAST_PIXELS and -(-n_pixels // pixels) * groups < _units_for_threads():
+        pixels = -(-pixels // 32) * 16
+    n_blocks = -(-n_pixels // pixels)
     outs = _per_part(n_out, _parts_for_threads(n_blocks * groups, n_out), TILE_ROWS)
     outs_at_once = TILE_ROWS
     if chunk < n_in:
