@@ -11,7 +11,8 @@
 //   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
 //
 // A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes, besides x, w and y: by
-// input the weights once more, in the order of a phase; by weight one or several sums of w's size.
+// input the weights once more, in the order of a phase; by weight gw for each part of the pixels, where
+// there are several.
 // Groups of one channel, as in a depthwise convolution, would fill a sixth of a tile: they go pixel by
 // pixel.
 //
@@ -226,23 +227,38 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
 
 // -- by weight
 
-// sums (parts, groups, n_in kh kw, outs): of the pixels of a part, panel gy^T; outs: the outputs of a
-// group up to a multiple of 16. grid (parts, parts of the inputs x of the outputs, groups), block 1.
-extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const float* gy,
-                                            int groups, int n_pixels, int ins_in_part,
-                                            int outs_in_part, int pixels_in_part, GEOMETRY) {
+// gw (depth numbers for each output) from sums (n_rows, outs): turned.
+__forceinline__ void write_gradient(float* gw, int depth, const float* sums, int n_rows, int outs,
+                                    int n_out) {
+  for (int o = 0; o < n_out; o += LANES)
+    for (int k = 0; k < n_rows; k += LANES) {
+      Vec r[LANES];
+      for (int i = 0; i < LANES; ++i) r[i] = load(sums + min(k + i, n_rows - 1) * outs + o);
+      transpose(r);
+      for (int i = 0; i < min(LANES, n_out - o); ++i) {
+        alignas(64) float line[LANES];
+        store(line, r[i]);
+        copy(gw + (long long)(o + i) * depth + k, line, min(LANES, n_rows - k));
+      }
+    }
+}
+
+// gw (parts, out_channels, n_in kh kw): of the pixels of a part, gy panel^T.
+// grid (parts, parts of the inputs x parts of the outputs, groups), block 1.
+extern "C" __global__ void conv_weight(float* gw, const float* x, const float* gy, int groups,
+                                       int n_pixels, int ins_in_part, int outs_in_part,
+                                       int pixels_in_part, GEOMETRY) {
   const Geometry g = GEOMETRY_HERE;
   const int n_in = in_channels / groups, n_out = out_channels / groups, taps = kh * kw;
   const int in_parts = (n_in + ins_in_part - 1) / ins_in_part, in_image = oh * ow;
   const int first_in = blockIdx.y % in_parts * ins_in_part, n = min(ins_in_part, n_in - first_in);
-  const int all_outs = (n_out + 15) / 16 * 16, first_out = blockIdx.y / in_parts * outs_in_part;
-  const int outs = min(outs_in_part, all_outs - first_out), pitch = n_pixels + LANES;
-  const int first = blockIdx.x * pixels_in_part;
+  const int first_out = blockIdx.y / in_parts * outs_in_part;
+  const int outs = min(outs_in_part, (n_out - first_out + 15) / 16 * 16);
+  const int first = blockIdx.x * pixels_in_part, pitch = n_pixels + LANES;
   const int last = min(first + pixels_in_part, n_images * in_image);
   alignas(64) float panel[n * taps * pitch], m[n_pixels * outs], pixels[n_pixels * 16];
+  alignas(64) float sums[n * taps * outs];
   Run runs[n_pixels];
-  sums += (((long long)blockIdx.x * groups + blockIdx.z) * n_in + first_in) * taps * all_outs +
-          first_out;
   for (int begin = first; begin < last; begin += n_pixels) {
     const int end = min(begin + n_pixels, last);
     const int n_runs = runs_of(runs, begin, end, in_image, ow, n_pixels);
@@ -259,37 +275,12 @@ extern "C" __global__ void conv_weight_sums(float* sums, const float* x, const f
             move(m + (runs[i].at + t) * outs + o + j, pixels + t * 16 + j);
       }
     for (int k = 0; k < n * taps; k += TILE_ROWS)
-      rows_product(sums + (long long)k * all_outs, all_outs, panel + k * pitch, pitch, m, outs,
-                   end - begin, min(TILE_ROWS, n * taps - k), outs, begin > first);
+      rows_product(sums + k * outs, outs, panel + k * pitch, pitch, m, outs, end - begin,
+                   min(TILE_ROWS, n * taps - k), outs, begin > first);
   }
-}
-
-constexpr int LINES = 64;  // of the sums that are turned at a time: a multiple of LANES
-
-// gw (out_channels, depth): the sum over the parts, turned. grid (ceil(depth / LINES), groups),
-// block 1.
-extern "C" __global__ void conv_weight(float* gw, const float* sums, int n_parts, int depth,
-                                       int n_out) {
-  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * LINES;
-  const int last = min(first + LINES, depth);
-  const long long part = (long long)gridDim.y * depth * outs;
-  sums += (long long)blockIdx.y * depth * outs;
-  gw += (long long)blockIdx.y * n_out * depth;
-  for (int o = 0; o < n_out; o += LANES)
-    for (int k = first; k < last; k += LANES) {
-      Vec r[LANES];
-      for (int i = 0; i < LANES; ++i) {
-        const float* from = sums + (long long)min(k + i, last - 1) * outs + o;
-        r[i] = load(from);
-        for (int p = 1; p < n_parts; ++p) r[i] += load(from + p * part);
-      }
-      transpose(r);
-      for (int i = 0; i < min(LANES, n_out - o); ++i) {
-        alignas(64) float line[LANES];
-        store(line, r[i]);
-        copy(gw + (long long)(o + i) * depth + k, line, min(LANES, last - k));
-      }
-    }
+  const long long row = (long long)blockIdx.x * out_channels + blockIdx.z * n_out + first_out;
+  write_gradient(gw + row * n_in * taps + first_in * taps, n_in * taps, sums, n * taps, outs,
+                 min(outs, n_out - first_out));
 }
 
 // -- groups with so few channels that a product would leave most of a tile empty: pixel by pixel

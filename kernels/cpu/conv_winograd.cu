@@ -19,7 +19,7 @@
 //
 // A thread's block is `group` tiles, of one or several images, with all that it needs on its stack:
 // V in L2, the sums of a few outputs in L1. Bytes, besides x and y: U, 64 O C / 36 O C = 1.8 times
-// the weights; by weight as much for each part of the tiles.
+// the weights; by weight gw for each part of the tiles, where there are several.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
@@ -229,23 +229,49 @@ __forceinline__ void fill_gradients(float* m, int group, int outs, const float* 
     }
 }
 
-// sums (parts, 16, n_in, outs): gU^T of the tiles of a part; outs: n_out up to a multiple of 16.
-// grid (parts, parts of the inputs, parts of the outputs), block 1.
-extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, const float* gy,
-                                                int n_images, int n_in, int n_out, int h, int w,
-                                                int oh, int ow, int top, int left, int group,
-                                                int ins_in_part, int outs_in_part,
-                                                int tiles_in_part) {
+// gw (n_out, n_in, 3, 3) = G^T S G for inputs [first_in, first_in + n) and outputs from first_out on,
+// of the sums (16, n, outs).
+__forceinline__ void write_gradient(float* gw, const float* sums, int n, int outs, int first_in,
+                                    int n_in, int first_out, int n_out) {
+  for (int o0 = 0; o0 < min(outs, n_out - first_out); o0 += 16)
+    for (int c = 0; c < n; ++c) {
+      float t[12][16], r[9][16];
+      for (int j = 0; j < 4; ++j)
+        SIMD for (int o = 0; o < 16; ++o) {
+          const float* s = sums + (j * n + c) * outs + o0 + o;
+          const int row = 4 * n * outs;  // of the 4 x 4 numbers
+          const float a = s[0], b = s[row], d = s[2 * row], e = s[3 * row];
+          t[j][o] = a + 0.5f * (b + d), t[4 + j][o] = 0.5f * (b - d);
+          t[8 + j][o] = 0.5f * (b + d) + e;
+        }
+      for (int i = 0; i < 3; ++i)
+        SIMD for (int o = 0; o < 16; ++o) {
+          const float a = t[4 * i][o], b = t[4 * i + 1][o], d = t[4 * i + 2][o];
+          r[3 * i][o] = a + 0.5f * (b + d), r[3 * i + 1][o] = 0.5f * (b - d);
+          r[3 * i + 2][o] = 0.5f * (b + d) + t[4 * i + 3][o];
+        }
+      for (int o = 0; o < min(16, n_out - first_out - o0); ++o) {
+        float* to = gw + ((long long)(first_out + o0 + o) * n_in + first_in + c) * 9;
+        for (int i = 0; i < 9; ++i) to[i] = r[i][o];
+      }
+    }
+}
+
+// gw (parts, n_out, n_in, 3, 3): of the tiles of a part. grid (parts, parts of the inputs, parts of
+// the outputs, each a multiple of 16), block 1.
+extern "C" __global__ void winograd_weight(float* gw, const float* x, const float* gy,
+                                           int n_images, int n_in, int n_out, int h, int w, int oh,
+                                           int ow, int top, int left, int group, int ins_in_part,
+                                           int outs_in_part, int tiles_in_part) {
   const int across = (ow + 1) / 2, in_image = (oh + 1) / 2 * across;
   const int first_in = blockIdx.y * ins_in_part, n = min(ins_in_part, n_in - first_in);
-  const int all_outs = (n_out + 15) / 16 * 16, first_out = blockIdx.z * outs_in_part;
-  const int outs = min(outs_in_part, all_outs - first_out);
+  const int first_out = blockIdx.z * outs_in_part;
+  const int outs = min(outs_in_part, (n_out - first_out + 15) / 16 * 16);
   const int first = blockIdx.x * tiles_in_part;
   const int last = min(first + tiles_in_part, n_images * in_image);
   const int v_plane = n * group + 16, m_plane = group * outs;
-  alignas(64) float v[16 * v_plane + PAST], m[16 * m_plane];
+  alignas(64) float v[16 * v_plane + PAST], m[16 * m_plane], sums[16 * n * outs];
   Run runs[group];
-  sums += (blockIdx.x * 16LL * n_in + first_in) * all_outs + first_out;
   for (int begin = first; begin < last; begin += group) {
     const int end = min(begin + group, last);
     const int n_runs = runs_of(runs, begin, end, in_image, across, group);
@@ -254,42 +280,10 @@ extern "C" __global__ void winograd_weight_sums(float* sums, const float* x, con
     fill_gradients(m, group, outs, gy, oh, ow, first_out, n_out, tiles);
     for (int p = 0; p < 16; ++p)
       for (int c = 0; c < n; c += TILE_ROWS)
-        rows_product(sums + ((long long)p * n_in + c) * all_outs, all_outs,
-                     v + p * v_plane + c * group, group, m + p * m_plane, outs, end - begin,
-                     min(TILE_ROWS, n - c), outs, begin > first);
+        rows_product(sums + (p * n + c) * outs, outs, v + p * v_plane + c * group, group,
+                     m + p * m_plane, outs, end - begin, min(TILE_ROWS, n - c), outs,
+                     begin > first);
   }
-}
-
-// gw (n_out, n_in, 3, 3) = G^T S G, S the sum over the parts. grid ceil(n_in / TOGETHER), block 1.
-extern "C" __global__ void winograd_weight(float* gw, const float* sums, int n_parts, int n_in,
-                                           int n_out) {
-  const int outs = (n_out + 15) / 16 * 16, first = blockIdx.x * TOGETHER;
-  const long long plane = (long long)n_in * outs;
-  for (int o0 = 0; o0 < n_out; o0 += 16)
-    for (int c = first; c < min(first + TOGETHER, n_in); ++c) {
-      float s[16][16], t[12][16], r[9][16];
-      for (int p = 0; p < 16; ++p) {
-        const float* from = sums + p * plane + (long long)c * outs + o0;
-        SIMD for (int o = 0; o < 16; ++o) s[p][o] = from[o];
-        for (int part = 1; part < n_parts; ++part) {
-          from += 16 * plane;
-          SIMD for (int o = 0; o < 16; ++o) s[p][o] += from[o];
-        }
-      }
-      for (int j = 0; j < 4; ++j)
-        SIMD for (int o = 0; o < 16; ++o) {
-          const float sum = 0.5f * (s[4 + j][o] + s[8 + j][o]);
-          t[j][o] = s[j][o] + sum, t[4 + j][o] = 0.5f * (s[4 + j][o] - s[8 + j][o]);
-          t[8 + j][o] = sum + s[12 + j][o];
-        }
-      for (int i = 0; i < 3; ++i)
-        SIMD for (int o = 0; o < 16; ++o) {
-          const float sum = 0.5f * (t[4 * i + 1][o] + t[4 * i + 2][o]);
-          r[3 * i][o] = t[4 * i][o] + sum;
-          r[3 * i + 1][o] = 0.5f * (t[4 * i + 1][o] - t[4 * i + 2][o]);
-          r[3 * i + 2][o] = sum + t[4 * i + 3][o];
-        }
-      for (int o = 0; o < min(16, n_out - o0); ++o)
-        for (int i = 0; i < 9; ++i) gw[((long long)(o0 + o) * n_in + c) * 9 + i] = r[i][o];
-    }
+  write_gradient(gw + (long long)blockIdx.x * n_out * n_in * 9, sums, n, outs, first_in, n_in,
+                 first_out, n_out);
 }

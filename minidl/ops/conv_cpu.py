@@ -27,7 +27,6 @@ from minidl.ops import conv_geometry
 
 FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
 TILE_ROWS = 6  # as in kernels/cpu/product.cuh
-LINES = 64  # of a gradient that it turns
 TOGETHER = 16  # rows of weights that a block brings into another order
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
@@ -187,34 +186,40 @@ def _winograd(y, x, u, b, top, left):
         y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs, outs_at_once, chunk))
 
 
-def _winograd_parts(x_shape, gy_shape):
-    """(parts, tiles of a part, tiles at once, outputs up to a multiple of 16) of the sums."""
-    n_in, all_outs = x_shape[1], -(-gy_shape[1] // 16) * 16
-    n_tiles = _n_tiles(*_n_and_size(gy_shape))
+def _winograd_parts(gw_size, n, size):
+    """(tiles at once, tiles of a part, parts) of a gradient by the weight."""
+    n_tiles = _n_tiles(n, size)
     group = min(TILES, -(-n_tiles // 16) * 16)
-    tiles = _per_part(n_tiles, _parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group)), group)
-    return -(-n_tiles // tiles), tiles, group, all_outs
+    tiles = _per_part(n_tiles, _parts_of_gradient(gw_size, n_tiles // (4 * group)), group)
+    return group, tiles, -(-n_tiles // tiles)
 
 
 def _winograd_weight(gw, gy, x, top, left):
     n, n_in, *size = x.shape
     n_out, *out = gy.shape[1:]
-    n_parts, tiles, group, all_outs = _winograd_parts(x.shape, gy.shape)
-    outs = min(all_outs, CHANNELS)
-    out_parts = -(-all_outs // outs)
-    in_parts = max(-(-n_in // CHANNELS), _parts_for_threads(n_parts * out_parts, n_in))
-    ins = _per_part(n_in, in_parts, 1)
-    sums = scratch(np.empty((n_parts, 16, n_in, all_outs), np.float32))
-    grid = n_parts, -(-n_in // ins), out_parts
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight_sums")(grid, 1, (
-        sums, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, outs, tiles))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")(-(-n_in // TOGETHER), 1, (
-        gw, sums, n_parts, n_in, n_out))
+    group, tiles, n_parts = _winograd_parts(gw.size, n, out)
+    outs = min(-(-n_out // 16) * 16, CHANNELS)
+    out_parts = -(-n_out // outs)
+    most = STACK // (16 * outs)
+    ins = _per_part(n_in, max(-(-n_in // most), _parts_for_threads(n_parts * out_parts, n_in)), 1)
+    parts = _parts(gw, n_parts)
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weight")((n_parts, -(-n_in // ins), out_parts), 1, (
+        parts, x, gy, n, n_in, n_out, *size, *out, top, left, group, ins, outs, tiles))
+    _sum(gw, parts)
 
 
-def _parts_of_sums(n_sums, most):
+def _parts_of_gradient(gw_size, most):
     """In how many parts a gradient by the weight is summed: 2 MiB of them, at most 8."""
-    return max(1, min(8, 2**19 // max(n_sums, 1), most))
+    return max(1, min(8, 2**19 // max(gw_size, 1), most))
+
+
+def _parts(gw, n_parts):
+    return gw if n_parts == 1 else scratch(np.empty((n_parts, gw.size), np.float32))
+
+
+def _sum(gw, parts):
+    if parts is not gw:
+        np.add.reduce(parts, axis=0, out=gw.reshape(-1))
 
 
 # -- the implicit product
@@ -290,13 +295,12 @@ def _weights_of_phase(w, groups, rows, columns):
     return phase
 
 
-def _product_parts(x_shape, gy_shape, w_shape, groups):
-    """(parts, pixels of a part, pixels at once, outputs up to a multiple of 16) of the sums."""
-    outs = -(-gy_shape[1] // (16 * groups)) * 16
-    n_pixels, pixels = gy_shape[0] * math.prod(gy_shape[2:]), MOST_PIXELS
-    n_parts = _parts_of_sums(groups * math.prod(w_shape[1:]) * outs, n_pixels // (4 * pixels))
-    part = _per_part(n_pixels, n_parts, pixels)
-    return -(-n_pixels // part), part, pixels, outs
+def _product_parts(gw_size, n, size):
+    """(pixels of a part, parts) of a gradient by the weight."""
+    n_pixels = n * math.prod(size)
+    n_parts = _parts_of_gradient(gw_size, n_pixels // (4 * MOST_PIXELS))
+    part = _per_part(n_pixels, n_parts, MOST_PIXELS)
+    return part, -(-n_pixels // part)
 
 
 def _product_weight(gw, gy, x, groups, rows, columns):
@@ -306,17 +310,15 @@ def _product_weight(gw, gy, x, groups, rows, columns):
         dispatch.kernel(FILE, "conv_few_weight")((gy.shape[1], n_in), 1, (
             gw, x, gy, groups, *_part_at_once(rows, columns, 1), *geometry))
         return
-    n_parts, part, pixels, all_outs = _product_parts(x.shape, gy.shape, gw.shape, groups)
-    taps, outs = rows.n_taps * columns.n_taps, min(all_outs, STACK // MOST_PIXELS)
-    out_parts, at_least = -(-all_outs // outs), -(-n_in * taps * pixels // STACK)
+    part, n_parts = _product_parts(gw.size, *_n_and_size(gy.shape))
+    taps, outs = rows.n_taps * columns.n_taps, min(-(-n_out // 16) * 16, 2 * CHANNELS)
+    out_parts, at_least = -(-n_out // outs), -(-n_in * taps * MOST_PIXELS // STACK)
     for_threads = _parts_for_threads(n_parts * groups * out_parts, n_in * taps)
     ins = _per_part(n_in, max(at_least, for_threads), 1)
-    sums = scratch(np.empty((n_parts, groups, n_in * taps, all_outs), np.float32))
-    grid = n_parts, -(-n_in // ins) * out_parts, groups
-    dispatch.kernel(FILE, "conv_weight_sums")(grid, 1, (
-        sums, x, gy, groups, pixels, ins, outs, part, *geometry))
-    dispatch.kernel(FILE, "conv_weight")((-(-n_in * taps // LINES), groups), 1, (
-        gw, sums, n_parts, n_in * taps, n_out))
+    parts = _parts(gw, n_parts)
+    dispatch.kernel(FILE, "conv_weight")((n_parts, -(-n_in // ins) * out_parts, groups), 1, (
+        parts, x, gy, groups, MOST_PIXELS, ins, outs, part, *geometry))
+    _sum(gw, parts)
 
 
 # -- the memory ledger's formulas
@@ -325,8 +327,7 @@ def _product_weight(gw, gy, x, groups, rows, columns):
 def workspace(x_shape, w_shape, out, options):
     """The bytes of workspace that (forward, by_input, by_weight) take, in float32."""
     (n, c), (o, _, kh, kw), groups = x_shape[:2], w_shape, options[3]
-    gy_shape = n, o, *out
-    forward = by_input = 0
+    forward = 0
     if by_winograd(w_shape, options, n, out):
         forward = _winograd_weights_bytes(o, c)
     if by_winograd(w_shape, options, *_n_and_size(x_shape)):
@@ -336,14 +337,12 @@ def workspace(x_shape, w_shape, out, options):
         rows, columns = (max(phase.n_taps for phase in conv_geometry.phases(n, k, s, p[0], d))
                          for n, k, s, p, d in zip(x_shape[2:], (kh, kw), stride, padding, dilation))
         by_input = 4 * c * o // groups * rows * columns
+    n_parts = 1
     if by_winograd(w_shape, options, n, out):
-        n_parts, _, _, outs = _winograd_parts(x_shape, gy_shape)
-        by_weight = 4 * n_parts * 16 * c * outs
-    elif _is_few(c // groups, o // groups):
-        by_weight = 0
-    else:
-        n_parts, _, _, outs = _product_parts(x_shape, gy_shape, w_shape, groups)
-        by_weight = 4 * n_parts * groups * math.prod(w_shape[1:]) * outs
+        n_parts = _winograd_parts(math.prod(w_shape), n, out)[2]
+    elif not _is_few(c // groups, o // groups):
+        n_parts = _product_parts(math.prod(w_shape), n, out)[1]
+    by_weight = 4 * math.prod(w_shape) * n_parts * (n_parts > 1)
     return forward, by_input, by_weight
 
 

@@ -257,8 +257,8 @@ BUGS = [
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
     Bug(
         "the gradient by a convolution's weight forgets all parts but one",
-        "kernels/cpu/conv.cu", "conv_weight",
-        "for (int i = 1; i < n_parts; ++i)", "for (int i = 1; i < 1; ++i)",
+        "minidl/ops/conv_cpu.py", "_sum",
+        "np.add.reduce(parts, axis=0, out=gw.reshape(-1))", "gw.reshape(-1)[:] = parts[0]",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
     Bug(
         "a row that is cut begins at its first pixel again",
@@ -294,7 +294,7 @@ BUGS = [
     Bug(
         "how a convolution's gradient is cut depends on the threads",
         "minidl/ops/conv_cpu.py", "_winograd_parts",
-        "_parts_of_sums(16 * n_in * all_outs, n_tiles // (4 * group))", "run.n_threads()",
+        "_parts_of_gradient(gw_size, n_tiles // (4 * group))", "run.n_threads()",
         "tests/ops/test_conv_cpu.py::test_the_same_bits_with_any_number_of_threads"),
     Bug(
         "a step of the tensor cores' convolution walks to the wrong taps",
