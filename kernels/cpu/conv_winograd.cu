@@ -149,14 +149,14 @@ __forceinline__ void results(float* lines, int lines_pitch, const float* m, int 
   }
 }
 
-// y (n_images, n_out, oh, ow) = x (*) w + bias, or none. A block has `group` tiles and outs_in_part of
+// n_out channels of y (n_images, y_channels, oh, ow) = x (*) w + bias, or none. A block has `group` tiles and outs_in_part of
 // the outputs. It adds up the inputs a chunk of them at a time; where that is all of them, it makes
 // only outs_at_once outputs at a time, whose sums stay in L1.
 // grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
 extern "C" __global__ void winograd(float* y, const float* x, const float* u, const float* bias,
-                                    int n_images, int n_in, int n_out, int h, int w, int oh,
-                                    int ow, int top, int left, int group, int outs_in_part,
-                                    int outs_at_once, int chunk) {
+                                    int n_images, int n_in, int n_out, int y_channels, int h,
+                                    int w, int oh, int ow, int top, int left, int group,
+                                    int outs_in_part, int outs_at_once, int chunk) {
   const int across = (ow + 1) / 2, in_image = (oh + 1) / 2 * across;
   const int begin = blockIdx.x * group, end = min(begin + group, n_images * in_image);
   Run runs[group];
@@ -181,7 +181,7 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
     for (int row = 0; row < n_rows; ++row) {
       results(lines, lines_pitch, m + row * group, m_plane, group, bias ? bias[o + row] : 0.0f);
       for (const Run* run = runs; run < runs + n_runs; ++run) {
-        float* to = y + (((long long)run->image * n_out + o + row) * oh + 2 * run->row) * ow +
+        float* to = y + (((long long)run->image * y_channels + o + row) * oh + 2 * run->row) * ow +
                     2 * run->column;
         const int n = min(2 * run->n, ow - 2 * run->column);
         copy(to, lines + 2 * run->at, n);

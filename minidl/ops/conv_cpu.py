@@ -30,7 +30,7 @@ TILE_ROWS = 6  # as in kernels/cpu/product.cuh
 TOGETHER = 16  # rows of weights that a block brings into another order
 STACK = 2**17  # floats of a block's largest array: 512 KiB
 LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
-TILES, CHANNELS = 64, 128  # of Winograd's blocks: (16, CHANNELS, TILES) floats are 512 KiB
+TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
 FEW_TILES = 50
 WIDE = 512  # pixels of a row: wider ones are cut, as in the kernel
 MOST_TAPS = 1024  # of a kernel, so that a panel fits on the stack
@@ -52,7 +52,7 @@ def forward(x, w, b, options, out):
     if not (y.size and w.size):
         y[...] = 0 if b is None else b[:, None, None]
     elif by_winograd(w.shape, options, x.shape[0], out):
-        _winograd(y, x, _weights_of_winograd(w, turned=False), b, padding[0][0], padding[1][0])
+        _winograd(y, x, w, False, b, padding[0][0], padding[1][0])
     else:
         phases = [conv_geometry.forward(n, k, s, p[0], d) for n, k, s, p, d in zip(
             out, w.shape[2:], stride, padding, dilation)]
@@ -70,7 +70,7 @@ def by_input(gy, w, x_shape, options, b=None):
     if not (gx.size and gy.size and w.size):
         gx[...] = 0 if b is None else b[:, None, None]
     elif by_winograd(w.shape, options, *_n_and_size(x_shape)):
-        _winograd(gx, gy, _weights_of_winograd(w, turned=True), b, *(2 - p[0] for p in padding))
+        _winograd(gx, gy, w, True, b, *(2 - p[0] for p in padding))
     else:
         rows, columns = (conv_geometry.phases(n, k, s, p[0], d) for n, k, s, p, d in zip(
             x_shape[2:], w.shape[2:], stride, padding, dilation))
@@ -160,30 +160,33 @@ def _chunk(depth):
     return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
 
 
-def _weights_of_winograd(w, turned):
-    """(chunks, 16, O, chunk) of the C inputs; turned: of the gradient by the input, for C outputs
-    and O inputs."""
-    o, c = w.shape[:2]
-    rows, depth, strides = (c, o, (9, 9 * c)) if turned else (o, c, (9 * c, 9))
-    chunk = _chunk(depth)
-    u = scratch(np.empty((-(-depth // chunk), 16, rows, chunk), np.float32))
-    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(-(-rows // TOGETHER), 1, (
-        u, w, rows, depth, chunk, *strides, turned))
-    return u
-
-
-def _winograd(y, x, u, b, top, left):
-    n, n_in, *size = x.shape
-    n_out, *out = y.shape[1:]
+def _winograd(y, x, w, turned, b, top, left):
+    """y of x and w; turned: the gradient by the input, for which C and O are exchanged. Some outputs
+    at a time, whose transformed weights are then read from the cache that they were written to."""
+    (n, n_in, *size), (_, all_outs, *out) = x.shape, y.shape
     n_tiles = _n_tiles(n, out)
     group = min(TILES, -(-n_tiles // 16) * 16)
-    n_blocks, chunk = -(-n_tiles // group), u.shape[-1]
-    outs = _per_part(n_out, _parts_for_threads(n_blocks, n_out), TILE_ROWS)
-    outs_at_once = TILE_ROWS
-    if n_in > chunk:
-        outs = outs_at_once = min(outs, CHANNELS)
-    dispatch.kernel(WINOGRAD_FILE, "winograd")((n_blocks, -(-n_out // outs)), 1, (
-        y, x, u, b, n, n_in, n_out, *size, *out, top, left, group, outs, outs_at_once, chunk))
+    n_blocks = -(-n_tiles // group)
+    for first in range(0, all_outs, CHANNELS):
+        n_out = min(CHANNELS, all_outs - first)
+        u = _weights_of_winograd(w, turned, first, n_out)
+        chunk = u.shape[-1]
+        outs = _per_part(n_out, _parts_for_threads(n_blocks, n_out), TILE_ROWS)
+        outs_at_once = TILE_ROWS if n_in <= chunk else outs
+        dispatch.kernel(WINOGRAD_FILE, "winograd")((n_blocks, -(-n_out // outs)), 1, (
+            y.reshape(-1)[first * math.prod(out):], x, u, None if b is None else b[first:], n, n_in,
+            n_out, all_outs, *size, *out, top, left, group, outs, outs_at_once, chunk))
+
+
+def _weights_of_winograd(w, turned, first, n_rows):
+    """(chunks, 16, n_rows, chunk) of the outputs from `first` on, with all inputs."""
+    o, c = w.shape[:2]
+    depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
+    chunk = _chunk(depth)
+    u = scratch(np.empty((-(-depth // chunk), 16, n_rows, chunk), np.float32))
+    dispatch.kernel(WINOGRAD_FILE, "winograd_weights")(-(-n_rows // TOGETHER), 1, (
+        u, w.reshape(-1)[first * row:], n_rows, depth, chunk, row, step, turned))
+    return u
 
 
 def _winograd_parts(gw_size, n, size):
@@ -348,4 +351,4 @@ def workspace(x_shape, w_shape, out, options):
 
 def _winograd_weights_bytes(rows, depth):
     chunk = _chunk(depth)
-    return 4 * 16 * rows * -(-depth // chunk) * chunk
+    return 4 * 16 * min(rows, CHANNELS) * -(-depth // chunk) * chunk
