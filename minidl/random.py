@@ -69,9 +69,13 @@ class Generator:
         """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
         shape = _as_shape(shape)
         draws = self.bits(_numel(shape), draw)
-        u = (draws >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+        draws >>= np.uint32(8)  # in place, as all here: a large model's weights are made by this
+        u = draws.astype(np.float32)
+        del draws
+        u *= np.float32(2.0**-24)
         if (low, high) != (0.0, 1.0):
-            u = low + (high - low) * u
+            u *= high - low
+            u += low
         return u.astype(dtype, copy=False).reshape(shape)
 
     def normal(self, *shape, mean=0.0, std=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
