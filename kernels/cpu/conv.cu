@@ -72,21 +72,24 @@ struct Lines {
   // The lines of n rows of pixels, the first one `row`.
   __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row,
                             int n) const {
-    for (int i = 0; i < lines_of(g, n); ++i) {
-      if (g.kh == 1 && i % g.step_h) continue;  // no tap reads it
-      const int line = g.step_h * row + above + i;
-      const bool there = line >= 0 && line < g.h;
-      for (int p = 0; p < g.step_w; ++p) {
-        const int column = left + p;  // of the image, where this phase begins
-        const int most = (n_columns - p + g.step_w - 1) / g.step_w;
-        const int low = !there ? most : column < 0 ? min((g.step_w - 1 - column) / g.step_w, most) : 0;
-        const int high = max(low, min(most, (g.w - column + g.step_w - 1) / g.step_w));
-        float* here = to + i % g.step_h * line_phase + i / g.step_h * pitch + p * column_phase;
-        const float* from = image + line * g.w + column + g.step_w * low;
-        for (int j = 0; j < low; ++j) here[j] = 0;
-        if (low < high && g.step_w == 1) copy(here + low, from, high - low);
-        else if (low < high) copy_each(here + low, from, high - low, g.step_w);
-        for (int j = high; j < most; ++j) here[j] = 0;
+    const int count = lines_of(g, n), first = g.step_h * row + above;
+    for (int p = 0; p < g.step_w; ++p) {
+      const int column = left + p;  // of the image, where this phase begins
+      const int most = (n_columns - p + g.step_w - 1) / g.step_w;
+      const int low = column < 0 ? min((g.step_w - 1 - column) / g.step_w, most) : 0;
+      const int high = max(low, min(most, (g.w - column + g.step_w - 1) / g.step_w));
+      for (int i = 0, odd = 0, half = 0; i < count; ++i) {  // i = half step_h + odd
+        float* here = to + odd * line_phase + half * pitch + p * column_phase;
+        const bool is_read = g.kh > 1 || odd == 0;
+        if (++odd == g.step_h) odd = 0, ++half;
+        if (!is_read) continue;
+        const bool inside = first + i >= 0 && first + i < g.h && low < high;
+        const int from = inside ? low : most, until = inside ? high : most;
+        for (int j = 0; j < from; ++j) here[j] = 0;
+        const float* pixels = image + (first + i) * g.w + column + g.step_w * low;
+        if (inside && g.step_w == 1) copy(here + low, pixels, high - low);
+        else if (inside) copy_each(here + low, pixels, high - low, g.step_w);
+        for (int j = until; j < most; ++j) here[j] = 0;
       }
     }
   }

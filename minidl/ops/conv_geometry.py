@@ -24,6 +24,7 @@ All of this is for one dimension; an image has the pairs (phase of the rows, pha
 Test: tests/ops/test_conv_geometry.py   Used by: conv_kernel.py, conv_cpu.py
 """
 
+import functools
 import math
 from collections import namedtuple
 
@@ -39,6 +40,7 @@ def forward(n_out, kernel, stride, before, dilation):
     return Phase(0, 1, n_out, 0, 1, kernel, -before, stride, dilation)
 
 
+@functools.lru_cache
 def phases(size, kernel, stride, before, dilation):
     """The Phases of the gradient by an input of `size` rows, or of a transposed convolution with
     `size` results. kernel, stride, before and dilation are the convolution's. Together the phases
@@ -62,4 +64,4 @@ def phases(size, kernel, stride, before, dilation):
         else:
             tap = n_taps = read = 0
         found.append(Phase(first, stride, n, tap, tap_step, n_taps, read, 1, -dilation // divisor))
-    return found
+    return tuple(found)
