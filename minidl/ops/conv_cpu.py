@@ -161,8 +161,8 @@ def _chunk(depth):
 
 
 def _winograd(y, x, w, turned, b, top, left):
-    """y of x and w; turned: the gradient by the input, for which C and O are exchanged. Some outputs
-    at a time, whose transformed weights are then read from the cache that they were written to."""
+    """y of x and w; turned: the gradient by the input, for which C and O are exchanged. Some
+    outputs at a time: their transformed weights are still in the cache when they are read."""
     (n, n_in, *size), (_, all_outs, *out) = x.shape, y.shape
     n_tiles = _n_tiles(n, out)
     group = min(TILES, -(-n_tiles // 16) * 16)
