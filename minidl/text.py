@@ -24,9 +24,9 @@ import os
 import re
 import unicodedata
 from contextlib import contextmanager
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from minidl.checkout import ROOT
+
 LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
 FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")  # of the check form
@@ -40,8 +40,8 @@ def language():
         raise SystemExit(f"MINIDL_LANG={os.environ['MINIDL_LANG']}: wanted one of "
                          f"{', '.join(LANGUAGES)}")
     if wanted != "en" and not folder(wanted).is_dir():
-        raise SystemExit(f"MINIDL_LANG={wanted}: there is no folder {folder(wanted)}; the "
-                         "translations need a clone, installed with pip install -e")
+        raise SystemExit(f"MINIDL_LANG={wanted}: there is no folder {folder(wanted)}, which a "
+                         "clone has, and an installed package")
     return wanted
 
 

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "backend": "",
     "random": "",
     "timeline": "",
-    "text": "",  # of messages: languages, columns
+    "checkout": "",
+    "text": "checkout",  # of messages: languages, columns
     "mode": "",
     "printing": "backend",
     "nest": "",
@@ -38,7 +39,7 @@ MAY_IMPORT = {
     "function": "static_forms fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
     "own_files": "",  # files of an earlier run
-    "cuda": "own_files text mode random backend",
+    "cuda": "own_files checkout text mode random backend",
     "cuda/fuse": f"cuda {ENGINE}",  # a kernel made from a function of tensors, and its Function
     "cuda/host_memory": "backend",
     "ops": f"cuda printing {ENGINE}",

@@ -156,6 +156,7 @@ def test_short_names_of_files_in_the_sources_are_names_of_files():
     examples = {"script.py", "train.py", "x.py", "my_test.py", "NN_name.py"}
     folders = [ROOT / name for name in ("minidl", "tests", "tutorials", "benchmarks")]
     names = {file.name for folder in folders for file in folder.rglob("*.py")} | examples
+    names |= {file.name for file in ROOT.glob("*.py")}
     missing = []
     for file in sorted((ROOT / "minidl").rglob("*.py")):
         for folder, name in re.findall(r"(?<![\w./<{-])((?:\w+/)*)(\w+\.py)\b", file.read_text()):

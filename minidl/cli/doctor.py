@@ -39,7 +39,7 @@ def main(links=None, peaks=None):
     if peaks is not None:
         return measure_peaks(peaks or sorted({1, machine.n_cores()}))
     findings = []
-    for check in (python, numpy, mpi, ranks, nodes, compiler, gpu, torch, pictures):
+    for check in (package, python, numpy, mpi, ranks, nodes, compiler, gpu, torch, pictures):
         for finding in check():
             findings.append(finding)
             print(f"{finding.mark}  {finding.name:10} {tr(finding.text)}", flush=True)
@@ -59,6 +59,18 @@ def measure_peaks(numbers):
             "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
     return max(subprocess.run([sys.executable, "-c", code],
                               env=machine.environment(1, n)).returncode for n in numbers)
+
+
+def package():
+    """Which minidl this is, and whose kernels it runs."""
+    from minidl import __version__, checkout
+
+    kernels = checkout.ROOT / "kernels"
+    there = any(kernels.glob("*.cu"))
+    yield Finding(OK if there else BROKEN, "minidl", f"{__version__}, {checkout.origin()}; kernels "
+                  f"are those in {kernels}" if there else f"{__version__}, {checkout.origin()}; no "
+                  f"kernels in {kernels}",
+                  "" if there else "install it again: pip install --force-reinstall minidl")
 
 
 def python():

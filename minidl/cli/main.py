@@ -27,6 +27,7 @@ from functools import partial
 from importlib import import_module
 
 from minidl import __version__
+from minidl.checkout import origin
 from minidl.cli import clone
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ROOT, ExerciseError
@@ -99,7 +100,7 @@ def _add_script(command):
 def parser():
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.")
     top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
-    top.add_argument("--version", action="version", version=f"minidl {__version__}")
+    top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
     run = _add(commands, "run", "cli.launcher.run script arguments ranks threads mpiexec net watch "

@@ -10,8 +10,9 @@ import ast
 import re
 from collections import namedtuple
 
-from minidl.text import ROOT
+from minidl.checkout import PACKAGE
 
+ROOT = PACKAGE.parent  # the pages are part of the package
 BOOK = "minidl/plain"
 REAL = re.compile(r"The real one, (minidl/[\w/.]+\.py(?: and minidl/[\w/.]+\.py)?), adds: (.+)")
 # name: of the file; title: its first sentence; story: the docstring without the first sentence and

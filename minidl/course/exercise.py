@@ -23,11 +23,11 @@ import textwrap
 from collections import namedtuple
 from pathlib import Path
 
+from minidl.checkout import ROOT
 from minidl.course import renamed
 from minidl.course.comments import in_language
 from minidl.text import padded, tr
 
-ROOT = Path(__file__).resolve().parents[2]
 WORK = Path("work")
 UNWRITTEN = "is not written yet"
 

@@ -25,6 +25,11 @@ BUGS = [
         "tests/course/test_site.py"
         "::test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_one"),
     Bug(
+        "a wheel has the kernels without their folders",
+        "setup.py", "",
+        '"kernels": ["**/*"]', '"kernels": ["*.cu"]',
+        "tests/test_dist.py::test_what_is_built_has_every_kernel_tutorial_and_translation"),
+    Bug(
         "a rank sees the GPU of its number among all ranks of its machine, there or not",
         "minidl/cli/gpus.py", "own_gpu",
         "rank % len(gpus)", "min(rank, len(gpus) - 1)",

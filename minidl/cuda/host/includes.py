@@ -9,8 +9,9 @@ import re
 from pathlib import Path
 from time import monotonic
 
-# beside the package in a checkout (`pip install -e`)
-KERNELS = Path(__file__).resolve().parents[3] / "kernels"
+from minidl.checkout import ROOT
+
+KERNELS = ROOT / "kernels"
 
 
 class KernelError(Exception):

@@ -1,0 +1,159 @@
+"""A wheel and a source archive hold all that minidl needs: built, installed elsewhere, and used."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import whole_form as whole
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("minidl", "kernels", "tutorials", "docs", "setup.py", "setup.cfg", "pyproject.toml",
+         "MANIFEST.in", "README.md", "LICENSE")
+
+LINES = """\
+import numpy as np, warnings
+warnings.simplefilter("error")
+import minidl
+from minidl import nn, optim
+from minidl.nn import functional as F
+from minidl.cuda.host.includes import KERNELS
+assert "site-packages" in minidl.__file__ and "shipped" in str(KERNELS), (minidl.__file__, KERNELS)
+net = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.LayerNorm(8 * 36),
+                    nn.GELU(), nn.Linear(8 * 36, 10))
+optimizer = optim.AdamW(net.parameters(), lr=1e-3)
+x = minidl.randn(4, 1, 8, 8)
+for _ in range(2):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(net(x), np.arange(4))
+    loss.backward()
+    optimizer.step()
+print(f"{F.softmax(minidl.zeros(2), -1).numpy()} {loss.item() > 0}")
+"""
+RANKS = """\
+import numpy as np
+from minidl import comm
+from minidl.comm import ring
+t = comm.world()
+print(f"rank {t.rank}: {ring.all_reduce(t, np.ones(3))}")
+"""
+
+
+def run(*command, cwd, **environ):
+    """What a command prints. Nothing of this process's Python is found by it."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    prefix = Path(sys.prefix)  # where MPI's library and mpiexec are
+    kept |= {"PATH": f"{prefix / 'bin'}{os.pathsep}{kept['PATH']}",
+             "LD_LIBRARY_PATH": str(prefix / "lib")}
+    done = subprocess.run([*map(str, command)], cwd=cwd, env=kept | environ, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the repository's files, as somebody has them who downloads it."""
+    folder = tmp_path_factory.mktemp("minidl") / "source"
+    folder.mkdir()
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, folder / part,
+                            ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / part, folder / part)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(tree):
+    """Built without a network, from the source archive, as pip does with one from PyPI."""
+    dist = tree / "dist"
+    run(sys.executable, "-c", "from setuptools.build_meta import build_sdist\n"
+        f"build_sdist({str(dist)!r})", cwd=tree)
+    archive, = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(dist, filter="data")
+    unpacked = archive.with_name(archive.name.removesuffix(".tar.gz"))
+    run(sys.executable, "-c", "from setuptools.build_meta import build_wheel\n"
+        f"build_wheel({str(dist)!r})", cwd=unpacked)
+    built, = dist.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """(the Python of a fresh environment that has the wheel, an empty folder). What minidl depends
+    on is that of the tests' environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
+    python = folder / "venv" / "bin" / "python"
+    here = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder)
+    Path(here.strip(), "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+        "--no-deps", wheel, cwd=folder)
+    (folder / "empty").mkdir()
+    return python, folder / "empty"
+
+
+def shipped(tree):
+    """The files that a wheel must hold beside the package."""
+    patterns = ("kernels", "**/*.*"), ("tutorials", "**/*.py"), ("docs", "zh/**/*.*")
+    found = [f for folder, pattern in patterns for f in (tree / folder).glob(pattern)
+             if f.is_file() and "__pycache__" not in f.parts]
+    assert len(found) > 150
+    return [f.relative_to(tree) for f in found]
+
+
+def test_what_is_built_has_every_kernel_tutorial_and_translation(tree, tmp_path):
+    run(sys.executable, "setup.py", "-q", "build_py", "--build-lib", tmp_path, cwd=tree)
+    for file in shipped(tree):
+        copy = tmp_path / "minidl" / "shipped" / file
+        assert copy.read_bytes() == (tree / file).read_bytes()
+
+
+@whole
+def test_so_has_the_wheel(wheel, tree):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"minidl/shipped/{file}" for file in shipped(tree)} <= names
+    stubs = {f"{f.relative_to(tree)}" for f in (tree / "minidl").rglob("*.pyi")}
+    assert stubs | {"minidl/py.typed"} <= names
+    assert not any(name.startswith(("kernels/", "tutorials/", "tests/")) for name in names)
+
+
+@whole
+def test_an_installed_minidl_trains_with_kernels(installed):
+    python, folder = installed
+    assert run(python, "-c", LINES, cwd=folder) == "[0.5 0.5] True\n"
+
+
+@whole
+def test_the_commands_of_an_installed_minidl(installed):
+    python, folder = installed
+    assert ", installed in " in run(python, "-m", "minidl", "--version", cwd=folder)
+    assert "kernels are those in " in run(python, "-m", "minidl", "doctor", cwd=folder)
+    (folder / "gelu.py").write_text("import minidl; from minidl.nn import functional as F\n"
+                                    "print(F.gelu(minidl.zeros(5)).numpy())\n")
+    assert "[0. 0. 0. 0. 0.]" in run(python, "-m", "minidl", "kernel", "run", "gelu.py", cwd=folder)
+    run(python, "-m", "minidl", "exercise", "07", cwd=folder)
+    assert (folder / "work" / "07_ring.py").is_file()
+    said = run(python, "-m", "minidl", "exercise", cwd=folder, MINIDL_LANG="zh")
+    assert any("\u4e00" <= letter <= "\u9fff" for letter in said)
+
+
+@whole
+@pytest.mark.mpi
+def test_ranks_and_a_tutorial_that_was_copied_out(installed, tree):
+    python, folder = installed
+    (folder / "ranks.py").write_text(RANKS)
+    said = run(python, "-m", "minidl", "run", "-n", "2", "ranks.py", cwd=folder)
+    assert sorted(said.splitlines()) == ["rank 0: [2. 2. 2.]", "rank 1: [2. 2. 2.]"]
+    shutil.copy(tree / "tutorials" / "02_add3.py", folder)
+    assert "ok" in run(python, "02_add3.py", "--sim", "1", cwd=folder)
