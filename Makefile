@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -124,6 +124,10 @@ dist: $(VENV)/test.stamp ## build a wheel and a source archive, in dist/
 
 check-dist: $(VENV)/test.stamp ## build both from a copy, install the wheel in a fresh environment, and use it there
 	@MINIDL_EVERY_SIZE=1 $(BIN)/python -m pytest tests/test_dist.py $(ARGS)
+
+release: ## say what is missing for a release; if nothing is, check the wheel and build what is published
+	@$(PYTHON) tests/release.py
+	@$(MAKE) --no-print-directory check-dist dist
 
 clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
 	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx $(VENV)-peers build dist out minidl.egg-info .pytest_cache

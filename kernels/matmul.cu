@@ -25,6 +25,7 @@
 // Source: the tiling is in Lam, Rothberg, Wolf 1991 for caches; Volkov & Demmel 2008 for registers
 // on GPUs.
 // Launch: minidl/ops/matmul.py   Test: tests/ops/test_matmul_kernel.py
+// Exercise: 27c of tutorials/27_convolution.py is such a tile with its two barriers
 #include "tensor_core.cuh"
 
 #ifndef ACC  // what sums are made in: float for float and half, double for double
