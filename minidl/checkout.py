@@ -15,6 +15,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "shipped"
+REPOSITORY = "git+https://example.org/minidl"  # a placeholder, as in setup.cfg: tests/release.py
 ROOT = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent  # has kernels/, tutorials/, docs/
 
 

@@ -25,6 +25,8 @@ def missing(root=ROOT):
     places = [line for line in config["metadata"].get("project_urls", "").splitlines() if line]
     if not places or any("example.org" in line for line in places):
         found.append("setup.cfg: project_urls has placeholders: write the real addresses")
+    if "example.org" in (root / "minidl" / "checkout.py").read_text():
+        found.append("minidl/checkout.py: REPOSITORY is a placeholder: write the real address")
     if not re.search(rf"^## \[{re.escape(number)}\] - \d{{4}}-\d\d-\d\d$",
                      (root / "CHANGELOG.md").read_text(), re.MULTILINE):
         found.append(f"CHANGELOG.md: no section '## [{number}] - YYYY-MM-DD'")

@@ -157,3 +157,30 @@ def test_ranks_and_a_tutorial_that_was_copied_out(installed, tree):
     assert sorted(said.splitlines()) == ["rank 0: [2. 2. 2.]", "rank 1: [2. 2. 2.]"]
     shutil.copy(tree / "tutorials" / "02_add3.py", folder)
     assert "ok" in run(python, "02_add3.py", "--sim", "1", cwd=folder)
+
+
+EXECUTE = """\
+import json, sys
+for cell in json.load(open(sys.argv[1]))["cells"]:
+    if cell["cell_type"] == "code":
+        exec(cell["source"])
+"""
+
+
+@whole
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_notebook_for_colab_runs_without_a_clone(installed, device, tmp_path):
+    """On the GPU: the stand-in for CuPy, and a program of nvidia-smi's name."""
+    python, folder = installed
+    environ = {}
+    if device == "cuda":
+        (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+        (tmp_path / "nvidia-smi").chmod(0o755)
+        environ = {"PYTHONPATH": str(ROOT / "tests" / "strict_cupy"), "STRICT_CUPY": "1",
+                   "PATH": f"{tmp_path}{os.pathsep}{Path(sys.prefix, 'bin')}{os.pathsep}"
+                           f"{os.environ['PATH']}"}
+    run(python, "-m", "minidl", "notebook", "02", "--colab", "minidl.whl", cwd=folder)
+    (folder / "execute.py").write_text(EXECUTE)
+    said = run(python, "execute.py", "work/02_add3_colab.ipynb", cwd=folder, **environ)
+    assert f"device: {device}" in said and "ok" in said and "FAIL" not in said
+    (folder / "work" / "02_add3_colab.ipynb").unlink()

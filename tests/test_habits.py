@@ -59,13 +59,16 @@ def test_a_release_wants_real_addresses_a_changelog_and_a_clean_checkout(tmp_pat
     for name in ("setup.cfg", "CHANGELOG.md", "CITATION.cff"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "minidl").mkdir()
-    shutil.copy(ROOT / "minidl" / "__init__.py", tmp_path / "minidl")
+    for name in ("__init__.py", "checkout.py"):
+        shutil.copy(ROOT / "minidl" / name, tmp_path / "minidl")
     for words in (["init", "-q"], ["add", "."],
                   ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"]):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    assert [s.split(":")[0] for s in release.missing(tmp_path)] == ["setup.cfg", "CHANGELOG.md"]
+    assert [s.split(":")[0] for s in release.missing(tmp_path)] == [
+        "setup.cfg", "minidl/checkout.py", "CHANGELOG.md"]
     for name, old, new in (
             ("setup.cfg", "example.org", "minidl.dev"),
+            ("minidl/checkout.py", "example.org", "minidl.dev"),
             ("CHANGELOG.md", "[Unreleased]", f"[{release.version()}] - 2026-12-01")):
         path = tmp_path / name
         path.write_text(path.read_text().replace(old, new))

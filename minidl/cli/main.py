@@ -27,7 +27,7 @@ from functools import partial
 from importlib import import_module
 
 from minidl import __version__
-from minidl.checkout import origin
+from minidl.checkout import REPOSITORY, origin
 from minidl.cli import clone
 from minidl.cli.launcher import LaunchError
 from minidl.course.exercise import ROOT, ExerciseError
@@ -244,10 +244,14 @@ def parser():
     solution.add_argument("number", type=_number, metavar="NN",
                           help="tutorial (07) or one exercise of it (07a)")
 
-    notebook = _add(commands, "notebook", "course.notebook.write script",
+    notebook = _add(commands, "notebook", "course.notebook.write script colab",
                     "write a tutorial as a Jupyter notebook")
     notebook.add_argument("script", type=_notebook, metavar="NN", help="the number of a tutorial, "
                           "or a Python file such as work/07_ring.py; writes work/NAME.ipynb")
+    notebook.add_argument("--colab", nargs="?", const=REPOSITORY, metavar="SOURCE",
+                          help="for Colab and Kaggle: the first cell installs minidl from SOURCE, "
+                          "what pip takes: an address, a wheel (default: the repository), and looks "
+                          "for a GPU")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -8,6 +8,9 @@ function or class a cell, and the last cell runs it on simulated ranks:
 
 Cells may be changed and run again; `minidl notebook work/07_ring.py` makes one of a student's file.
 
+`minidl notebook 07 --colab` writes one that needs no clone, for Colab, Kaggle or any Jupyter: its
+first cell installs minidl where it is missing, and looks for a GPU; the last cell uses it.
+
 Test: tests/course/test_notebook.py   Formats: nbformat 4.5
 '''
 
@@ -26,9 +29,27 @@ from minidl.course.language import unbroken
 from minidl.course.out import script_of
 from minidl.text import tr
 
+# what the tutorials use beside minidl, of the extras mpi and tutorials
+WANTED = "mpi4py mpich matplotlib scikit-learn tqdm safetensors"
+INSTALL = """\
+# Colab, Kaggle, any Jupyter: installs minidl where it is missing, and looks for a GPU.
+import importlib.util
+import shutil
+import subprocess
+import sys
 
-def write(script, root=ROOT, work=WORK):
-    """`minidl notebook NN`, or a Python file: write work/NAME.ipynb."""
+if importlib.util.find_spec("minidl") is None:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", {source!r},
+                    *"{wanted}".split()], check=True)
+has_gpu = shutil.which("nvidia-smi") and importlib.util.find_spec("cupy")
+DEVICE = "cuda" if has_gpu else "cpu"
+print("device:", DEVICE, "" if has_gpu else "(in the menu: Runtime, Change runtime type, GPU)")
+"""
+
+
+def write(script, colab=None, root=ROOT, work=WORK):
+    """`minidl notebook NN`, or a Python file: write work/NAME.ipynb. colab: what its first cell
+    hands to pip install, or None: no such cell."""
     renamed.bring_up_to_date(work)
     source = Path(script)
     if script.isdigit():
@@ -39,9 +60,10 @@ def write(script, root=ROOT, work=WORK):
     if not source.is_file() or source.suffix != ".py":
         raise ExerciseError(f"want the number of a tutorial or a Python file, got {script!r}")
     renamed.update_imports(source)
-    path = work / f"{source.stem}.ipynb"
+    path = work / f"{source.stem}{'_colab' if colab else ''}.ipynb"
     script = in_language(exercise.read(source))
-    text = json.dumps(notebook(script, os.path.relpath(source, work)), indent=1)
+    place = os.path.relpath(source, work)
+    text = json.dumps(notebook(script, place, colab), indent=1)
     if path.exists() and exercise.read(path) != text + "\n":
         raise ExerciseError(f"{path} has been edited or run; nothing was written. Rename it first")
     exercise._replace(path, text + "\n")
@@ -50,13 +72,21 @@ def write(script, root=ROOT, work=WORK):
     return 0
 
 
-def notebook(text, place):
-    """The notebook of a script, as nbformat's dict. place: the script's path from the notebook."""
+def notebook(text, place, colab=None):
+    """The notebook of a script, as nbformat's dict. place: the script's path from the notebook.
+    colab: as in `write`; the script is then the one that was installed."""
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
     cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
-    cells.append(_cell("code", "from minidl.course import notebook\n\n"
-                       f"__file__ = {str(place)!r}  # {tr('the script that this was made from')}"))
+    comment = f"  # {tr('the script that this was made from')}"
+    if colab:
+        cells.append(_cell("code", INSTALL.format(source=colab, wanted=WANTED)))
+        cells.append(_cell("code", "from minidl import checkout\nfrom minidl.course import notebook"
+                           "\n\n__file__ = str(checkout.ROOT / 'tutorials' / "
+                           f"{Path(place).name!r}){comment}"))
+    else:
+        cells.append(_cell("code", "from minidl.course import notebook\n\n"
+                           f"__file__ = {str(place)!r}{comment}"))
     regions = exercise.regions(text)
     start, parts = tree.body[0].end_lineno, []  # (first line, end, is it a definition)
     for node in tree.body[1:]:
@@ -77,7 +107,7 @@ def notebook(text, place):
                 cells.append(_cell("markdown", tr(f"**Exercise {region.id}**: {region.title}")))
         cells.append(_cell("code", code))
     cells += [_cell("markdown", tr("The table: measured beside theory.")),
-              _cell("code", _call(tree))]
+              _cell("code", _call(tree, ["device=DEVICE"] if colab else []))]
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -89,8 +119,8 @@ def _cell(kind, source):
     return {"cell_type": kind, "metadata": {}, "source": source} | extra
 
 
-def _call(tree):
-    """notebook.run(...), with the arguments of the script's own launch(...)."""
+def _call(tree, more=()):
+    """notebook.run(...), with the arguments of the script's own launch(...), and more."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
@@ -98,17 +128,17 @@ def _call(tree):
     arguments = [*calls[0].args, *(k.value for k in calls[0].keywords)]
     names = [""] * len(calls[0].args) + [f"{k.arg}=" for k in calls[0].keywords]
     given = (name + ast.unparse(a) for name, a in zip(names, arguments, strict=True))
-    return f"notebook.run({', '.join(given)})"
+    return f"notebook.run({', '.join([*given, *more])})"
 
 
-def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, **values):
+def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **values):
     """`tutorial.launch` inside a notebook: `ranks` simulated ranks, with the options' defaults or
-    `values`. A row of the table that is not ok is an error."""
+    `values`, on the CPU or on the GPU ("cuda"). A row of the table that is not ok is an error."""
     known = {name: default for name, (default, _) in (options or {}).items()}
     if unknown := set(values) - set(known):
         raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     args = argparse.Namespace(
-        **known | values, device="cpu", sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S,
+        **known | values, device=device, sim=ranks, alpha=alpha, beta=beta, deadline=DEADLINE_S,
         slides=False, every_language=False)
     tutorial.one_blas_thread(os.environ)
     statuses = simulate(ranks, tutorial._run_rank, main, args, alpha=alpha, beta=beta,

@@ -31,6 +31,26 @@ def test_the_cells_are_the_script(script):
     assert len({c["id"] for c in made["cells"]}) == len(made["cells"]) and made["nbformat"] == 4
 
 
+def test_one_for_colab_installs_minidl_and_looks_for_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert notebook.write("00", "minidl.whl") == 0
+    made = json.loads((tmp_path / "work" / "00_hello_colab.ipynb").read_text())
+    code = [c["source"] for c in made["cells"] if c["cell_type"] == "code"]
+    ran, found = [], {"minidl": None, "cupy": object()}
+    monkeypatch.setattr("subprocess.run", lambda command, check: ran.append((command, check)))
+    monkeypatch.setattr("importlib.util.find_spec", found.get)
+    for gpu, device in ((None, "cpu"), ("/usr/bin/nvidia-smi", "cuda")):
+        monkeypatch.setattr("shutil.which", lambda name, gpu=gpu: gpu)
+        names = {}
+        exec(code[0], names)
+        assert names["DEVICE"] == device
+    assert ran[0] == ([sys.executable, "-m", "pip", "install", "--quiet", "minidl.whl", *(
+        "mpi4py mpich matplotlib scikit-learn tqdm safetensors".split())], True)
+    assert code[1].endswith("__file__ = str(checkout.ROOT / 'tutorials' / '00_hello.py')"
+                            "  # the script that this was made from")
+    assert code[-1].startswith("notebook.run(main, ") and code[-1].endswith(", device=DEVICE)")
+
+
 def test_the_last_cell_runs_what_the_script_launches():
     text = (exercise.ROOT / "tutorials" / "07_ring.py").read_text()
     made = notebook.notebook(text, "x.py")

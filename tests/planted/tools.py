@@ -25,6 +25,17 @@ BUGS = [
         "tests/course/test_site.py"
         "::test_a_chinese_page_shows_a_chinese_picture_or_says_how_to_get_one"),
     Bug(
+        "a notebook for Colab runs on the CPU of a machine with a GPU",
+        "minidl/course/notebook.py", "INSTALL",
+        'DEVICE = "cuda" if has_gpu else "cpu"', 'DEVICE = "cpu"',
+        "tests/course/test_notebook.py::test_one_for_colab_installs_minidl_and_looks_for_a_gpu"),
+    Bug(
+        "a release goes out with placeholders",
+        "tests/release.py", "missing",
+        'if not places or any("example.org" in line for line in places)', "if not places",
+        "tests/test_habits.py::"
+        "test_a_release_wants_real_addresses_a_changelog_and_a_clean_checkout"),
+    Bug(
         "a wheel has the kernels without their folders",
         "setup.py", "",
         '"kernels": ["**/*"]', '"kernels": ["*.cu"]',
