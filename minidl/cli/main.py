@@ -250,8 +250,8 @@ def parser():
                           "or a Python file such as work/07_ring.py; writes work/NAME.ipynb")
     notebook.add_argument("--colab", nargs="?", const=REPOSITORY, metavar="SOURCE",
                           help="for Colab and Kaggle: the first cell installs minidl from SOURCE, "
-                          "what pip takes: an address, a wheel (default: the repository), and looks "
-                          "for a GPU")
+                          "what pip takes: an address, a wheel (default: the repository), and "
+                          "looks for a GPU")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
