@@ -98,7 +98,7 @@ extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const
 
 // ---- backward ----
 
-// v1: a thread per channel. training: mean and rstd are those of x.
+// v1: a thread per channel. training: whether mean and rstd were computed from this x.
 extern "C" __global__ void batch_norm_backward_v1(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
                                                   const ACC* w, const ACC* mean, const ACC* rstd,
                                                   int samples, int channels, int places,

@@ -9,9 +9,10 @@
 //                                          write    y or gx, from the end to the beginning: what
 //                                                   the pass before read last is in the cache
 //
-// The squares of all numbers around the channel's mean are those inside of planes, around the means
-// of planes, and those of the planes' means around the channel's. So the variance is as exact as
-// that of two passes over memory: the second one over a plane finds it in the cache.
+// A channel's variance has two parts: how far numbers are from the mean of their plane, and how far
+// the means of planes are from the channel's mean. Both are sums of squares, and are added. So the
+// variance is as exact as with two passes over memory: the second pass over a plane finds it in the
+// cache.
 //
 // A plane of few places does not fill a vector. There a thread takes a row of neighbouring planes,
 // in several samples. It adds up the numbers of a column, a lane of a vector for each column, and
@@ -249,7 +250,7 @@ extern "C" __global__ void batch_norm_write_rows(T* y, const T* x, const ACC* w,
   }
 }
 
-// training: mean and rstd are those of x.
+// training: whether mean and rstd were computed from this x.
 extern "C" __global__ void batch_norm_backward_write_planes(
     T* gx, const ACC* gw, const ACC* gb, const T* gy, const T* x, const ACC* w, const ACC* mean,
     const ACC* rstd, int samples, int channels, int places, int training) {

@@ -10,9 +10,9 @@
 //   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
 //   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
 //
-// A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes, besides x, w and y: by
-// input the weights once more, in the order of a phase; by weight gw for each part of the pixels, where
-// there are several.
+// A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes held in addition to
+// x, w and y: by input a copy of the weights, in the order of a phase; by weight one gw for each part
+// of the pixels, if there are several parts.
 // Groups of one channel, as in a depthwise convolution, would fill a sixth of a tile: they go pixel by
 // pixel.
 //

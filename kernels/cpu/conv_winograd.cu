@@ -18,8 +18,8 @@
 //                gw = G^T gU G
 //
 // A thread's block is `group` tiles, of one or several images, with all that it needs on its stack:
-// V in L2, the sums of a few outputs in L1. Bytes, besides x and y: U, 64 O C / 36 O C = 1.8 times
-// the weights; by weight gw for each part of the tiles, where there are several.
+// V in L2, the sums of a few outputs in L1. Bytes in addition to x and y: U, which is
+// 16 / 9 = 1.8 times the weights of 128 outputs; by weight gw for each part of the tiles, where there are several.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py

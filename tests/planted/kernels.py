@@ -241,7 +241,7 @@ BUGS = [
         "p0 = which * share;", "p0 = 0;",
         "tests/ops/test_conv_kernel.py::test_shares_of_the_pixels_change_with_the_shape_alone_and_add_in_their_order"),
     Bug(
-        "lines above an image keep those of another",
+        "lines above an image keep the pixels of another image",
         "kernels/cpu/conv.cu", "",
         "first + i >= 0 && first + i < g.h", "first + i < g.h",
         "tests/ops/test_conv_cpu.py::test_equals_the_columns_in_float64"),
@@ -500,7 +500,7 @@ BUGS = [
         "(double)min(size, n - k * size)", "(double)size",
         "tests/ops/test_batch_norm_kernel.py::test_every_rung_equals_the_formula"),
     Bug(
-        "batch norm's gradient takes given statistics for those of x",
+        "batch norm's gradient treats given statistics as if they came from x",
         "kernels/batch_norm.cu", "batch_norm_backward_v2",
         "training ? along / n : ACC(0)", "along / n",
         "tests/ops/test_batch_norm_kernel.py::test_with_the_statistics_given"),
