@@ -117,7 +117,12 @@ def on_device(device, monkeypatch):
 
 def pytest_generate_tests(metafunc):
     """Without a GPU there is no case for it, rather than one that skips."""
-    if "device" in metafunc.fixturenames and not why_no_gpu():
+    if "device" not in metafunc.fixturenames:
+        return
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        assert mark.args[0] not in ("device", ["device"]), (
+            f"{metafunc.function.__name__}: `device` is tests/conftest.py's; give another name")
+    if not why_no_gpu():
         cases = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
         metafunc.parametrize("device", cases, indirect=True)
 

@@ -168,12 +168,12 @@ for cell in json.load(open(sys.argv[1]))["cells"]:
 
 
 @whole
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_notebook_for_colab_runs_without_a_clone(installed, device, tmp_path):
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_a_notebook_for_colab_runs_without_a_clone(installed, place, tmp_path):
     """On the GPU: the stand-in for CuPy, and a program of nvidia-smi's name."""
     python, folder = installed
     environ = {}
-    if device == "cuda":
+    if place == "cuda":
         (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
         (tmp_path / "nvidia-smi").chmod(0o755)
         environ = {"PYTHONPATH": str(ROOT / "tests" / "strict_cupy"), "STRICT_CUPY": "1",
@@ -182,5 +182,5 @@ def test_a_notebook_for_colab_runs_without_a_clone(installed, device, tmp_path):
     run(python, "-m", "minidl", "notebook", "02", "--colab", "minidl.whl", cwd=folder)
     (folder / "execute.py").write_text(EXECUTE)
     said = run(python, "execute.py", "work/02_add3_colab.ipynb", cwd=folder, **environ)
-    assert f"device: {device}" in said and "ok" in said and "FAIL" not in said
+    assert f"device: {place}" in said and "ok" in said and "FAIL" not in said
     (folder / "work" / "02_add3_colab.ipynb").unlink()
