@@ -82,7 +82,10 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
   };
   for (int s = 0; s < SEGMENTS; ++s, a += A_SEGMENT, b += (long long)N_K * B_ROW)
     if (N_K < 16) {
-      UNROLL for (int k = 0; k < N_K; ++k) add(sum[0], k);
+      UNROLL for (int k = 0; k < N_K; ++k) {
+        add(sum[0], k);
+        READ_AGAIN();  // a's numbers: kept for the next k, they fill the registers
+      }
     } else {
       constexpr int PART = N_K / WAYS;
       for (int k = 0; k < PART; ++k)
@@ -150,12 +153,17 @@ template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct 
   }
   // Zeros around row h of image n, in channels [first, last).
   static __forceinline__ void border(float* out, int n, int h, int first, int last) {
-    const int above = h == 0 ? TOP : 0, below = h == H - 1 ? BOTTOM : 0;
-    float* row = out + n * SIZE + (TOP + h - above) * ROW;
-    for (int i = -above; i <= below; ++i, row += ROW)
-      for (int w = 0; w < LEFT + W + RIGHT; ++w)
-        if (i || w < LEFT || w >= LEFT + W)
-          for (int c = first; c < last; ++c) row[w * C + c] = 0;
+    float* row = out + n * SIZE + (TOP + h) * ROW;
+    auto zeros = [&](float* row, int pixels) {
+      for (int w = 0; w < pixels; ++w)
+        for (int c = first; c < last; ++c) row[w * C + c] = 0;
+    };
+    zeros(row, LEFT);
+    zeros(row + (LEFT + W) * C, RIGHT);
+    if (h == 0)
+      for (int i = 1; i <= TOP; ++i) zeros(row - i * ROW, LEFT + W + RIGHT);
+    if (h == H - 1)
+      for (int i = 1; i <= BOTTOM; ++i) zeros(row + i * ROW, LEFT + W + RIGHT);
   }
 };
 
@@ -174,14 +182,15 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
     rows_times_panel<OW, TAIL ? TAIL : 16, RIGHT * C, KW * C, KH, W * C>(x, b, 0, OW, at);
 }
 
+// The larger of two; NaN is the largest, as in PyTorch.
+__forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
+
 // Row h of image n of a pooling of images (N, H, W, C): the largest or the mean of each window,
 // which begins TOP above and LEFT of the image. CUT: whether a window may go beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
-  auto joined = [](float kept, float a) {  // NaN is the largest, as in PyTorch
-    return !MAX ? kept + a : a > kept || a != a ? a : kept;
-  };
+  auto joined = [](float kept, float a) { return MAX ? larger(kept, a) : kept + a; };
   x += (long long)n * H * W * C;
   const int top = CUT ? max(h * DOWN - TOP, 0) : h * DOWN;
   const int rows = CUT ? min(h * DOWN - TOP + KH, H) - top : KH;

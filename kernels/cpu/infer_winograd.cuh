@@ -30,17 +30,13 @@ __forceinline__ void gather(Vec* m, int apart) {
   m[0] = a, m[apart] = b;
 }
 
-// WIDTH columns of the results of group `group` of M tiles; w: (16, C, WIDTH filled up to 16).
-// then(x, row and column of the pixel, column of the panel).
-template <int M, int WIDTH, int OH, int OW, int H, int W, int C, class Then>
-__forceinline__ void winograd_panel(const float* x, const float* w, int group, Then then) {
+// d (16, M, C): what group `group` of M tiles multiplies, of the image x (H, W, C).
+template <int M, int OH, int OW, int H, int W, int C>
+__forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
-  constexpr int B_ROW = (WIDTH + 15) / 16 * 16, VECS = vecs_of(M, B_ROW), N = VECS * LANES;
-  constexpr int ROWS = rows_of(M, VECS), REST = M % ROWS ? M % ROWS : ROWS;
-  alignas(64) float d[16 * M * C], sums[16 * M * B_ROW];
-  const int first = group * M;
   for (int t = 0; t < M; ++t) {  // beyond the last tile that one again, beyond the image its edge
-    const int tile = min(first + t, TILES - 1), h = tile / ACROSS * 2, across = tile % ACROSS * 2;
+    const int tile = min(group * M + t, TILES - 1), h = tile / ACROSS * 2,
+              across = tile % ACROSS * 2;
     for (int c = 0; c < C; c += LANES) {
       Vec v[16];
       UNROLL for (int i = 0; i < 4; ++i)
@@ -51,6 +47,17 @@ __forceinline__ void winograd_panel(const float* x, const float* w, int group, T
       UNROLL for (int p = 0; p < 16; ++p) store(d + (p * M + t) * C + c, v[p]);
     }
   }
+}
+
+// WIDTH columns of the group's results; w: (16, C, WIDTH filled up to 16).
+// then(x, row and column of the pixel, column of the panel).
+template <int M, int WIDTH, int OH, int OW, int C, class Then>
+__forceinline__ void winograd_panel(const float* d, const float* w, int group, Then then) {
+  constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
+  constexpr int B_ROW = (WIDTH + 15) / 16 * 16, VECS = vecs_of(M, B_ROW), N = VECS * LANES;
+  constexpr int ROWS = rows_of(M, VECS), REST = M % ROWS ? M % ROWS : ROWS;
+  alignas(64) float sums[16 * M * B_ROW];
+  const int first = group * M;
   for (int p = 0; p < 16; ++p)
     for (int col = 0; col < B_ROW; col += N)
       for (int row = 0; row < M; row += ROWS) {
@@ -70,21 +77,25 @@ __forceinline__ void winograd_panel(const float* x, const float* w, int group, T
         for (int j = 0; j < min(2, OW - across); ++j) {
           alignas(64) float y[LANES];
           store(y, v[4 * i + j]);
-          SIMD for (int n = 0; n < min(LANES, WIDTH - col); ++n)
-            then(y[n], h + i, across + j, col + n);
+          const int columns = WIDTH % LANES ? min(LANES, WIDTH - col) : LANES;
+          SIMD for (int n = 0; n < columns; ++n) then(y[n], h + i, across + j, col + n);
         }
     }
   }
 }
 
-// Group `group` of M tiles of image n, columns of panel y, of a convolution of images (N, H, W, C),
-// C a multiple of 16, which have their borders, by filters packed as (16 C, O).
+// Group `group` of M tiles of image n, panels [first, last) of the columns, of a convolution of
+// images (N, H, W, C), C a multiple of 16, which have their borders, by filters packed as (16 C, O).
 template <int M, int OH, int OW, int O, int H, int W, int C, class Then>
-__forceinline__ void winograd(const float* x, const float* w, int group, int y, int n, Then then) {
+__forceinline__ void winograd(const float* x, const float* w, int group, int first, int last, int n,
+                              Then then) {
   constexpr int FULL = O / PANEL, TAIL = O % PANEL;
-  const float* b = w + (long long)y * PANEL * 16 * C;
-  x += (long long)n * H * W * C;
-  auto at = [&](float sum, int h, int pixel, int col) { then(sum, h, pixel, y * PANEL + col); };
-  if (FULL && y < FULL) winograd_panel<M, FULL ? PANEL : 16, OH, OW, H, W, C>(x, b, group, at);
-  else winograd_panel<M, TAIL ? TAIL : 16, OH, OW, H, W, C>(x, b, group, at);
+  alignas(64) float d[16 * M * C];
+  winograd_tiles<M, OH, OW, H, W, C>(d, x + (long long)n * H * W * C, group);
+  for (int y = first; y < last; ++y) {
+    const float* b = w + (long long)y * PANEL * 16 * C;
+    auto at = [&](float sum, int h, int pixel, int col) { then(sum, h, pixel, y * PANEL + col); };
+    if (FULL && y < FULL) winograd_panel<M, FULL ? PANEL : 16, OH, OW, C>(d, b, group, at);
+    else winograd_panel<M, TAIL ? TAIL : 16, OH, OW, C>(d, b, group, at);
+  }
 }

@@ -32,5 +32,8 @@ constexpr int REGISTERS = 16;
 #define IN_REGISTER(x)
 #endif
 
+// And the opposite: what was loaded before is loaded again where it is used again.
+#define READ_AGAIN() __asm("" : : : "memory")
+
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }
 __forceinline__ void store(float* p, Vec x) { *(Vec*)p = x; }

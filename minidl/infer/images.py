@@ -1,8 +1,9 @@
 """Convolutions and poolings with the channels last: the lines that cpu/infer.cuh leaves open.
 
-    conv_nhwc    a block for each row of an image and each 64 channels of the result; of 3 x 3
+    conv_nhwc    a block for each row of an image and each 32 channels of the result; of 3 x 3
                  filters and many channels for some tiles of 2 x 2 pixels, by infer_winograd.cuh,
-                 where an infinite pixel makes NaN of the tiles that it is in
+                 where an infinite pixel makes NaN of the tiles that it is in. Pooled (2 x 2, the
+                 last step): a block for each two rows
     *_pool_nhwc  a block for each row of an image
 
 The result may have a border of zeros (`Node.pad`), which the same blocks write.
@@ -15,56 +16,71 @@ from minidl.infer import lower
 from minidl.ops.pool import fit
 
 WIDEST = 1024  # channels: 900 KB on the stack of a thread, for 14 tiles
+ENOUGH = 16  # blocks of all channels: with fewer, threads share a tile's channels, too
 
 
 def where(node):
     """(N, H, W, C) of the result without its border, C++ that addresses it, and border(first, last
-    channel): [the C++ line that writes it], [] where there is none."""
+    channel, the name of the row): [the C++ line that writes it], [] where there is none."""
     n, h, w, c = node.output.shape
     (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))
     h, w = h - top - bottom, w - left - right
     image = f"Image<{h}, {w}, {c}, {top}, {bottom}, {left}, {right}>"
 
-    def border(first, last):
-        return [f"  {image}::border(out, n, h, {first}, {last});"] if node.pad else []
+    def border(first, last, row="h"):
+        return [f"  {image}::border(out, n, {row}, {first}, {last});"] if node.pad else []
 
     return (n, h, w, c), image, border
 
 
 def conv(low, node):
     x, w, bias = node.inputs[:3]
-    (n, oh, ow, o), image, border = where(node)
-    found = lower.steps_of(low, node, (n, oh, ow, o), bias)
+    (n, rows, columns, o), image, border = where(node)
+    (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
+    oh, ow = (h - kh) // stride[0] + 1, (wide - kw) // stride[1] + 1
+    pooled = bool(node.steps) and node.steps[-1].op == "max_pool_nhwc"
+    steps = node.steps[:-1] if pooled else node.steps
+    found = lower.steps_of(low, node, (n, oh, ow, o), bias, steps)
     if found is None:
         return False
     text, result, args = found
-    (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
-    panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)"
+    panels, of_block = -(-o // lower.PANEL), "blockIdx.y, blockIdx.y + 1"
+    panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
         # as many tiles at a time as waste the fewest, and registers can sum up
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
+        if n * blocks >= ENOUGH:  # a block takes all panels: its tiles are spread once
+            panels, of_block = 1, f"0, {panels}"
+            panel = "0", o, "row"
         body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",
                 "  const int n = blockIdx.z;",
                 f"  winograd<{m}, {oh}, {ow}, {o}, {h}, {wide}, {c}>(image, w, blockIdx.x,",
-                f"      blockIdx.y, n, [=](float {lower.SINK}, int h, int pixel, int col) {{"]
-        first = f"if (blockIdx.x == 0) for (int h = 0; h < {oh}; ++h)"
+                f"      {of_block}, n, [=](float {lower.SINK}, int h, int pixel, int col) {{"]
+        borders = f"  if (blockIdx.x == 0) for (int row = 0; row < {rows}; ++row)"
     else:
-        blocks, matrix, first = oh, w.array.transpose(0, 2, 3, 1).reshape(o, -1), ""
+        blocks, matrix = rows, w.array.transpose(0, 2, 3, 1).reshape(o, -1)
         sizes = oh, ow, o, h, wide, c, kh, kw, *stride
+        each = "for (int h = 2 * row; h < 2 * row + 2; ++h)" if pooled else "const int h = row;"
         body = [f"  // {h} x {wide} x {c} with its border, {kh} x {kw}: rows of {kw * c} numbers",
-                "  const int h = blockIdx.x, n = blockIdx.z;",
-                f"  conv_row<{', '.join(map(str, sizes))}>(",
-                f"      image, w, h, blockIdx.y, n, [=](float {lower.SINK}, int pixel, int col) {{"]
+                "  const int row = blockIdx.x, n = blockIdx.z;", f"  {each}",
+                f"  conv_row<{', '.join(map(str, sizes))}>(image, w, h, blockIdx.y, n,",
+                f"      [=](float {lower.SINK}, int pixel, int col) {{"]
+        borders = ""
+    written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
+    if pooled:  # the first of its window, or the largest so far
+        inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
+        written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
+                   f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "
+                   f"(h | pixel) % 2 ? larger(*kept, {result}) : {result};"]
     body += [f"        const long long at = ((n * {oh}LL + h) * {ow} + pixel) * {o} + col;",
-             *("        " + line for line in text),
-             f"        out[{image}::at(n, h, pixel) + col] = {result};", "      });"]
-    body += [f"  {first}{line}" for line in border(*panel)]
+             *("        " + line for line in [*text, *written]), "      });"]
+    body += [borders + line for line in border(*panel)]
     args = [("float* out", low.own(node.output)), ("const float* image", low.contiguous(x)),
             ("const float* w", lower.packed(matrix)), *args]
     return low.add(node.op, [node.output], "\n".join(body), args,
-                   (blocks, -(-o // lower.PANEL), n))
+                   (blocks, panels, n))
 
 
 def winograd_filters(w):

@@ -145,9 +145,9 @@ def packed(w):
     return out
 
 
-def steps_of(low, node, shape, bias):
+def steps_of(low, node, shape, bias, steps=None):
     """(C lines from the sum `x` to the last result, its name, arguments) after a product, or None
-    where an operand is neither of the result's shape nor a vector."""
+    where an operand is neither of the result's shape nor a vector. steps: all, unless given."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
         value = node.inputs[i]
@@ -156,7 +156,7 @@ def steps_of(low, node, shape, bias):
             return None
         if loads[i][0] == "e":
             args.append((f"const float* e{i}", low.contiguous(value)))
-    text, result = code.lines(node.steps, SINK, loads)
+    text, result = code.lines(node.steps if steps is None else steps, SINK, loads)
     if bias is not None:
         args.append(("const float* bias", bias))
         text.insert(0, "x += bias[col];")

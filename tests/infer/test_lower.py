@@ -165,13 +165,14 @@ def test_threads_change_no_bit():
     np.testing.assert_array_equal(one, two)
 
 
-CONVOLUTIONS = [(16, 70, 6, 7, 1), (32, 16, 1, 9, 1), (48, 130, 5, 5, 0), (16, 64, 30, 3, 2)]
+CONVOLUTIONS = [(16, 70, 6, 7, 1), (16, 70, 40, 7, 1), (32, 16, 1, 9, 1), (48, 130, 5, 5, 0),
+                (16, 64, 30, 3, 2)]
 
 
-@pytest.mark.parametrize("c, o, h, w, padding", CONVOLUTIONS if EVERY else CONVOLUTIONS[:1])
+@pytest.mark.parametrize("c, o, h, w, padding", CONVOLUTIONS if EVERY else CONVOLUTIONS[:2])
 def test_a_convolution_of_many_channels_by_winograd(c, o, h, w, padding):
     """Tiles that end beyond the image, groups that end beyond the tiles, panels with a rest, a
-    border for the line after it, and a residual."""
+    border for the line after it, and a residual; a block for each panel, and for all of them."""
     minidl.manual_seed(0)
     a, b = nn.Conv2d(c, o, 3, padding=padding), nn.Conv2d(o, 3, 3, padding=1)
     plan = compiled(lambda x: b(F.relu(a(x)) + 1.0), minidl.tensor(array(2, c, h, w)))

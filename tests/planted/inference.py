@@ -31,7 +31,7 @@ BUGS = [
     Bug(
         "by Winograd only the first row of an image has its border",
         "minidl/infer/images.py", "conv",
-        "h < {oh}", "h < 1",
+        "row < {rows}", "row < 1",
         "tests/infer/test_lower.py::test_a_convolution_of_many_channels_by_winograd"),
     Bug(
         "a request's delay counts from when the plan is free",
@@ -184,6 +184,21 @@ BUGS = [
         "minidl/infer/passes/layout.py", "_pad",
         "== 1", ">= 1",
         "tests/infer/passes/test_layout.py::test_readers_who_want_other_borders_get_copies"),
+    Bug(
+        "a pooling joins a convolution that others read, too",
+        "minidl/infer/passes/pooling.py", "pooling",
+        "(users[image]) > 1", "(users[image]) > 2",
+        "tests/infer/passes/test_pooling.py::test_other_poolings_stay"),
+    Bug(
+        "the pixels beyond the last window of an odd image are pooled, too",
+        "minidl/infer/images.py", "conv",
+        "!= (oh, ow)", "> (oh, ow)",
+        "tests/infer/passes/test_pooling.py::test_nothing_is_written_beyond_the_last_window"),
+    Bug(
+        "of a window's pixels the last of a row is kept, not the largest",
+        "minidl/infer/images.py", "conv",
+        "(h | pixel) % 2", "h % 2",
+        "tests/infer/passes/test_pooling.py::test_a_pooled_convolution"),
     Bug(
         "a plan hands out the arena itself",
         "minidl/infer/program.py", "Plan.__call__",

@@ -6,6 +6,7 @@
              batch norm, into the convolution before it                 batch_norm.py
              relu and the like, into the product before it              epilogue.py
              convolutions with the channels last                        layout.py
+             pooling, into the convolution before it                    pooling.py
              what is left of elementwise lines, in chains               chain.py
 
 The order matters: a folded batch norm leaves its relu next to the convolution, an epilogue leaves
@@ -20,8 +21,10 @@ from minidl.infer.passes.common import common, dead
 from minidl.infer.passes.constant import constant
 from minidl.infer.passes.epilogue import epilogue
 from minidl.infer.passes.layout import layout
+from minidl.infer.passes.pooling import pooling
 
-PASSES = (algebra, constant, common, batch_norm, algebra, epilogue, layout, chain, dead)
+PASSES = (algebra, constant, common, batch_norm, algebra, epilogue, layout, pooling, chain,
+          dead)
 
 
 def optimise(graph):
