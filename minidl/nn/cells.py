@@ -9,7 +9,10 @@ H), bias_ih, bias_hh; k is 1, 4 (LSTM: i, f, g, o) or 3 (GRU: r, z, n).
 Test: tests/nn/test_cells.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from minidl.nn import functional as F
 from minidl.nn import init
@@ -17,11 +20,16 @@ from minidl.nn.layers import empty_parameter
 from minidl.nn.module import Module
 from minidl.tensor import Tensor, wrapped
 
+if TYPE_CHECKING:
+    from minidl.hints import Array
+    from minidl.random import Generator
+
 
 class _Cell(Module):
     parts = 1  # k: how many products of width H a step has
 
-    def __init__(self, input_size, hidden_size, bias=True, *, generator=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *,
+                 generator: Generator | None = None):
         super().__init__()
         self.input_size, self.hidden_size = input_size, hidden_size
         width = self.parts * hidden_size
@@ -48,13 +56,14 @@ class _Cell(Module):
 class RNNCell(_Cell):
     """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); nonlinearity="relu" instead of tanh."""
 
-    def __init__(self, input_size, hidden_size, bias=True, nonlinearity="tanh", *, generator=None):
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True,
+                 nonlinearity: str = "tanh", *, generator: Generator | None = None):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNNCell: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
         super().__init__(input_size, hidden_size, bias, generator=generator)
         self.nonlinearity = nonlinearity
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Array, hx: Array | None = None) -> Tensor:
         x = wrapped(input)
         from_x, from_h = self.products(x, self.zeros(x) if hx is None else hx)
         return (F.tanh if self.nonlinearity == "tanh" else F.relu)(from_x + from_h)
@@ -64,7 +73,7 @@ class LSTMCell(_Cell):
     """Three gates decide what the cell c keeps, takes in and shows. Returns (h', c')."""
     parts = 4
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Tensor, Tensor]:
         x = wrapped(input)
         h, c = (self.zeros(x), self.zeros(x)) if hx is None else hx
         from_x, from_h = self.products(x, h)
@@ -77,7 +86,7 @@ class GRUCell(_Cell):
     """Two gates: how much of the old state to read (r), and how much to keep (z)."""
     parts = 3
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Array, hx: Array | None = None) -> Tensor:
         x = wrapped(input)
         h = self.zeros(x) if hx is None else wrapped(hx)
         from_x, from_h = self.products(x, h)

@@ -6,16 +6,26 @@
 Test: tests/nn/test_containers.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.nn.module import Module, Parameter
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    from minidl.hints import Array
+
 
 class Sequential(Module):
     """Modules in a chain, named "0", "1", ...; a dict gives them names of your own."""
 
-    def __init__(self, *modules):
+    def __init__(self, *modules: Module | dict[str, Module]):
         super().__init__()
         named = modules[0] if len(modules) == 1 and isinstance(modules[0], dict) else {
             str(i): module for i, module in enumerate(modules)}
@@ -24,43 +34,43 @@ class Sequential(Module):
                 raise TypeError(f"Sequential(*modules) wants Modules; got {type(module).__name__}")
             setattr(self, name, module)
 
-    def append(self, module):
+    def append(self, module: Module) -> Sequential:
         setattr(self, str(len(self)), module)
         return self
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         for module in self.children():
             x = module(x)
         return x
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         modules = list(self.children())[index]
         return Sequential(*modules) if isinstance(index, slice) else modules
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Module]:
         return iter(self.children())
 
 
 class ModuleList(Module):
     """A list whose modules are registered, named "0", "1", ..."""
 
-    def __init__(self, modules=()):
+    def __init__(self, modules: Iterable[Module] = ()):
         super().__init__()
         self.extend(modules or ())
 
-    def append(self, module):
+    def append(self, module: Module) -> ModuleList:
         setattr(self, str(len(self)), module)
         return self
 
-    def extend(self, modules):
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
         for module in modules:
             self.append(module)
         return self
 
-    def insert(self, index, module):
+    def insert(self, index: int, module: Module) -> None:
         modules = list(self)
         modules.insert(index, module)
         self._become(modules)
@@ -95,14 +105,14 @@ class ModuleList(Module):
             start = end + 1
         return "\n".join(["ModuleList(", *lines, ")"]) if lines else "ModuleList()"
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         modules = list(self.children())[index]
         return ModuleList(modules) if isinstance(index, slice) else modules
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Module]:
         return iter(self.children())
 
 
@@ -153,7 +163,7 @@ class ModuleDict(_Named):
     """A dict whose modules are registered under its keys, in the order of insertion."""
     entries = "_modules"
 
-    def __init__(self, modules=()):
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()):
         super().__init__(modules)
 
     def __setitem__(self, name, module):
@@ -163,15 +173,15 @@ class ModuleDict(_Named):
 class ParameterList(Module):
     """A list of parameters, named "0", "1", ...; tensors and arrays become parameters."""
 
-    def __init__(self, values=()):
+    def __init__(self, values: Iterable[Array] = ()):
         super().__init__()
         self.extend(values)
 
-    def append(self, value):
+    def append(self, value: Array) -> ParameterList:
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
-    def extend(self, values):
+    def extend(self, values: Iterable[Array]) -> ParameterList:
         for value in values:
             self.append(value)
         return self
@@ -195,7 +205,7 @@ class ParameterDict(_Named):
     parameters."""
     entries = "_parameters"
 
-    def __init__(self, parameters=()):
+    def __init__(self, parameters: Mapping[str, Array] | Iterable[tuple[str, Array]] = ()):
         super().__init__(parameters)
 
     def __setitem__(self, name, value):

@@ -4,20 +4,31 @@ Ops: minidl/ops/conv.py, pool.py; minidl/ops/extra/conv_transpose.py, interpolat
 Test: tests/nn/test_layers.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from minidl.nn import functional as F
 from minidl.nn import init
 from minidl.nn.layers import empty_parameter
 from minidl.nn.module import Module
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minidl.hints import Array, Sizes
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
+
 
 class _Conv(Module):
     """weight (out_channels, in_channels / groups, *kernel); initial values as in Linear, with
     fan_in = in_channels / groups * kernel elements."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
-                 dilation=1, groups=1, bias=True, *, generator=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+                 padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
+                 *, generator: Generator | None = None):
         super().__init__()
         if in_channels % groups or out_channels % groups:
             raise ValueError(f"groups {groups} must divide in_channels {in_channels} and "
@@ -38,7 +49,7 @@ class _Conv(Module):
         """The first two sizes of the weight."""
         return n_out, n_in // groups
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.op(x, self.weight, self.bias, self.stride, self.padding, self.dilation,
                        self.groups)
 
@@ -71,8 +82,9 @@ class Conv2d(_Conv):
 class _ConvTranspose(_Conv):
     """weight (in_channels, out_channels / groups, *kernel)."""
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride=1, padding=0,
-                 output_padding=0, groups=1, bias=True, dilation=1, *, generator=None):
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
+                 padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
+                 dilation: Sizes = 1, *, generator: Generator | None = None):
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups,
                          bias, generator=generator)
         self.output_padding = output_padding
@@ -81,7 +93,7 @@ class _ConvTranspose(_Conv):
     def channels(n_in, n_out, groups):
         return n_in, n_out // groups
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.op(x, self.weight, self.bias, self.stride, self.padding, self.output_padding,
                        self.groups, self.dilation)
 
@@ -104,7 +116,8 @@ def _pool_text(layer):
 class MaxPool2d(Module):
     pool = staticmethod(F.max_pool2d)
 
-    def __init__(self, kernel_size, stride=None, padding=0, *, ceil_mode=False):
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, *,
+                 ceil_mode: bool = False):
         super().__init__()
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode = ceil_mode
@@ -112,7 +125,7 @@ class MaxPool2d(Module):
     def extra_repr(self):
         return f"{_pool_text(self)}, dilation=1, ceil_mode={self.ceil_mode}"
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.pool(x, self.kernel_size, self.stride, self.padding, ceil_mode=self.ceil_mode)
 
 
@@ -131,14 +144,14 @@ class MaxPool1d(MaxPool2d):
 class AdaptiveAvgPool2d(Module):
     pool = staticmethod(F.adaptive_avg_pool2d)
 
-    def __init__(self, output_size):
+    def __init__(self, output_size: int | Sequence[int | None]):
         super().__init__()
         self.output_size = output_size
 
     def extra_repr(self):
         return f"output_size={self.output_size}"
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.pool(x, self.output_size)
 
 
@@ -149,7 +162,9 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 class Upsample(Module):
     """Images of another size: `size`, or `scale_factor` times theirs; modes as in interpolate."""
 
-    def __init__(self, size=None, scale_factor=None, mode="nearest", align_corners=None):
+    def __init__(self, size: Sizes | None = None,
+                 scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
+                 align_corners: bool | None = None):
         super().__init__()
         self.options = dict(size=size, scale_factor=scale_factor, mode=mode,
                             align_corners=align_corners)
@@ -161,5 +176,5 @@ class Upsample(Module):
         factor = tuple(map(float, factor)) if isinstance(factor, tuple) else float(factor)
         return f"scale_factor={factor}, mode={self.options['mode']!r}"
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.interpolate(x, **self.options)

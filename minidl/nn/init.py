@@ -10,39 +10,49 @@ Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
 Test: tests/nn/test_init.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minidl import random
 
+if TYPE_CHECKING:
+    from minidl.hints import Number
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
 
-def uniform_(tensor, a=0.0, b=1.0, generator=None):
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0,
+             generator: Generator | None = None) -> Tensor:
     generator = generator or random.default_generator()
     return constant_(tensor, generator.uniform(tensor.shape, low=a, high=b))
 
 
-def normal_(tensor, mean=0.0, std=1.0, generator=None):
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0,
+            generator: Generator | None = None) -> Tensor:
     generator = generator or random.default_generator()
     return constant_(tensor, generator.normal(tensor.shape, mean=mean, std=std))
 
 
-def constant_(tensor, val):
+def constant_(tensor: Tensor, val: Number) -> Tensor:
     """Overwrite with a number or an array."""
     tensor.array[...] = tensor._xp.asarray(val)
     tensor.version += 1
     return tensor
 
 
-def zeros_(tensor):
+def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
-def ones_(tensor):
+def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
-def calculate_gain(nonlinearity, param=None):
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that makes up for what the nonlinearity takes from the variance."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
@@ -54,7 +64,7 @@ def calculate_gain(nonlinearity, param=None):
     return gains[nonlinearity]
 
 
-def fans(tensor):
+def fans(tensor: Tensor) -> tuple[int, int]:
     """(fan_in, fan_out) of a weight (out, in, *kernel)."""
     if tensor.ndim < 2:
         raise ValueError(f"fans want a weight (out, in, ...), got shape {tuple(tensor.shape)}")
@@ -65,25 +75,30 @@ def fans(tensor):
 _calculate_fan_in_and_fan_out = fans  # PyTorch's name, which programs use
 
 
-def kaiming_uniform_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_uniform_(tensor: Tensor, a: float = 0, mode: str = "fan_in",
+                     nonlinearity: str = "leaky_relu",
+                     generator: Generator | None = None) -> Tensor:
     bound = math.sqrt(3) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
-def kaiming_normal_(tensor, a=0, mode="fan_in", nonlinearity="leaky_relu", generator=None):
+def kaiming_normal_(tensor: Tensor, a: float = 0, mode: str = "fan_in",
+                    nonlinearity: str = "leaky_relu", generator: Generator | None = None) -> Tensor:
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
-def xavier_uniform_(tensor, gain=1.0, generator=None):
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0,
+                    generator: Generator | None = None) -> Tensor:
     bound = gain * math.sqrt(6 / sum(fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain=1.0, generator=None):
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))), generator)
 
 
-def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
+def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0,
+                  b: float = 2.0, generator: Generator | None = None) -> Tensor:
     """A normal distribution without what lies outside of [a, b]: such values are drawn again."""
     if not a - 2 * std <= mean <= b + 2 * std:
         raise ValueError(f"trunc_normal_: mean {mean} lies more than 2 std ({std}) outside of "
@@ -95,7 +110,7 @@ def trunc_normal_(tensor, mean=0.0, std=1.0, a=-2.0, b=2.0, generator=None):
     return constant_(tensor, values)
 
 
-def orthogonal_(tensor, gain=1, generator=None):
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """A random matrix with orthonormal rows or columns, whichever are fewer, times gain. Of more
     than two dimensions the last ones count as one. Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:

@@ -6,7 +6,10 @@ both ways. `generator=` draws the initial weights from it instead of the rank's 
 Test: tests/nn/test_layers.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,12 +21,20 @@ from minidl.ops.extra.composed import unflatten
 from minidl.ops.shape import flatten
 from minidl.tensor import wrapped
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
+
 
 class Linear(Module):
     """y = x W^T + b;  x (..., in_features), weight (out_features, in_features).
     Weight and bias start uniform in +-1/sqrt(in_features)."""
 
-    def __init__(self, in_features, out_features, bias=True, *, generator=None):
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *,
+                 generator: Generator | None = None):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.weight = empty_parameter(out_features, in_features)
@@ -33,7 +44,7 @@ class Linear(Module):
             bound = 1 / math.sqrt(in_features) if in_features else 0.0
             init.uniform_(self.bias, -bound, bound, generator)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.linear(x, self.weight, self.bias)
 
     def extra_repr(self):
@@ -45,7 +56,8 @@ class Embedding(Module):
     """weight (num_embeddings, embedding_dim), looked up by integer ids; starts as N(0, 1).
     The row `padding_idx` starts at zero and receives no gradient."""
 
-    def __init__(self, num_embeddings, embedding_dim, padding_idx=None, *, generator=None):
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *,
+                 generator: Generator | None = None):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = padding_idx
@@ -55,14 +67,15 @@ class Embedding(Module):
             self.weight.array[padding_idx] = 0
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze=True, padding_idx=None):
+    def from_pretrained(cls, embeddings: Array, freeze: bool = True,
+                        padding_idx: int | None = None) -> Embedding:
         """The layer of these weights, (num_embeddings, embedding_dim), whose memory it takes.
         freeze: they receive no gradient."""
         layer = cls(*embeddings.shape, padding_idx)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
 
-    def forward(self, ids):
+    def forward(self, ids: Array) -> Tensor:
         return F.embedding(ids, self.weight, padding_idx=self.padding_idx)
 
     def extra_repr(self):
@@ -74,12 +87,14 @@ class EmbeddingBag(Embedding):
     """The mean (or sum, or largest) of the rows of each bag of ids: (bags, n) ids, or a vector of
     them and the `offsets` where the bags start."""
 
-    def __init__(self, num_embeddings, embedding_dim, *, mode="mean", include_last_offset=False,
-                 padding_idx=None, generator=None):
+    def __init__(self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
+                 include_last_offset: bool = False, padding_idx: int | None = None,
+                 generator: Generator | None = None):
         super().__init__(num_embeddings, embedding_dim, padding_idx, generator=generator)
         self.mode, self.include_last_offset = mode, include_last_offset
 
-    def forward(self, ids, offsets=None, per_sample_weights=None):
+    def forward(self, ids: Array, offsets: Array | None = None,
+                per_sample_weights: Array | None = None) -> Tensor:
         return F.embedding_bag(ids, self.weight, offsets, mode=self.mode,
                                per_sample_weights=per_sample_weights,
                                include_last_offset=self.include_last_offset,
@@ -94,12 +109,13 @@ class Dropout(Module):
 
     drop = staticmethod(F.dropout)  # of a text in parts: parallel/model/context.py's
 
-    def __init__(self, p=0.5, inplace=False, *, generator=None):
+    def __init__(self, p: float = 0.5, inplace: bool = False, *,
+                 generator: Generator | None = None):
         super().__init__()
         check_probability(p)
         self.p, self.inplace, self.generator = p, inplace, generator
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.drop(x, self.p, self.training, generator=self.generator)
 
     def extra_repr(self):
@@ -113,11 +129,11 @@ class Dropout2d(Dropout):
 
 
 class Flatten(Module):
-    def __init__(self, start_dim=1, end_dim=-1):
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return flatten(x, self.start_dim, self.end_dim)
 
     def extra_repr(self):
@@ -127,11 +143,11 @@ class Flatten(Module):
 class Unflatten(Module):
     """Dimension `dim` becomes several, of these sizes."""
 
-    def __init__(self, dim, unflattened_size):
+    def __init__(self, dim: int, unflattened_size: Sequence[int]):
         super().__init__()
         self.dim, self.unflattened_size = dim, unflattened_size
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return unflatten(wrapped(x), self.dim, self.unflattened_size)
 
     def extra_repr(self):
@@ -139,7 +155,7 @@ class Unflatten(Module):
 
 
 class Identity(Module):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return wrapped(x)
 
 
@@ -159,32 +175,32 @@ class _Shown(Module):
 
 
 class ReLU(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.relu(x)
 
 
 class LeakyReLU(_Shown):
     shown = ("negative_slope",)
 
-    def __init__(self, negative_slope=0.01, inplace=False):
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False):
         super().__init__(inplace, negative_slope=negative_slope)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.leaky_relu(x, self.negative_slope)
 
 
 class ELU(_Shown):
     shown = ("alpha",)
 
-    def __init__(self, alpha=1.0, inplace=False):
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
         super().__init__(inplace, alpha=alpha)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.elu(x, self.alpha)
 
 
 class SiLU(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.silu(x)
 
 
@@ -193,20 +209,20 @@ class GELU(_Shown):
 
     shown = ("approximate",)
 
-    def __init__(self, approximate="none"):
+    def __init__(self, approximate: str = "none"):
         super().__init__(approximate=approximate)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.gelu(x, approximate=self.approximate)
 
 
 class SELU(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.selu(x)
 
 
 class Mish(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.mish(x)
 
 
@@ -215,17 +231,17 @@ class GLU(_Shown):
 
     shown = ("dim",)
 
-    def __init__(self, dim=-1):
+    def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.glu(x, self.dim)
 
 
 class PReLU(Module):
     """x where positive, else weight * x: one weight for all, or one a channel, learnt."""
 
-    def __init__(self, num_parameters=1, init=0.25):
+    def __init__(self, num_parameters: int = 1, init: float = 0.25):
         super().__init__()
         self.num_parameters = num_parameters
         self.weight = Parameter(np.full(num_parameters, init, np.float32))
@@ -233,72 +249,72 @@ class PReLU(Module):
     def extra_repr(self):
         return f"num_parameters={self.num_parameters}"
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.prelu(x, self.weight)
 
 
 class Sigmoid(Module):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.sigmoid(x)
 
 
 class Tanh(Module):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.tanh(x)
 
 
 class Softplus(_Shown):
     shown = ("beta", "threshold")
 
-    def __init__(self, beta=1.0, threshold=20.0):
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         super().__init__(beta=beta, threshold=threshold)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.softplus(x, self.beta, self.threshold)
 
 
 class ReLU6(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.relu6(x)
 
 
 class Hardtanh(_Shown):
     shown = ("min_val", "max_val")
 
-    def __init__(self, min_val=-1.0, max_val=1.0, inplace=False):
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
         super().__init__(inplace, min_val=min_val, max_val=max_val)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.hardtanh(x, self.min_val, self.max_val)
 
 
 class Hardsigmoid(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.hardsigmoid(x)
 
 
 class Hardswish(_Shown):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.hardswish(x)
 
 
 class Softsign(Module):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.softsign(x)
 
 
 class LogSigmoid(Module):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.logsigmoid(x)
 
 
 class CELU(_Shown):
     shown = ("alpha",)
 
-    def __init__(self, alpha=1.0, inplace=False):
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
         super().__init__(inplace, alpha=alpha)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.celu(x, self.alpha)
 
 
@@ -307,10 +323,10 @@ class Threshold(_Shown):
 
     shown = ("threshold", "value")
 
-    def __init__(self, threshold, value, inplace=False):
+    def __init__(self, threshold: float, value: float, inplace: bool = False):
         super().__init__(inplace, threshold=threshold, value=value)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.threshold(x, self.threshold, self.value)
 
 
@@ -319,35 +335,35 @@ class PixelShuffle(_Shown):
 
     shown = ("upscale_factor",)
 
-    def __init__(self, upscale_factor):
+    def __init__(self, upscale_factor: int):
         super().__init__(upscale_factor=upscale_factor)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.pixel_shuffle(x, self.upscale_factor)
 
 
 class Softmin(_Shown):
     shown = ("dim",)
 
-    def __init__(self, dim):
+    def __init__(self, dim: int):
         super().__init__(dim=dim)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.softmin(x, self.dim)
 
 
 class Softmax(_Shown):
     shown = ("dim",)
 
-    def __init__(self, dim):
+    def __init__(self, dim: int):
         super().__init__(dim=dim)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.softmax(x, self.dim)
 
 
 class LogSoftmax(Softmax):
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.log_softmax(x, self.dim)
 
 

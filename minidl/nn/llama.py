@@ -10,7 +10,10 @@ Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
 Test: tests/nn/test_llama.py   Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +26,14 @@ from minidl.nn.layers import Embedding, Linear
 from minidl.nn.models import GPT
 from minidl.nn.module import Module
 from minidl.nn.norm import RMSNorm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
 
 
 class Rotary(Function):
@@ -110,9 +121,11 @@ class Llama(Module):
     given; head_width: width / n_heads; hidden: 8/3 width, up to a multiple of 64. theta, scaling:
     see frequencies. positions, generate: as GPT's."""
 
-    def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, n_kv_heads=None,
-                 hidden=None, head_width=None, theta=10000.0, scaling=None, eps=1e-5, tied=False,
-                 generator=None):
+    def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
+                 width: int = 256, n_kv_heads: int | None = None, hidden: int | None = None,
+                 head_width: int | None = None, theta: float = 10000.0,
+                 scaling: Mapping[str, Any] | None = None, eps: float = 1e-5, tied: bool = False,
+                 generator: Generator | None = None):
         super().__init__()
         self.context, self.head_width = context, head_width or width // n_heads
         self.frequencies = frequencies(self.head_width, theta, scaling)
@@ -131,7 +144,7 @@ class Llama(Module):
 
     generate = GPT.generate  # it asks for nothing that is not here, too
 
-    def forward(self, ids, positions=None):
+    def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         T, mask, xp = ids.shape[-1], {}, self.token.weight._xp
         if T > self.context:
             raise ValueError(f"Llama has a context of {self.context} tokens, got {T}")

@@ -9,7 +9,10 @@ as it was.
 Source: Hu et al. 2021 (arXiv 2106.09685).      Test: tests/nn/test_lora.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +21,19 @@ from minidl.nn import init
 from minidl.nn.layers import Dropout, Linear, empty_parameter
 from minidl.nn.module import Parameter
 
+if TYPE_CHECKING:
+    from minidl.hints import Array
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
+
 
 class LoRALinear(Linear):
     """A Linear whose weight and bias are frozen, beside lora_A (rank, in) and lora_B (out, rank),
     which are trained. dropout: on what goes into A."""
 
-    def __init__(self, in_features, out_features, rank=8, alpha=None, dropout=0.0, bias=True,
-                 generator=None):
+    def __init__(self, in_features: int, out_features: int, rank: int = 8,
+                 alpha: float | None = None, dropout: float = 0.0, bias: bool = True,
+                 generator: Generator | None = None):
         if rank < 1:
             raise ValueError(f"LoRALinear: rank is {rank}, want 1 or more")
         super().__init__(in_features, out_features, bias, generator=generator)
@@ -38,7 +47,8 @@ class LoRALinear(Linear):
             self.bias.requires_grad_(False)
 
     @classmethod
-    def from_linear(cls, linear, rank=8, alpha=None, dropout=0.0, generator=None):
+    def from_linear(cls, linear: Linear, rank: int = 8, alpha: float | None = None,
+                    dropout: float = 0.0, generator: Generator | None = None) -> LoRALinear:
         """A LoRALinear that starts as `linear` and holds its parameters, frozen now, not copies."""
         layer = cls(linear.in_features, linear.out_features, rank, alpha, dropout,
                     linear.bias is not None, generator)
@@ -47,11 +57,11 @@ class LoRALinear(Linear):
             p.requires_grad_(False)
         return layer
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         low = F.linear(self.drop(x), self.lora_A)  # (..., in) -> (..., rank)
         return super().forward(x) + F.linear(low, self.lora_B) * self.scale
 
-    def merge(self):
+    def merge(self) -> Linear:
         """A Linear with W + scale B A as its weight: the same function, at no cost for the rank."""
         merged = Linear(self.in_features, self.out_features, self.bias is not None)
         xp = self.weight._xp

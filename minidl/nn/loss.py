@@ -3,8 +3,16 @@
 Test: tests/nn/test_loss.py   Ops: minidl/ops/cross_entropy.py, loss.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl.nn import functional as F
 from minidl.nn.module import Module
+
+if TYPE_CHECKING:
+    from minidl.hints import Array
+    from minidl.tensor import Tensor
 
 
 class _Loss(Module):
@@ -16,7 +24,7 @@ class _Loss(Module):
         for name, weight in dict(weights).items():
             self.register_buffer(name, weight) if weight is not None else setattr(self, name, None)
 
-    def forward(self, input, target):
+    def forward(self, input: Array, target: Array) -> Tensor:
         return self.op(input, target, **self._buffers, **self.options)
 
 
@@ -25,7 +33,8 @@ class CrossEntropyLoss(_Loss):
 
     op = staticmethod(F.cross_entropy)
 
-    def __init__(self, weight=None, *, ignore_index=-100, reduction="mean", label_smoothing=0.0):
+    def __init__(self, weight: Array | None = None, *, ignore_index: int = -100,
+                 reduction: str = "mean", label_smoothing: float = 0.0):
         super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index,
                          label_smoothing=label_smoothing)
 
@@ -33,12 +42,13 @@ class CrossEntropyLoss(_Loss):
 class NLLLoss(_Loss):
     op = staticmethod(F.nll_loss)
 
-    def __init__(self, weight=None, *, ignore_index=-100, reduction="mean"):
+    def __init__(self, weight: Array | None = None, *, ignore_index: int = -100,
+                 reduction: str = "mean"):
         super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index)
 
 
 class _ElementLoss(_Loss):
-    def __init__(self, *, reduction="mean"):
+    def __init__(self, *, reduction: str = "mean"):
         super().__init__(reduction)
 
 
@@ -53,44 +63,46 @@ class L1Loss(_ElementLoss):
 class BCEWithLogitsLoss(_Loss):
     op = staticmethod(F.binary_cross_entropy_with_logits)
 
-    def __init__(self, weight=None, *, reduction="mean", pos_weight=None):
+    def __init__(self, weight: Array | None = None, *, reduction: str = "mean",
+                 pos_weight: Array | None = None):
         super().__init__(reduction, {"weight": weight, "pos_weight": pos_weight})
 
 
 class BCELoss(_Loss):
     op = staticmethod(F.binary_cross_entropy)
 
-    def __init__(self, weight=None, *, reduction="mean"):
+    def __init__(self, weight: Array | None = None, *, reduction: str = "mean"):
         super().__init__(reduction, {"weight": weight})
 
 
 class SmoothL1Loss(_Loss):
     op = staticmethod(F.smooth_l1_loss)
 
-    def __init__(self, *, reduction="mean", beta=1.0):
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0):
         super().__init__(reduction, beta=beta)
 
 
 class HuberLoss(_Loss):
     op = staticmethod(F.huber_loss)
 
-    def __init__(self, *, reduction="mean", delta=1.0):
+    def __init__(self, *, reduction: str = "mean", delta: float = 1.0):
         super().__init__(reduction, delta=delta)
 
 
 class TripletMarginLoss(Module):
     """Anchors (N, D) shall be nearer to the positive than to the negative, by `margin`."""
 
-    def __init__(self, margin=1.0, p=2.0, eps=1e-6, swap=False, *, reduction="mean"):
+    def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
+                 *, reduction: str = "mean"):
         super().__init__()
         self.options = dict(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: Array, positive: Array, negative: Array) -> Tensor:
         return F.triplet_margin_loss(anchor, positive, negative, **self.options)
 
 
 class KLDivLoss(_Loss):
     op = staticmethod(F.kl_div)
 
-    def __init__(self, *, reduction="mean", log_target=False):
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False):
         super().__init__(reduction, log_target=log_target)

@@ -3,9 +3,12 @@
 Test: tests/nn/test_models.py   Trained in: tutorials/07_ring.py, tutorials/train_gpt.py
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +23,16 @@ from minidl.nn.module import Module
 from minidl.nn.norm import BatchNorm2d, LayerNorm
 from minidl.nn.transformer import FeedForward, TransformerBlock
 
+if TYPE_CHECKING:
+    from typing import Any
 
-def MLP(*widths, activation: Callable[[], Module] = ReLU, generator=None):
+    from minidl.hints import Array
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
+
+
+def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
+        generator: Generator | None = None) -> Sequential:
     """Linear layers widths[0] -> widths[1] -> ... with `activation` between them."""
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:]):
@@ -29,7 +40,8 @@ def MLP(*widths, activation: Callable[[], Module] = ReLU, generator=None):
     return Sequential(*layers[:-1])
 
 
-def CNN(in_channels=1, n_classes=10, width=16, generator=None):
+def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
+        generator: Generator | None = None) -> Sequential:
     """Two conv-norm-relu stages with a pooling between, then an average over the plane.
     x (N, in_channels, H, W), H and W at least 2 -> (N, n_classes)."""
     def stage(n_in, n_out):
@@ -51,9 +63,10 @@ class GPT(Module):
     recompute: run the blocks again in backward, in so many segments that keep only their inputs.
     Source: Radford et al. 2019."""
 
-    def __init__(self, vocab_size, context, n_layers=4, n_heads=8, width=256, dropout=0.0,
-                 bias=True, tied=True, generator=None, feed_forward: Callable = FeedForward,
-                 init_std=0.02, recompute=0):
+    def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
+                 width: int = 256, dropout: float = 0.0, bias: bool = True, tied: bool = True,
+                 generator: Generator | None = None, feed_forward: Callable = FeedForward,
+                 init_std: float = 0.02, recompute: Any = 0):
         super().__init__()
         self.context, self.recompute = context, recompute
         self.token = Embedding(vocab_size, width, generator=generator)
@@ -73,7 +86,7 @@ class GPT(Module):
         if tied:
             self.head.weight = self.token.weight
 
-    def forward(self, ids, positions=None):
+    def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         """positions (N, T): of rows of several texts (data.lengths.pack). They begin at 0 with each
         text, and no token sees another text's."""
         x, mask = self.embed(ids, positions), {}
@@ -108,7 +121,8 @@ class GPT(Module):
         text = (positions == 0).cumsum(axis=1)
         return text[:, None, :, None] == text[:, None, None, :]
 
-    def generate(self, ids, n_tokens, temperature=1.0, top_k=None, generator=None):
+    def generate(self, ids: Array, n_tokens: int, temperature: float = 1.0,
+                 top_k: int | None = None, generator: Generator | None = None) -> Tensor:
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
         (N, T + n_tokens), on the device of `ids`; the model may be on another."""

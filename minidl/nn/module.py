@@ -11,10 +11,12 @@ Names join with dots ("fc.weight"), in the order of definition: every rank walks
 the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
 """
 
+from __future__ import annotations
+
 from collections import namedtuple
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +26,13 @@ from minidl.forward import WrongValue
 from minidl.mode import note_training
 from minidl.ops.shape import view
 from minidl.tensor import Handle, Tensor
+
+if TYPE_CHECKING:
+    import typing
+    from collections.abc import Callable, Mapping
+    from typing import Never, Self
+
+    from minidl.hints import Device, DType, HasForward, P, R_co
 
 
 class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
@@ -60,7 +69,7 @@ class Parameter(Tensor):
     compressed_by = part = None
     copies, is_local = 1, False
 
-    def __init__(self, data, requires_grad=True):
+    def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(backend.array_of(data), requires_grad)
 
     def declare(self, **facts):
@@ -102,8 +111,14 @@ class Module:
     def training(self, flag):
         self.__dict__["training"] = flag
 
-    def forward(self, *inputs) -> Any:
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    if TYPE_CHECKING:  # for a type checker a call is the class's forward; jedi reads the code below
+        @typing.overload
+        def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co: ...
+        @typing.overload
+        def __call__(self: Never) -> Never: ...
 
     def __call__(self, *inputs, **options) -> Any:
         for hook in self._forward_pre_hooks:
@@ -161,31 +176,31 @@ class Module:
                 return
         object.__delattr__(self, name)
 
-    def register_buffer(self, name, tensor, persistent=True):
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """State that is no parameter (running statistics). `persistent`: in state_dict."""
         self._register(self._buffers, name, tensor)
         (self._transient.discard if persistent else self._transient.add)(name)
 
-    def register_parameter(self, name, param):
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Register `param`, or None for a parameter that this layer goes without."""
         self._register(self._parameters, name, param)
 
-    def register_forward_pre_hook(self, hook):
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle, to
         remove() it."""
         return _add(self._forward_pre_hooks, hook)
 
-    def register_forward_hook(self, hook):
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
         """`hook(module, inputs, output)` after forward; a result replaces the output."""
         return _add(self._forward_hooks, hook)
 
-    def register_full_backward_hook(self, hook):
+    def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
         """`hook(module, grad_input, grad_output)` in backward, two tuples: the gradients of the
         inputs and of the outputs, None where there is none. Of a module of one input, a result
         replaces the gradient of that input."""
         return _add(self._backward_hooks, hook)
 
-    def add_module(self, name, module):
+    def add_module(self, name: str, module: Module | None) -> None:
         """Register `module`, or None, under a name without a dot, as `self.name = module` does."""
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"add_module: {name!r} wants a Module, got {type(module).__name__}")
@@ -195,7 +210,7 @@ class Module:
 
     register_module = add_module
 
-    def get_submodule(self, target):
+    def get_submodule(self, target: str) -> Module:
         """The module of this dotted name, "layers.0.norm"; "" is this one itself."""
         module = self
         for i, name in enumerate(target.split(".") if target else ()):
@@ -206,11 +221,11 @@ class Module:
             module = module._modules[name]
         return module
 
-    def get_parameter(self, target):
+    def get_parameter(self, target: str) -> Parameter:
         """The parameter of this dotted name, "layers.0.weight"."""
         return self._get("_parameters", "parameter", target)
 
-    def get_buffer(self, target):
+    def get_buffer(self, target: str) -> Tensor:
         """The buffer of this dotted name, "layers.0.running_mean"."""
         return self._get("_buffers", "buffer", target)
 
@@ -224,7 +239,7 @@ class Module:
 
     # -- iteration, always in order of definition, each object once
 
-    def named_modules(self, *, prefix=""):
+    def named_modules(self, *, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """(name, module) for this module ("") and all below it."""
         seen, stack = set(), [(prefix, self)]
         while stack:
@@ -247,7 +262,7 @@ class Module:
         """(name, parameter); a parameter shared by two modules comes once, under its first name."""
         return self._named("_parameters")
 
-    def named_buffers(self):
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         return self._named("_buffers")
 
     def parameters(self) -> Iterator[Parameter]:
@@ -256,43 +271,44 @@ class Module:
     def buffers(self) -> Iterator[Tensor]:
         return (b for _, b in self.named_buffers())
 
-    def modules(self):
+    def modules(self) -> Iterator[Module]:
         return (m for _, m in self.named_modules())
 
-    def named_children(self):
+    def named_children(self) -> Iterator[tuple[str, Module]]:
         return ((n, m) for n, m in self._modules.items() if m is not None)
 
-    def children(self):
+    def children(self) -> Iterator[Module]:
         return (m for _, m in self.named_children())
 
     # -- whole-tree operations
 
-    def apply(self, fn):
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
         """Call fn(module) on every module below, then on this one."""
         for child in self.children():
             child.apply(fn)
         fn(self)
         return self
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> Self:
         for module in self.modules():
             module.training = mode
         return self
 
-    def eval(self):
+    def eval(self) -> Self:
         return self.train(False)
 
-    def requires_grad_(self, requires_grad=True):
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
             clear_gradient(p, set_to_none)
 
-    def to(self, *targets, dtype=None, device=None):
+    def to(self, *targets: Device | DType | None, dtype: DType | None = None,
+           device: Device | None = None) -> Self:
         """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:
         to("cuda"), to("float16"), to("cuda", "float16"), or by name. Gradients are forgotten; an
         optimizer made before keeps its parameters, but its state stays where it was: move first."""
@@ -310,20 +326,20 @@ class Module:
             t.grad = None
         return self
 
-    def cuda(self, device="cuda"):
+    def cuda(self, device: Device = "cuda") -> Self:
         """Move to a GPU, by name or number; the current one unless given."""
         return self.to(f"cuda:{device}" if isinstance(device, int) else device)
 
-    def cpu(self):
+    def cpu(self) -> Self:
         return self.to("cpu")
 
-    def half(self):
+    def half(self) -> Self:
         return self.to(np.float16)
 
-    def float(self):
+    def float(self) -> Self:
         return self.to(np.float32)
 
-    def double(self):
+    def double(self) -> Self:
         return self.to(np.float64)
 
     # -- state
@@ -335,7 +351,7 @@ class Module:
         return {name: owner.__dict__[table][key].data
                 for name, (owner, table, key) in self._state_slots().items()}
 
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Loaded:
         """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
         tensors included) into the parameters and buffers. Returns (missing_keys, unexpected_keys);
         with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
@@ -381,7 +397,7 @@ class Module:
 
     # -- for people
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ""
 
     def __repr__(self):

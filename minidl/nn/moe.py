@@ -29,8 +29,10 @@ Test: tests/nn/test_moe.py   On ranks: minidl/parallel/model/experts.py
 Tutorial: tutorials/23_experts.py
 """
 
+from __future__ import annotations
+
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +47,12 @@ from minidl.nn.transformer import FeedForward
 from minidl.ops.shape import cat
 from minidl.tensor import Tensor, wrapped
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+
 
 class MoE(Module):
     """x (..., C) -> (..., C). n_experts modules `expert(width, bias, generator)`, "0", "1", ...
@@ -56,8 +64,9 @@ class MoE(Module):
 
     aux_loss: Any
 
-    def __init__(self, width, bias=True, generator=None, *, n_experts, top_k=1,
-                 capacity_factor=1.25, bias_rate=1e-3, expert=FeedForward):
+    def __init__(self, width: int, bias: bool = True, generator: Generator | None = None, *,
+                 n_experts: int, top_k: int = 1, capacity_factor: float | None = 1.25,
+                 bias_rate: float = 1e-3, expert: Callable[..., Module] = FeedForward):
         super().__init__()
         if not 1 <= top_k <= n_experts:
             raise ValueError(f"top_k must be from 1 to the {n_experts} experts, got {top_k}")
@@ -70,7 +79,7 @@ class MoE(Module):
         self.register_buffer("bias_steps", Tensor(np.zeros(n_experts, np.int64)))
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         x = wrapped(x)
         rows = x.reshape(-1, x.shape[-1])
         wide = backend.accumulate_dtype(x.dtype)
@@ -226,7 +235,7 @@ def layers(model):
     return [m for m in model.modules() if isinstance(m, MoE)]
 
 
-def balance_loss(model):
+def balance_loss(model: Module) -> Tensor:
     """The sum of aux_loss over the MoE layers of the last forward: loss + 0.01 * balance_loss."""
     losses = [layer.aux_loss for layer in layers(model)]
     if not losses or None in losses:

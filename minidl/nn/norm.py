@@ -9,6 +9,10 @@
 Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.mode import current
@@ -16,16 +20,20 @@ from minidl.nn import functional as F
 from minidl.nn.module import Module, Parameter
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from minidl.hints import Array, Sizes
+
 
 class LayerNorm(Module):
     """Over the last dimensions, of these sizes; weight and bias of the same shape."""
 
-    def __init__(self, normalized_shape, eps=1e-5, elementwise_affine=True, bias=True):
+    def __init__(self, normalized_shape: Sizes, eps: float = 1e-5, elementwise_affine: bool = True,
+                 bias: bool = True):
         super().__init__()
         self.normalized_shape, self.eps = _as_tuple(normalized_shape), eps
         _affine(self, self.normalized_shape, elementwise_affine, elementwise_affine and bias)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
@@ -36,13 +44,14 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """eps=None: the machine epsilon of x's dtype, as in PyTorch."""
 
-    def __init__(self, normalized_shape, eps=None, elementwise_affine=True):
+    def __init__(self, normalized_shape: Sizes, eps: float | None = None,
+                 elementwise_affine: bool = True):
         super().__init__()
         self.normalized_shape, self.eps = _as_tuple(normalized_shape), eps
         weight = Parameter(np.ones(self.normalized_shape, np.float32))
         self.register_parameter("weight", weight if elementwise_affine else None)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self):
@@ -53,7 +62,7 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """x (N, C, ...), over each of num_groups groups of channels; weight and bias (C,)."""
 
-    def __init__(self, num_groups, num_channels, eps=1e-5, affine=True):
+    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
         super().__init__()
         if num_channels % num_groups:
             raise ValueError(f"num_channels {num_channels} must be divisible by "
@@ -61,7 +70,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         _affine(self, (num_channels,), affine, affine)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self):
@@ -99,10 +108,11 @@ class BatchNorm(_RunningNorm):
     running = (1 - momentum) * running + momentum * batch (the unbiased variance);
     momentum=None takes the plain average of all batches so far."""
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+                 affine: bool = True, track_running_stats: bool = True):
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         self.check(x)
         use_batch = self.training or not self.track_running_stats
         momentum = self.momentum
@@ -130,11 +140,11 @@ class BatchNorm2d(BatchNorm):
 class InstanceNorm(_RunningNorm):
     """Each channel of each sample by itself; running averages as in BatchNorm, if wanted."""
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=False,
-                 track_running_stats=False):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+                 affine: bool = False, track_running_stats: bool = False):
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         self.check(x)
         batch = x if x.ndim == self.ndims[-1] else x.unsqueeze(0)
         use_input = self.training or not self.track_running_stats

@@ -9,7 +9,10 @@ bias_ih_l0, bias_hh_l0, and with _reverse for the other direction; k is 1, 4 (LS
 recurrent.py, which names the sources.   Test: tests/nn/test_recurrent.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from minidl.nn import functional as F
 from minidl.nn import init
@@ -18,14 +21,21 @@ from minidl.nn.module import Module
 from minidl.ops.shape import cat, flip, stack
 from minidl.tensor import Tensor, wrapped
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+
 
 class _Recurrent(Module):
     """input (L, N, C), (N, L, C) with batch_first, or (L, C) without a batch."""
     parts = 1  # k: how many products of width H a step has
     states = 1  # 2 for h and c
 
-    def __init__(self, input_size, hidden_size, num_layers=1, bias=True, batch_first=False,
-                 dropout=0.0, bidirectional=False, generator=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
+                 generator: Generator | None = None):
         super().__init__()
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first = bias, batch_first
@@ -44,7 +54,8 @@ class _Recurrent(Module):
                 setattr(self, name + suffix, empty_parameter(*shape))
                 init.uniform_(getattr(self, name + suffix), -bound, bound, generator)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: Array,
+                hx: Array | tuple[Array, Array] | None = None) -> tuple[Tensor, Any]:
         """(output, last states): output (L, N, H) of the last layer, 2H if bidirectional; states
         (layers * directions, N, H), for LSTM a pair (h, c). hx: the first states, zeros unless
         given."""
@@ -107,8 +118,10 @@ class _Recurrent(Module):
 class RNN(_Recurrent):
     """h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh); nonlinearity="relu" instead of tanh."""
 
-    def __init__(self, input_size, hidden_size, num_layers=1, nonlinearity="tanh", bias=True,
-                 batch_first=False, dropout=0.0, bidirectional=False, generator=None):
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1,
+                 nonlinearity: str = "tanh", bias: bool = True, batch_first: bool = False,
+                 dropout: float = 0.0, bidirectional: bool = False,
+                 generator: Generator | None = None):
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"RNN: nonlinearity is 'tanh' or 'relu', got {nonlinearity!r}")
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout,

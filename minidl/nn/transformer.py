@@ -8,8 +8,11 @@ Sources: Vaswani et al. 2017 (arXiv 1706.03762); pre-norm order: Radford et al. 
 Test: tests/nn/test_transformer.py
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +23,12 @@ from minidl.nn.module import Module
 from minidl.nn.norm import LayerNorm
 from minidl.tensor import Tensor, wrapped
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+
 
 class MultiheadAttention(Module):
     """PyTorch's layer: parameters in_proj_weight (3E, E), in_proj_bias, out_proj.
@@ -28,8 +37,8 @@ class MultiheadAttention(Module):
     batch_first. Masks: bool, True = may not be attended (PyTorch's convention for this layer), or
     float, added to the scores. key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S)."""
 
-    def __init__(self, embed_dim, num_heads, dropout=0.0, bias=True, *, batch_first=False,
-                 generator=None):
+    def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, *,
+                 batch_first: bool = False, generator: Generator | None = None):
         super().__init__()
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
@@ -43,8 +52,10 @@ class MultiheadAttention(Module):
             init.zeros_(self.in_proj_bias)
             init.zeros_(self.out_proj.bias)
 
-    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None,
-                average_attn_weights=True, is_causal=False):
+    def forward(self, query: Array, key: Array, value: Array, key_padding_mask: Array | None = None,
+                need_weights: bool = True, attn_mask: Array | None = None,
+                average_attn_weights: bool = True,
+                is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
         query, key, value = (wrapped(x) for x in (query, key, value))
         if not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
@@ -101,7 +112,8 @@ class CausalSelfAttention(Module):
 
     attend = staticmethod(F.self_attention)  # of a text in parts: parallel/model/context.py's
 
-    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None):
+    def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
+                 generator: Generator | None = None):
         super().__init__()
         if width % n_heads:
             raise ValueError(f"width {width} must be divisible by n_heads {n_heads}")
@@ -109,7 +121,7 @@ class CausalSelfAttention(Module):
         self.qkv = Linear(width, 3 * width, bias, generator=generator)
         self.proj = Linear(width, width, bias, generator=generator)
 
-    def forward(self, x, **mask):
+    def forward(self, x: Array, **mask: Any) -> Tensor:
         """attn_mask=: as self_attention's, beside the causal one."""
         y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
                         dropout_p=self.dropout if self.training else 0.0, **mask)
@@ -119,12 +131,12 @@ class CausalSelfAttention(Module):
 class FeedForward(Module):
     """x (..., C) -> GELU(x W1) W2, with 4C in between."""
 
-    def __init__(self, width, bias=True, generator=None):
+    def __init__(self, width: int, bias: bool = True, generator: Generator | None = None):
         super().__init__()
         self.up = Linear(width, 4 * width, bias, generator=generator)
         self.down = Linear(4 * width, width, bias, generator=generator)
 
-    def forward(self, x):
+    def forward(self, x: Array) -> Tensor:
         return self.down(F.gelu(self.up(x), approximate="tanh"))
 
 
@@ -132,8 +144,8 @@ class TransformerBlock(Module):
     """x + attention(norm(x)), then the same with the feed-forward.  x (N, T, C) -> (N, T, C).
     feed_forward(width, bias, generator) makes that one: moe.py has another."""
 
-    def __init__(self, width, n_heads, dropout=0.0, bias=True, generator=None,
-                 feed_forward: Callable = FeedForward):
+    def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
+                 generator: Generator | None = None, feed_forward: Callable = FeedForward):
         super().__init__()
         self.norm1 = LayerNorm(width, bias=bias)
         self.attention = CausalSelfAttention(width, n_heads, dropout, bias, generator)
@@ -141,6 +153,6 @@ class TransformerBlock(Module):
         self.feed_forward = feed_forward(width, bias, generator)
         self.drop = Dropout(dropout)
 
-    def forward(self, x, **mask):
+    def forward(self, x: Array, **mask: Any) -> Tensor:
         x = x + self.drop(self.attention(self.norm1(x), **mask))
         return x + self.drop(self.feed_forward(self.norm2(x)))

@@ -8,7 +8,10 @@ Names of the parts, and so of the weights, are PyTorch's. A decoder without an e
 Test: tests/nn/test_transformer_encoder.py
 """
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,13 +24,20 @@ from minidl.nn.transformer import MultiheadAttention
 from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoderLayer
 from minidl.tensor import Tensor, wrapped
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
     """tgt (T, N, E), memory (S, N, E), or (N, ..., E) with batch_first."""
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
-                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, *,
-                 generator=None):
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,
+                 batch_first: bool = False, norm_first: bool = False, bias: bool = True, *,
+                 generator: Generator | None = None):
         super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
                          batch_first, norm_first, bias, generator=generator)
         parts = dict(self._modules)
@@ -42,8 +52,10 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
             if name == "dropout2":
                 self.dropout3 = Dropout(dropout)
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-                memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+    def forward(self, tgt: Array, memory: Array, tgt_mask: Array | None = None,
+                memory_mask: Array | None = None, tgt_key_padding_mask: Array | None = None,
+                memory_key_padding_mask: Array | None = None, tgt_is_causal: bool | None = False,
+                memory_is_causal: bool = False) -> Tensor:
         """Masks as in MultiheadAttention."""
         x, memory = wrapped(tgt), wrapped(memory)
         own = dict(attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
@@ -68,14 +80,16 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 class TransformerDecoder(Module):
     """num_layers copies of `decoder_layer` in a chain, and `norm` at the end if there is one."""
 
-    def __init__(self, decoder_layer, num_layers, norm=None):
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
         self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
 
-    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None,
-                memory_key_padding_mask=None, tgt_is_causal=False, memory_is_causal=False):
+    def forward(self, tgt: Array, memory: Array, tgt_mask: Array | None = None,
+                memory_mask: Array | None = None, tgt_key_padding_mask: Array | None = None,
+                memory_key_padding_mask: Array | None = None, tgt_is_causal: bool | None = False,
+                memory_is_causal: bool = False) -> Tensor:
         x = tgt
         for layer in self.layers:
             x = layer(x, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
@@ -86,10 +100,12 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """decoder(tgt, encoder(src)): src (S, N, E), tgt (T, N, E), or (N, ..., E) with batch_first."""
 
-    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6,
-                 dim_feedforward=2048, dropout=0.1, activation="relu", custom_encoder=None,
-                 custom_decoder=None, layer_norm_eps=1e-5, batch_first=False, norm_first=False,
-                 bias=True, *, generator=None):
+    def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
+                 num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: str | Callable[..., Tensor] = "relu",
+                 custom_encoder: Module | None = None, custom_decoder: Module | None = None,
+                 layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+                 bias: bool = True, *, generator: Generator | None = None):
         super().__init__()
         options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
                    batch_first, norm_first, bias)
@@ -106,14 +122,17 @@ class Transformer(Module):
             if p.ndim > 1:
                 init.xavier_uniform_(p, generator=generator)
 
-    def forward(self, src, tgt, src_mask=None, tgt_mask=None, memory_mask=None,
-                src_key_padding_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None,
-                src_is_causal=None, tgt_is_causal=None, memory_is_causal=False):
+    def forward(self, src: Array, tgt: Array, src_mask: Array | None = None,
+                tgt_mask: Array | None = None, memory_mask: Array | None = None,
+                src_key_padding_mask: Array | None = None,
+                tgt_key_padding_mask: Array | None = None,
+                memory_key_padding_mask: Array | None = None, src_is_causal: bool | None = None,
+                tgt_is_causal: bool | None = None, memory_is_causal: bool = False) -> Tensor:
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         return self.decoder(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask,
                             memory_key_padding_mask, tgt_is_causal, memory_is_causal)
 
     @staticmethod
-    def generate_square_subsequent_mask(sz):
+    def generate_square_subsequent_mask(sz: int) -> Tensor:
         """(sz, sz): 0 where position i may look at j, j <= i, and -inf elsewhere."""
         return Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1))

@@ -7,7 +7,10 @@ Names of the parts, and so of the weights, are PyTorch's; TransformerBlock (tran
 block of a GPT.      Test: tests/nn/test_transformer_encoder.py
 """
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 from minidl.nn import functional as F
 from minidl.nn.containers import ModuleList
@@ -17,13 +20,21 @@ from minidl.nn.norm import LayerNorm
 from minidl.nn.transformer import MultiheadAttention
 from minidl.tensor import wrapped
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minidl.hints import Array
+    from minidl.random import Generator
+    from minidl.tensor import Tensor
+
 
 class TransformerEncoderLayer(Module):
     """x (L, N, E), or (N, L, E) with batch_first. activation: "relu", "gelu" or a function."""
 
-    def __init__(self, d_model, nhead, dim_feedforward=2048, dropout=0.1, activation="relu",
-                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, *,
-                 generator=None):
+    def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+                 activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,
+                 batch_first: bool = False, norm_first: bool = False, bias: bool = True, *,
+                 generator: Generator | None = None):
         super().__init__()
         if isinstance(activation, str) and activation not in ("relu", "gelu"):
             raise ValueError(f"activation is 'relu', 'gelu' or a function, got {activation!r}")
@@ -38,7 +49,8 @@ class TransformerEncoderLayer(Module):
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.activation = getattr(F, activation) if isinstance(activation, str) else activation
 
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(self, src: Array, src_mask: Array | None = None,
+                src_key_padding_mask: Array | None = None, is_causal: bool = False) -> Tensor:
         """Masks as in MultiheadAttention."""
         x = wrapped(src)
         masks = dict(attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
@@ -60,13 +72,15 @@ class TransformerEncoder(Module):
     """num_layers copies of `encoder_layer` in a chain, and `norm` at the end if there is one. The
     copies start with equal weights, as PyTorch's do."""
 
-    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True):
+    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
+                 enable_nested_tensor: bool = True):
         super().__init__()  # enable_nested_tensor: PyTorch's optimisation, results are the same
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=False):
+    def forward(self, src: Array, mask: Array | None = None,
+                src_key_padding_mask: Array | None = None, is_causal: bool = False) -> Tensor:
         x = src
         for layer in self.layers:
             x = layer(x, mask, src_key_padding_mask, is_causal or False)

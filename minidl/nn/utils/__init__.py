@@ -3,6 +3,8 @@
 Test: tests/nn/test_utils.py
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -11,19 +13,22 @@ from minidl.nn.utils import rnn
 from minidl.ops.shape import cat, reshape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from minidl.optim.clip import clip_grad_norm_, clip_grad_value_
+    from minidl.tensor import Tensor
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "parameters_to_vector", "rnn",
            "vector_to_parameters"]
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
-def parameters_to_vector(parameters):
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """All of them in a row, (their number of elements,); in the graph."""
     return cat([reshape(p, (-1,)) for p in parameters])
 
 
-def vector_to_parameters(vec, parameters):
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copies a vector into the parameters, in their order. ValueError if the sizes differ."""
     parameters = list(parameters)
     wanted = sum(p.numel() for p in parameters)
