@@ -7,7 +7,10 @@ rounding of float64).
 Test: tests/test_creation.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +19,12 @@ from minidl.cuda.philox import bits as bits_on_gpu
 from minidl.ops.dims import sizes
 from minidl.random import default_generator
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from minidl.hints import Device, DType, Number, Sizes
+    from minidl.random import Generator
 
 
 def _tensor(array, dtype, device, requires_grad):
@@ -43,7 +52,8 @@ def _array(data):
     return array.astype(backend.DEFAULT_FLOAT)
 
 
-def tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor:
+def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = None,
+           requires_grad: bool = False) -> Tensor:
     """A copy of `data`: a number, nested lists, an array or a Tensor."""
     if isinstance(data, (int, float, list, tuple)) and dtype is not None:
         return _tensor(np.array(data, dtype=dtype), None, device, requires_grad)
@@ -52,58 +62,63 @@ def tensor(data, *, dtype=None, device=None, requires_grad=False) -> Tensor:
     return Tensor(result.array.copy(), requires_grad) if result.array is given else result
 
 
-def FloatTensor(data) -> Tensor:
+def FloatTensor(data: Any) -> Tensor:
     """A float32 copy of a list or an array: PyTorch's name of former years."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 
-def LongTensor(data) -> Tensor:
+def LongTensor(data: Any) -> Tensor:
     """An int64 copy of a list or an array."""
     return tensor(data, dtype=np.int64)
 
 
-def as_tensor(data, dtype=None, device=None) -> Tensor:
+def as_tensor(data: Any, dtype: DType | None = None, device: Device | None = None) -> Tensor:
     """As `tensor`, but without a copy where dtype and device are right already."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     return _tensor(_array(data), dtype, device, False)
 
 
-def from_numpy(array) -> Tensor:
+def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor that shares the memory of `array`."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: wants a NumPy array, got {type(array).__name__}")
     return Tensor(array)
 
 
-def from_dlpack(ext_tensor) -> Tensor:
+def from_dlpack(ext_tensor: Any) -> Tensor:
     """A tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
     on_cuda = ext_tensor.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
     library = backend.import_cupy() if on_cuda else np
     return Tensor(library.from_dlpack(ext_tensor))
 
 
-def zeros(*size, dtype=None, device=None, requires_grad=False) -> Tensor:
+def zeros(*size: Sizes, dtype: DType | None = None, device: Device | None = None,
+          requires_grad: bool = False) -> Tensor:
     return full(sizes(size), 0.0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def ones(*size, dtype=None, device=None, requires_grad=False) -> Tensor:
+def ones(*size: Sizes, dtype: DType | None = None, device: Device | None = None,
+         requires_grad: bool = False) -> Tensor:
     return full(sizes(size), 1.0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def full(size, fill_value, *, dtype=None, device=None, requires_grad=False) -> Tensor:
+def full(size: Sizes, fill_value: Number, *, dtype: DType | None = None,
+         device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """`fill_value` everywhere; without `dtype`, that of the value."""
     dtype = backend.result_dtype([fill_value]) if dtype is None else backend.as_dtype(dtype)
     return _tensor(np.full(sizes((size,)), fill_value, dtype), None, device, requires_grad)
 
 
-def empty(*size, dtype=None, device=None, requires_grad=False) -> Tensor:
+def empty(*size: Sizes, dtype: DType | None = None, device: Device | None = None,
+          requires_grad: bool = False) -> Tensor:
     """Elements of any value: write before you read."""
     array = np.empty(sizes(size), dtype or backend.DEFAULT_FLOAT)
     return _tensor(array, None, device, requires_grad)
 
 
-def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=False) -> Tensor:
+def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DType | None = None,
+           device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """start, start + step, ... below `end`; arange(n) counts from 0. int64 if all are integers."""
     start, end = (0, start) if end is None else (start, end)
     dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
@@ -117,7 +132,8 @@ def arange(start, end=None, step=1, *, dtype=None, device=None, requires_grad=Fa
     return _tensor(start + step * np.arange(n), dtype, device, requires_grad)
 
 
-def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False) -> Tensor:
+def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None,
+             device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """`steps` numbers at equal distances, both ends included."""
     dtype = np.dtype(dtype or backend.DEFAULT_FLOAT)
     if dtype.kind == "b":
@@ -129,27 +145,31 @@ def linspace(start, end, steps, *, dtype=None, device=None, requires_grad=False)
     return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 
 
-def eye(n, m=None, *, dtype=None, device=None, requires_grad=False) -> Tensor:
+def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Device | None = None,
+        requires_grad: bool = False) -> Tensor:
     """(n, m) with ones on the diagonal; m is n if left out."""
     dtype = dtype or backend.DEFAULT_FLOAT
     return _tensor(np.eye(n, m, dtype=dtype), None, device, requires_grad)
 
 
-def rand(*size, generator=None, dtype=None, device=None, requires_grad=False) -> Tensor:
+def rand(*size: Sizes, generator: Generator | None = None, dtype: DType | None = None,
+         device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """Uniform in [0, 1)."""
     dtype = dtype or backend.DEFAULT_FLOAT
     array = _drawn(generator, "uniform", device, sizes(size), dtype=dtype)
     return Tensor(array, requires_grad)
 
 
-def randn(*size, generator=None, dtype=None, device=None, requires_grad=False) -> Tensor:
+def randn(*size: Sizes, generator: Generator | None = None, dtype: DType | None = None,
+          device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """Gaussian with mean 0 and standard deviation 1."""
     dtype = dtype or backend.DEFAULT_FLOAT
     return Tensor(_drawn(generator, "normal", device, sizes(size), dtype=dtype), requires_grad)
 
 
-def randint(low, high, size=None, *, generator=None, dtype=None, device=None,
-            requires_grad=False) -> Tensor:
+def randint(low: int, high: int | Sizes, size: Sizes | None = None, *,
+            generator: Generator | None = None, dtype: DType | None = None,
+            device: Device | None = None, requires_grad: bool = False) -> Tensor:
     """Integers in [low, high); randint(high, size) starts at 0."""
     low, high, size = (0, low, high) if size is None else (low, high, size)
     array = _drawn(generator, "integers", device, low, high, sizes((size,)),
@@ -157,7 +177,8 @@ def randint(low, high, size=None, *, generator=None, dtype=None, device=None,
     return Tensor(array, requires_grad)
 
 
-def randperm(n, *, generator=None, dtype=None, device=None) -> Tensor:
+def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None = None,
+             device: Device | None = None) -> Tensor:
     """The numbers 0 to n - 1 in random order."""
     return _tensor(_drawn(generator, "permutation", device, n), dtype, None, False)
 
@@ -174,7 +195,8 @@ def _drawn(generator, what, device, *args, **options):
 
 def _like(create):
     """`create` with the shape, and unless given the dtype and device, of a tensor `input`."""
-    def like(input, *value, dtype=None, device=None, **options) -> Tensor:
+    def like(input: Tensor, *value: Any, dtype: DType | None = None,
+             device: Device | None = None, **options: Any) -> Tensor:
         return create(input.shape, *value, dtype=input.dtype if dtype is None else dtype,
                       device=input.device if device is None else device, **options)
     like.__name__ = f"{create.__name__}_like"

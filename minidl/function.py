@@ -28,6 +28,10 @@ All of minidl/ops are such classes. Source: Griewank & Walther, "Evaluating Deri
 Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import fast_apply, static_forms
@@ -35,6 +39,9 @@ from minidl.forward import REPLACED, as_arrays, run, share_memory
 from minidl.mode import current
 from minidl.saved import Saved, pack
 from minidl.tensor import Handle, Tensor
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def apply(cls, *inputs, **options) -> Tensor:
@@ -113,14 +120,14 @@ class Function:
         super().__init_subclass__(**options)
         static_forms.adapt(cls)
 
-    def save(self, *arrays):
+    def save(self, *arrays: Any) -> None:
         """In forward: keep these arrays (None for none); backward finds them in `self.saved`."""
         self._saved = arrays
 
-    def forward(self, *inputs, **options):
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    def backward(self, *output_gradients):
+    def backward(self, *output_gradients: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
     def add_gradient_hook(self, slot, hook):

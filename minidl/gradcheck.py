@@ -9,6 +9,10 @@ sum of the outputs, and a softmax with a zero gradient would pass.
 Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import random
@@ -16,10 +20,16 @@ from minidl.backward import refuse_create_graph, walk
 from minidl.mode import no_grad
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
 
-def grad(outputs, inputs, grad_outputs=None, retain_graph=False, create_graph=False):
+def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor],
+         grad_outputs: Any = None, retain_graph: bool = False,
+         create_graph: bool = False) -> tuple[Tensor | None, ...]:
     """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of Tensors; None where there
     is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
     first order only."""
@@ -60,7 +70,8 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
     return gradient.reshape(x.shape)
 
 
-def gradcheck(fn, *inputs, atol=1e-8, rtol=1e-6, h=STEP, seed=0):
+def gradcheck(fn: Callable[..., Any], *inputs: Any, atol: float = 1e-8, rtol: float = 1e-6,
+              h: float = STEP, seed: int = 0) -> float:
     """Compare backward of `fn` with central differences, for every element of every float64 input.
     inputs: arrays or Tensors, one in float64 at least; others are passed to fn as they are.
     Returns the largest |analytic - numeric| / (1 + |numeric|); GradcheckError names the element

@@ -2,11 +2,13 @@
 
     def linear(input: Array, weight: Array) -> Tensor
 
-A module imports these names below `if TYPE_CHECKING:`, which an editor reads and a program skips. So
-no program loads this file, and hints cost no time.
+A module imports these names below `if TYPE_CHECKING:`. An editor reads that, a program skips it.
+So no program loads this file, and hints cost no time.
 
 Test: tests/test_hints.py
 """
+
+from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -25,8 +27,22 @@ DType = DTypeLike  # np.float32, "float16", minidl.bfloat16
 Device = str | int  # "cpu", "cuda", "cuda:1", 1
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # of an optimizer: tensors, or groups
 
+Counts = Sequence[int] | np.ndarray  # of ranks: how much each has, or where its part begins
+PerGroup = float | Sequence[float]  # one number for each group of an optimizer, or for all
+Factors = Callable[[int], float] | Sequence[Callable[[int], float]]  # step -> factor, the same
+Result = TypeVar("Result")  # what a function of yours returns
+
 # A collective returns a Tensor for a Tensor, and an array for an array.
 SameArray = TypeVar("SameArray", bound=Tensor | np.ndarray)
+
+
+class HasGroups(Protocol):
+    """An optimizer, or what stands around one: a schedule changes its groups."""
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        ...
+
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -48,6 +64,15 @@ class Collective(Protocol[P, R_co]):
 
     @typing.overload
     def __call__(self, *args: Any, wait: Literal[False], **options: Any) -> Job:
+        ...
+
+
+class Fused(Protocol):
+    """What minidl.fuse returns: a function, and the text of its kernels."""
+
+    source: str
+
+    def __call__(self, *inputs: Any) -> Tensor:
         ...
 
 

@@ -7,6 +7,8 @@ Blocks nest; each simulated rank has a Mode of its own. no_grad, use_fused, amp.
 memory.record, offload and recompute are such blocks.            Test: tests/test_mode.py
 """
 
+from __future__ import annotations
+
 import functools
 import warnings
 from contextlib import contextmanager
@@ -48,11 +50,11 @@ def running(mode=None, **changes):
         _mode.reset(token)
 
 
-def is_grad_enabled():
+def is_grad_enabled() -> bool:
     return current().grad
 
 
-def set_grad_enabled(mode):
+def set_grad_enabled(mode: bool):
     """Record the graph inside the `with` block (True) or do not (False)."""
     return running(grad=bool(mode))
 
@@ -77,7 +79,7 @@ def enable_grad(orig_func=None):
     return block if orig_func is None else block(orig_func)
 
 
-def use_fused(flag):
+def use_fused(flag: bool):
     """Use the fused kernels inside the block (True, the default everywhere) or do not."""
     return running(kernels=bool(flag))
 

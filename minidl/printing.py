@@ -8,6 +8,8 @@ More than 1000 elements: only the three first and the three last of each dimensi
 set_printoptions changes these numbers.      Test: tests/test_printing.py
 """
 
+from __future__ import annotations
+
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -35,8 +37,9 @@ _PROFILES = {"default": Options(), "short": Options(precision=2, edgeitems=2),
 _options = ContextVar("minidl.printing.options", default=_PROFILES["default"])
 
 
-def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None,
-                     sci_mode=None):
+def set_printoptions(precision: int | None = None, threshold: int | None = None,
+                     edgeitems: int | None = None, linewidth: int | None = None,
+                     profile: str | None = None, sci_mode: bool | None = None) -> None:
     """Changes how tensors are printed from now on. What is None stays as it is, but sci_mode.
     profile: "default", "short" or "full", from which the others start."""
     if profile is not None and profile not in _PROFILES:

@@ -11,6 +11,8 @@ NumPy carries the same cipher in C (np.random.Philox), which does the work here.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
+from __future__ import annotations
+
 import math
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -29,7 +31,7 @@ class Generator:
     stream:   64 bits, an independent sequence under the same seed: a rank, a worker, an epoch.
     counter:  blocks of eight 32-bit draws used so far."""
 
-    def __init__(self, seed=0, stream=0):
+    def __init__(self, seed: int = 0, stream: int = 0):
         for name, value in (("seed", seed), ("stream", stream)):
             if isinstance(value, str) or not 0 <= value < 1 << 64:
                 raise ValueError(f"{name} must be in [0, 2**64), got {value!r}")
@@ -39,10 +41,10 @@ class Generator:
         """(seed, stream, counter): all there is to know."""
         return self.seed, self.stream, self.counter
 
-    def set_state(self, state):
+    def set_state(self, state: Any) -> None:
         self.seed, self.stream, self.counter = (int(v) for v in state)
 
-    def manual_seed(self, seed):
+    def manual_seed(self, seed: int) -> Generator:
         """Begins again with this seed, in the same stream. Returns the generator."""
         self.__init__(seed, self.stream)
         return self
@@ -150,7 +152,7 @@ def default_generator():
     return _default.get(None) or manual_seed(0)
 
 
-def manual_seed(seed, stream=0):
+def manual_seed(seed: int, stream: int = 0) -> Generator:
     """Restart the default generator of this context (of this rank) and return it. Give each rank
     its own `stream` where ranks must differ (dropout), none where they must agree (weights)."""
     generator = Generator(seed, stream)

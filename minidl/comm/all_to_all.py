@@ -16,15 +16,25 @@ power of two: the same steps and bytes).
 Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import xp_of
 from minidl.comm import chunks
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import Counts, SameArray
+
 
 @collective
-def all_to_all(t, x):
+def all_to_all(t: Transport, x: SameArray) -> SameArray:
     """Send x[j] to rank j; returns a new array y in which y[i] came from rank i.
 
     x: (n, ...), the same shape and dtype on all ranks. Sends x.nbytes (n-1)/n in n-1 messages."""
@@ -40,7 +50,8 @@ def all_to_all(t, x):
 
 
 @collective(own_rows=("x",), own_args=("counts", "counts_in"))
-def all_to_all_v(t, x, counts, counts_in=None):
+def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
+                 counts_in: Counts | None = None) -> tuple[SameArray, Any]:
     """Send the next counts[j] rows of x to rank j; returns (y, counts_in): the rows that came here,
     in the order of the ranks that sent them, and how many each did.
 

@@ -7,6 +7,10 @@ A mean is no op of an all-reduce, as the mean of means is not the mean: it is a 
 division, then a rounding to the array's dtype.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import accumulate_dtype, xp_of
@@ -14,9 +18,16 @@ from minidl.comm import all_to_all, ring, ring_blocks
 from minidl.comm.checks import check_floating
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
+
 
 @collective
-def mean(t, x, all_reduce=ring.all_reduce):
+def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The mean of all ranks' floating point x, on every rank, in place; returns x.
 
     float16 and bfloat16 are summed and divided in float32, and cast last: the float16 sum of 8

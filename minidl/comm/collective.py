@@ -12,13 +12,31 @@ All ranks of t call it, in the same order as their other collectives. Labels: la
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
 
 from minidl.comm.call_code import code_of
 from minidl.comm.checks import check_call
 from minidl.comm.labels import _inside, _label, _subject, label_of
 from minidl.comm.tensors import is_tensor, with_tensors
 from minidl.timeline import recording
+
+if TYPE_CHECKING:
+    import typing
+    from collections.abc import Callable
+
+    from minidl.hints import AsCollective, Collective, P, R_co
+
+if TYPE_CHECKING:  # with the name of its module, so that jedi reads the function itself
+    @typing.overload
+    def collective(fn: Callable[P, R_co]) -> Collective[P, R_co]:
+        ...
+
+    @typing.overload
+    def collective(fn: None = None, *, own_args=(), own_rows=(), tensors=True) -> AsCollective:
+        ...
 
 
 def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):

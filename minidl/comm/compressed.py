@@ -36,7 +36,10 @@ Time: n alpha + 2(n-1)/n C beta, C the bytes of all n encoded blocks; sparse, of
 rank: (n-1) (2 alpha + 8 beta + 8 k beta)
 """
 
+from __future__ import annotations
+
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,9 +50,15 @@ from minidl.comm.codec import INT8, decode_pairs, encode_pairs
 from minidl.comm.collective import collective
 from minidl.comm.transport import staging
 
+if TYPE_CHECKING:
+    from minidl.comm.codec import Codec
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import Array, SameArray
+
 
 @collective
-def all_reduce(t, x, codec=INT8, residual=None):
+def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
+               residual: Array | None = None) -> SameArray:
     """The sum of all ranks' x, compressed on the way, on every rank.
 
     In place like `ring.all_reduce`. Added in float32, whatever x's floating point dtype. Sends all
@@ -65,7 +74,8 @@ def all_reduce(t, x, codec=INT8, residual=None):
 
 
 @collective
-def mean(t, x, codec=INT8, residual=None):
+def mean(t: Transport, x: SameArray, codec: Codec = INT8,
+         residual: Array | None = None) -> SameArray:
     """As `all_reduce`, divided by n in float32 before the sum is encoded: the sum of 8 ranks can
     pass float16's 65504 where their mean does not."""
     return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
@@ -138,7 +148,7 @@ def _reduce(t, x, codec, divisor, residual):
     return flat.reshape(x.shape)
 
 
-def bytes_sent(length, codec, n, rank):
+def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
     """Bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its own, then all
     encoded sums but its right neighbour's."""
     sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
@@ -146,7 +156,8 @@ def bytes_sent(length, codec, n, rank):
 
 
 @collective(own_args=("indices", "values"))
-def sparse_all_reduce(t, indices, values, length, equal=False):
+def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: int,
+                      equal: bool = False) -> SameArray:
     """The sum of all ranks' sparse arrays, dense on every rank: float32, of `length` elements.
 
     indices, values: this rank's pairs, as many as it likes; an index that comes twice adds. Added

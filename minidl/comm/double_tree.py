@@ -15,17 +15,24 @@ Steps: 2 ceil(log2 n), and one for each further segment.
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
+from __future__ import annotations
+
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
+
 
 @collective
-def all_reduce(t, x, op=np.add, segment_bytes=chunks.SEGMENT_BYTES):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add,
+               segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     The same bits on all ranks: each half is reduced on one root, and copied. Sends `bytes_sent`
@@ -115,7 +122,7 @@ def height_of(n):
     return (n - 1).bit_length()
 
 
-def bytes_sent(length, itemsize, n, rank):
+def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
 
     On each tree its half of x goes up once, but from the root, and down once to every child."""

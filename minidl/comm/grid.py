@@ -30,13 +30,18 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatr
 Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from minidl.comm import cost
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
 
 ORDER = "tp cp ep dp pp"
 AXES = tuple(ORDER.split())
@@ -174,7 +179,8 @@ class Grid:
     sizes                 {axis: ranks along it}, the fastest first
     coordinate            {axis: index} of this rank"""
 
-    def __init__(self, t, dp=1, pp=1, tp=1, cp=1, ep=1, order=ORDER):
+    def __init__(self, t: Transport, dp: int = 1, pp: int = 1, tp: int = 1, cp: int = 1,
+                 ep: int = 1, order: str | Sequence[str] = ORDER):
         try:
             self.sizes = shape(t.size, order, dp=dp, pp=pp, tp=tp, cp=cp, ep=ep)
         except ValueError as error:
@@ -184,7 +190,7 @@ class Grid:
         self._groups = {}
         self.tp, self.cp, self.ep, self.dp, self.pp = map(self.group, AXES)
 
-    def group(self, *axes):
+    def group(self, *axes: str) -> Transport:
         """The transport of the ranks that differ from this one in these axes alone, by rank. The
         first call for some axes makes it: all ranks of the group make their calls in one order."""
         key = tuple(axis for axis in self.sizes if axis in axes)
@@ -192,15 +198,15 @@ class Grid:
             self._groups[key] = self.t.subgroup(group_of(self.sizes, self.t.rank, *axes))
         return self._groups[key]
 
-    def coordinates(self, rank):
+    def coordinates(self, rank: int) -> dict[str, int]:
         """{axis: index} of any rank of t."""
         return coordinates(self.sizes, rank)
 
-    def rank_of(self, **where):
+    def rank_of(self, **where: int) -> int:
         """The rank at these coordinates, grid.rank_of(pp=0); this rank's along the other axes."""
         return rank_of(self.sizes, {**self.coordinate, **where})
 
-    def members(self, *axes):
+    def members(self, *axes: str) -> list[list[int]]:
         """All groups of these axes, this rank's or not, as lists of ranks of t."""
         return members(self.sizes, *axes)
 

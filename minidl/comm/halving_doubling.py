@@ -11,11 +11,19 @@ Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Th
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.checks import check_flat
 from minidl.comm.collective import collective
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
 
 
 def core(n):
@@ -24,7 +32,7 @@ def core(n):
 
 
 @collective
-def reduce_scatter(t, x, op=np.add):
+def reduce_scatter(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
     x: as for `ring.reduce_scatter`. Rank r owns chunk r; an extra rank nothing (an empty array)."""
@@ -44,7 +52,7 @@ def reduce_scatter(t, x, op=np.add):
 
 
 @collective
-def all_gather(t, x):
+def all_gather(t: Transport, x: SameArray) -> SameArray:
     """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
     check_flat(t, x)
     p, r = core(t.size), t.rank
@@ -60,7 +68,7 @@ def all_gather(t, x):
 
 
 @collective
-def all_reduce(t, x, op=np.add):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     The same bits on all ranks: each chunk is reduced on one and copied. Sends `bytes_sent` bytes in
@@ -72,7 +80,7 @@ def all_reduce(t, x, op=np.add):
 
 
 @collective
-def doubling_all_reduce(t, x, op=np.add):
+def doubling_all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """All-reduce for short messages: log2 n steps in which partners swap all of x and both add.
 
     Half the steps of `all_reduce`, log2 core(n) * K bytes. The same bits on all ranks, because both
@@ -109,7 +117,7 @@ def _fold_out(t, x, p):
         t.send(x, t.rank + p)
 
 
-def bytes_sent(length, itemsize, n, rank):
+def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
 
     Halving sends all but the rank's own chunk. Doubling sends the rank's block of 1, 2, ..., p/2

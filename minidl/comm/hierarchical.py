@@ -16,17 +16,25 @@ form, Jia et al. 2018 (arXiv 1807.11205). The pieces are ours.
 Test: tests/comm/test_hierarchical.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from minidl.comm import chunks, ring, ring_blocks, tree
 from minidl.comm.collective import collective
 from minidl.comm.transport.protocol import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from minidl.hints import SameArray
 
 
 class Groups(NamedTuple):
@@ -45,13 +53,13 @@ class Groups(NamedTuple):
     n_units: int
 
 
-def by_node_size(n, node_size):
+def by_node_size(n: int, node_size: int) -> list[list[int]]:
     """[[0, 1, ...], [node_size, ...], ...]: consecutive ranks share a node; the last may be
     smaller."""
     return [list(range(first, min(first + node_size, n))) for first in range(0, n, node_size)]
 
 
-def groups(t, nodes):
+def groups(t: Transport, nodes: Sequence[Sequence[int]]) -> Groups:
     """The groups of a hierarchy; all ranks of t call it, with the same nodes.
 
     nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
@@ -88,7 +96,8 @@ def cut(nodes):
 
 
 @collective(own_args=("groups",))
-def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, groups: Groups,
+               across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     groups   `groups(t, nodes)`; as an argument for others: `partial(all_reduce, groups=...)`
@@ -108,7 +117,8 @@ def all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
 
 
 @collective(own_args=("groups",))
-def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
+def leader_all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, groups: Groups,
+                      across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 
     The time of a tree all-reduce of g ranks on the inner links, then of `across` on the others.
@@ -122,7 +132,8 @@ def leader_all_reduce(t, x, op=np.add, *, groups, across=ring.all_reduce):
     return flat.reshape(x.shape)
 
 
-def bytes_sent(length, itemsize, nodes, rank):
+def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
+               rank: int) -> tuple[int, int]:
     """(inside, between): what `rank` sends in `all_reduce` by rings, inside its node and between
     nodes, for any length. Over all ranks 2(n-1)K in sum."""
     n_units, pieces = cut(nodes)
@@ -134,7 +145,8 @@ def bytes_sent(length, itemsize, nodes, rank):
     return inside, between
 
 
-def on_nodes(t, nodes, across=ring.all_reduce):
+def on_nodes(t: Transport, nodes: Sequence[Sequence[int]],
+             across: Callable[..., Any] = ring.all_reduce) -> Callable[..., Any]:
     """`all_reduce` with its groups, for `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
     return partial(all_reduce, groups=groups(t, nodes), across=across)
 

@@ -17,17 +17,25 @@ Unpickling can run any code, so these messages must come from ranks of the same 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """
 
+from __future__ import annotations
+
 import itertools
 import pickle
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minidl.comm import ring_blocks, scatter_gather, tree
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+
 
 @collective(own_args=("value",), tensors=False)
-def broadcast(t, value, root=0):
+def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
     """Root's `value` on every rank; what the others pass does not matter."""
     message = pack(value) if t.rank == root else None
     size = tree.broadcast(t, np.array([0 if message is None else len(message)]), root)
@@ -37,7 +45,7 @@ def broadcast(t, value, root=0):
 
 
 @collective(own_args=("value",), tensors=False)
-def gather(t, value, root=0):
+def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
     """The list of every rank's `value` on root; None on the others."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
@@ -46,7 +54,7 @@ def gather(t, value, root=0):
 
 
 @collective(own_args=("value",), tensors=False)
-def all_gather(t, value):
+def all_gather(t: Transport, value: Any) -> list[Any]:
     """The list of every rank's `value` on every rank."""
     return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))
 

@@ -10,15 +10,23 @@ where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(
 Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.checks import check_flat
 from minidl.comm.collective import collective, in_step
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
+
 
 @collective
-def reduce_scatter(t, x, op=np.add):
+def reduce_scatter(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
@@ -42,7 +50,7 @@ def scatter_chunks(t, chunk, op):
 
 
 @collective
-def all_gather(t, x):
+def all_gather(t: Transport, x: SameArray) -> SameArray:
     """Copy every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks; returns x.
 
     x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
@@ -62,7 +70,7 @@ def gather_chunks(t, chunk):
 
 
 @collective
-def all_reduce(t, x, op=np.add):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """The elementwise op of all ranks' x, on every rank.
 
     A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
@@ -75,7 +83,7 @@ def all_reduce(t, x, op=np.add):
     return flat.reshape(x.shape)
 
 
-def bytes_sent(length, itemsize, n, rank):
+def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
     """Bytes that `rank` sends in `all_reduce`, for any length: 2K less its chunks r+1 and r+2.
 
     The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is

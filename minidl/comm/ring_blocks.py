@@ -16,6 +16,10 @@ A step lasts as long as its longest block.
 Test: tests/comm/test_ring_blocks.py   MPI's names: Reduce_scatter, Allgatherv   Time: cost.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import xp_of
@@ -23,9 +27,14 @@ from minidl.comm import chunks, ring
 from minidl.comm.checks import check_bounds, check_flat
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import Counts, SameArray
+
 
 @collective
-def reduce_scatter(t, x, bounds, op=np.add):
+def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
+                   op: np.ufunc = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
     x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. Sends x.nbytes less
@@ -36,7 +45,7 @@ def reduce_scatter(t, x, bounds, op=np.add):
 
 
 @collective
-def all_gather(t, x, bounds):
+def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
     """Copy every rank's own block, x[bounds[r] : bounds[r+1]], to all ranks; returns x.
 
     x and bounds as above. Sends x.nbytes less the right neighbour's block, in n-1 messages."""
@@ -45,7 +54,7 @@ def all_gather(t, x, bounds):
 
 
 @collective
-def all_reduce(t, x, op=np.add):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """The elementwise op of all ranks' x on every rank, as `ring.all_reduce`, in place where x is
     contiguous; each block has the bits that `reduce_scatter` with `chunks.bounds` gives it.
 
@@ -58,7 +67,7 @@ def all_reduce(t, x, op=np.add):
 
 
 @collective(own_rows=("own",))
-def all_gather_v(t, own):
+def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
     """Every rank's 1-d array `own`, of any length, one after the other; returns (whole, bounds).
 
     Rank r's is whole[bounds[r] : bounds[r+1]]. dtype: the same on all ranks. Sends the lengths,
@@ -90,7 +99,8 @@ def _chunks(t, x, bounds):
     return [block[-1], *block[:-1]]
 
 
-def bytes_sent(bounds, itemsize, rank, n_scatters=1, n_gathers=1):
+def bytes_sent(bounds: Counts, itemsize: int, rank: int, n_scatters: int = 1,
+               n_gathers: int = 1) -> int:
     """Bytes that `rank` sends in these numbers of reduce-scatters and all-gathers.
 
     A reduce-scatter sends all but the own block, an all-gather all but the right neighbour's. Over

@@ -14,6 +14,10 @@ are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds rank
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import xp_of
@@ -21,9 +25,14 @@ from minidl.comm.checks import check_bounds, check_peer
 from minidl.comm.collective import collective
 from minidl.comm.tree import children, parent
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import Array, Counts, SameArray
+
 
 @collective(own_args=("x",), own_rows=("out",))
-def scatter(t, x, out, root=0, bounds=None):
+def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
+            bounds: Counts | None = None) -> SameArray:
     """Copy block r of root's x into rank r's `out`; returns out.
 
     x: root's array, its first axis as long as all blocks; the others pass None. out: this rank's
@@ -47,7 +56,8 @@ def scatter(t, x, out, root=0, bounds=None):
 
 
 @collective(own_rows=("x",))
-def gather(t, x, root=0, bounds=None):
+def gather(t: Transport, x: SameArray, root: int = 0,
+           bounds: Counts | None = None) -> SameArray | None:
     """All ranks' x one after the other along the first axis, on root; None elsewhere.
 
     x: this rank's block, dtype and shape of a row the same on all ranks. bounds: n+1 places in the

@@ -19,6 +19,8 @@ shows how far off they are.
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import math
@@ -27,7 +29,7 @@ import platform
 import re
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -36,6 +38,10 @@ from minidl.comm.collective import collective
 from minidl.comm.labels import label_of
 from minidl.comm.transport.window import NoSharedMemory
 from minidl.own_files import is_ours, write_whole
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
 SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any
@@ -97,7 +103,7 @@ def choose(n, n_bytes, figures):
 
 
 @collective
-def all_reduce(t, x, op=np.add, *, figures):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, figures: Figures) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place, by the fastest way.
 
     figures: the same on all ranks, as `measure` and `stored` give them."""

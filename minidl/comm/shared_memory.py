@@ -34,11 +34,19 @@ Source: as in MPI's own collectives for shared memory (Graham & Shipman 2008), w
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.comm import chunks
 from minidl.comm.collective import collective
 from minidl.comm.transport import staging
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
 
 # A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
 # servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.
@@ -52,7 +60,8 @@ ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
 
 
 @collective
-def all_reduce(t, x, op=np.add, *, chunk_bytes=CHUNK_BYTES):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *,
+               chunk_bytes: int = CHUNK_BYTES) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     The ranks must share memory: else NoSharedMemory on all of them. The first call makes the

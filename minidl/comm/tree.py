@@ -9,15 +9,23 @@ without its lowest set bit, a child has one more bit set, below that one. `paren
 Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import xp_of
 from minidl.comm.checks import check_peer
 from minidl.comm.collective import collective
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.hints import SameArray
+
 
 @collective
-def broadcast(t, x, root=0):
+def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
     """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages."""
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
@@ -29,7 +37,7 @@ def broadcast(t, x, root=0):
 
 
 @collective
-def reduce(t, x, root=0, op=np.add):
+def reduce(t: Transport, x: SameArray, root: int = 0, op: np.ufunc = np.add) -> SameArray | None:
     """Reduce x onto root, in x's dtype; returns x on root, None elsewhere.
 
     x is the workspace: contiguous or not, it is overwritten with the result on root and with
@@ -47,14 +55,14 @@ def reduce(t, x, root=0, op=np.add):
 
 
 @collective
-def all_reduce(t, x, op=np.add):
+def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
     """Reduce onto rank 0, then broadcast, in place; returns x. 2(n-1) messages in all."""
     reduce(t, x, 0, op)
     return broadcast(t, x)
 
 
 @collective
-def barrier(t):
+def barrier(t: Transport) -> None:
     """Return once every rank has called it: an all-reduce of nothing."""
     all_reduce(t, np.empty(0, np.uint8))
 

@@ -16,10 +16,19 @@ Source: CUDA C++ Programming Guide, "CUDA Graphs"; torch.cuda.make_graphed_calla
 Test: tests/cuda/test_cuda_graph.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl import backend, random
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def graphed(step, warm_up=3):
+    from minidl.hints import Result
+
+
+def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result]:
     """A function that replays `step()`, whatever it started on the GPU; it returns what `step` did
     when it was captured. warm_up: steps before, which count as steps, to fill the pool and to
     compile kernels. RuntimeError where a replay would not be a step."""

@@ -15,8 +15,11 @@ Where the kernels cannot run (minidl/cuda/dispatch.py) the function itself runs,
 code on Tensors.   Test: tests/cuda/test_fuse.py
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +28,12 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import contiguous, elementwise
 from minidl.function import Function
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from minidl.hints import Fused
 
 # name: (C expression of the operands, the gradient sent to each operand)
 #       {0} {1} operands, {y} the result, {g} its gradient; None: no gradient
@@ -160,7 +169,7 @@ class FusedChain(Function):
         return tuple(grads)
 
 
-def fuse(fn):
+def fuse(fn: Callable[..., Any]) -> Fused:
     """Decorator: `fn` of Tensors or arrays of one float dtype, broadcast together, as one kernel
     forward and one backward. Numbers in its body are constants; `fn.source` is the CUDA text."""
     names = list(inspect.signature(fn).parameters)

@@ -7,20 +7,30 @@ On a GPU: gpu.py; on the CPU: host/; with every access checked: checks/.
 Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import os
 from sys import modules
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minidl import backend
 from minidl.cuda.host.includes import Edited, KernelError, files, find
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+    from typing import Any
+
 ORDERS = {"ascending": 0, "descending": 1}
 
 
-def kernel(path, name=None, *, defines=None, options=(), form="auto", order="ascending"):
+def kernel(path: str | PathLike[str], name: str | None = None, *,
+           defines: Mapping[str, Any] | None = None, options: Sequence[str] = (),
+           form: str = "auto", order: str = "ascending") -> Kernel:
     """The kernel `name` of a .cu file, ready to launch on NumPy or CuPy arrays.
 
     path:    a file of the project's kernels/ folder, or any .cu file.

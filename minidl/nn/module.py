@@ -116,9 +116,12 @@ class Module:
 
     if TYPE_CHECKING:  # for a type checker a call is the class's forward; jedi reads the code below
         @typing.overload
-        def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co: ...
+        def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co:
+            ...
+
         @typing.overload
-        def __call__(self: Never) -> Never: ...
+        def __call__(self: Never) -> Never:
+            ...
 
     def __call__(self, *inputs, **options) -> Any:
         for hook in self._forward_pre_hooks:

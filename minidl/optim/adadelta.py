@@ -9,13 +9,21 @@ Source: Zeiler 2012 (arXiv 1212.5701); the lr is PyTorch's, 1 there and in the p
 Test: tests/optim/test_other_optimizers.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from minidl.hints import Parameters
 
 
 class Adadelta(Optimizer):
     """State per parameter: step, square_avg, acc_delta."""
 
-    def __init__(self, params, lr=1.0, rho=0.9, eps=1e-6, weight_decay=0.0, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
+                 weight_decay: float = 0.0, *, maximize: bool = False):
         if min(lr, eps, weight_decay) < 0 or not 0 <= rho <= 1:
             raise ValueError(f"Adadelta wants no negative numbers and rho in 0 to 1, got lr {lr}, "
                              f"rho {rho}, eps {eps}, weight_decay {weight_decay}")

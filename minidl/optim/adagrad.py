@@ -6,14 +6,22 @@ Weights that get few gradients, such as rare words' rows, keep large steps.
 Source: Duchi, Hazan, Singer 2011.     Test: tests/optim/test_other_optimizers.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from minidl.hints import Parameters
 
 
 class Adagrad(Optimizer):
     """State per parameter: step, sum."""
 
-    def __init__(self, params, lr=1e-2, lr_decay=0.0, weight_decay=0.0,
-                 initial_accumulator_value=0.0, eps=1e-10, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1e-2, lr_decay: float = 0.0,
+                 weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,
+                 eps: float = 1e-10, *, maximize: bool = False):
         if min(lr, lr_decay, weight_decay, initial_accumulator_value, eps) < 0:
             raise ValueError(f"Adagrad wants no negative numbers, got lr {lr}, lr_decay "
                              f"{lr_decay}, weight_decay {weight_decay}, initial_accumulator_value "

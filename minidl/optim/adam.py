@@ -15,7 +15,10 @@ Test: tests/optim/test_optimizer.py, test_adam_kernel.py
 Tutorial: tutorials/03_kernel_tour.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +26,11 @@ from minidl import backend
 from minidl.cuda import dispatch
 from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minidl.hints import Parameters
 
 KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
@@ -34,8 +42,9 @@ class Adam(Optimizer):
     maximize: up, not down."""
     decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0,
-                 amsgrad=False, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
+                 maximize: bool = False):
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); "
                              f"got lr {lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")
@@ -113,8 +122,9 @@ class AdamW(Adam):
     """Adam with decoupled weight decay, 0.01 by default."""
     decoupled = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01,
-                 amsgrad=False, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
+                 eps: float = 1e-8, weight_decay: float = 0.01, amsgrad: bool = False, *,
+                 maximize: bool = False):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
 

@@ -8,8 +8,11 @@ Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063); the 1e-6 is PyTorch's.
 Test: tests/optim/test_clip.py
 """
 
+from __future__ import annotations
+
 import inspect
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +23,11 @@ from minidl.cuda.grad_norm import square_sum_of, two_norm
 from minidl.optim import over_ranks
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def grad_norm(parameters, norm_type=2.0):
+
+def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> float:
     """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and bf16
     gradients are squared and summed in fp32. If the list has shards (ZeRO's, tensor parallelism's,
     divided experts), it is the norm of all ranks' gradients together. Then only the 2-norm is
@@ -40,7 +46,8 @@ def grad_norm(parameters, norm_type=2.0):
     return sum(float((abs(g) ** norm_type).sum()) for g in wide) ** (1 / norm_type)
 
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False):
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
+                    error_if_nonfinite: bool = False) -> Tensor:
     """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
     before, a Tensor of no dimensions. Of gradients on a GPU it lies there, and nobody has waited
     for it. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
@@ -89,7 +96,7 @@ def scale_to(parameters, total, max_norm):
                 p.grad.array *= scale
 
 
-def clip_grad_value_(parameters, clip_value):
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Clamp every element of every gradient to [-clip_value, clip_value], in place."""
     if not clip_value >= 0:
         raise ValueError(f"clip_grad_value_: clip_value is {clip_value}, want 0 or more")

@@ -12,10 +12,17 @@ most (1 + t) / (10 + t), so that the first weights, which are random, are soon f
 Source: Polyak & Juditsky 1992 (averaging).      Test: tests/optim/test_ema.py
 """
 
+from __future__ import annotations
+
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from minidl.backend import accumulate_dtype
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
 
 class EMA:
@@ -24,7 +31,7 @@ class EMA:
     The average of 2-byte weights is kept in float32: a step of (1 - decay) of a difference is less
     than half a unit in their last place, and would be lost."""
 
-    def __init__(self, params, decay=0.999, warmup=False):
+    def __init__(self, params: Iterable[Tensor], decay: float = 0.999, warmup: bool = False):
         if not 0 <= decay < 1:
             raise ValueError(f"EMA: decay must be in [0, 1), got {decay}")
         self.params = [params] if isinstance(params, Tensor) else list(params)
@@ -34,7 +41,7 @@ class EMA:
         self.averages = [p.array.astype(accumulate_dtype(p.dtype), copy=True)
                          for p in self.params]
 
-    def update(self):
+    def update(self) -> None:
         """Take the weights of this step in."""
         self.step += 1
         decay = self.decay
@@ -58,11 +65,11 @@ class EMA:
             p.array[...] = value
             p.version += 1
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """{"step": n, "averages": {index: array}}; the arrays are the live ones."""
         return {"step": self.step, "averages": dict(enumerate(self.averages))}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         given = {int(i): a for i, a in state["averages"].items()}
         shapes = [tuple(given[i].shape) if i in given else None for i in range(len(self.averages))]
         if shapes != [a.shape for a in self.averages] or len(given) != len(self.averages):

@@ -28,6 +28,10 @@ Test: tests/optim/test_layerwise.py, test_lamb_kernel.py
 Tutorial: tutorials/18_large_batch.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import backend
@@ -37,6 +41,12 @@ from minidl.cuda.launch import chunk_list, contiguous, over_chunks, pointers, sa
 from minidl.optim.adam import counted_together
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from minidl.hints import Parameters
 
 FILE = "lamb.cu"
 
@@ -49,8 +59,9 @@ class LAMB(Layerwise):
                (f"cpu/{FILE}", "lamb_update_chunks", None, {"W": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, clamp=None,
-                 bias_correction=True, eps_inside_root=False, adapt=True):
+    def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
+                 eps: float = 1e-6, weight_decay: float = 0.01, clamp: Any = None,
+                 bias_correction: bool = True, eps_inside_root: bool = False, adapt: bool = True):
         if min(lr, eps, weight_decay) < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
                              f"{lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")

@@ -18,6 +18,10 @@ Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import xp_of
@@ -25,6 +29,9 @@ from minidl.cuda import grad_norm
 from minidl.optim import sgd
 from minidl.optim.layerwise import Layerwise, ratio_of, square_sums
 from minidl.optim.optimizer import late
+
+if TYPE_CHECKING:
+    from minidl.hints import Parameters
 
 
 class LARS(Layerwise):
@@ -36,8 +43,9 @@ class LARS(Layerwise):
                ("cpu/grad_norm.cu", "sum_squares_chunks", None, {"ACC": "float"}),
                ("grad_norm.cu", "chunk_sums", np.float32, {"ACC": "float"}))
 
-    def __init__(self, params, lr=1.0, momentum=0.9, weight_decay=5e-4, trust_coefficient=1e-3,
-                 eps=0.0, clip=False, adapt=True):
+    def __init__(self, params: Parameters, lr: float = 1.0, momentum: float = 0.9,
+                 weight_decay: float = 5e-4, trust_coefficient: float = 1e-3, eps: float = 0.0,
+                 clip: bool = False, adapt: bool = True):
         if min(lr, momentum, weight_decay, trust_coefficient, eps) < 0:
             raise ValueError("want lr, momentum, weight_decay, trust_coefficient and eps >= 0, got "
                              f"{lr}, {momentum}, {weight_decay}, {trust_coefficient}, {eps}")

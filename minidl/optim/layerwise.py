@@ -22,7 +22,10 @@ Test: tests/optim/test_layerwise.py, tests/parallel/zero/test_whole_tensors.py
 Tutorial: tutorials/18_large_batch.py
 """
 
+from __future__ import annotations
+
 from collections import namedtuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +34,18 @@ from minidl.cuda.launch import on_device
 from minidl.optim.optimizer import Optimizer, fusable, low_arrays
 from minidl.precision import bf16
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from minidl.tensor import Tensor
+
 # Elements [begin, end) of parameter `index` of a list. They are a whole tensor, or what this rank
 # has of tensor number `tensor` of a ZeRO stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
-def groups_by_ndim(params, **vectors):
+def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, Any]]:
     """Two groups for LARS or LAMB: the parameters of two and more dimensions; and the others, whose
     options are adapt=False and weight_decay=0 unless given."""
     params = list(params)

@@ -10,15 +10,27 @@ Source: Nocedal 1980; Nocedal & Wright, "Numerical Optimization" (2006), algorit
 Test: tests/optim/test_lbfgs.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl.optim.optimizer import Optimizer, called
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from minidl.hints import Parameters
 
 
 class LBFGS(Optimizer):
     """One group of whole parameters. The pairs are no part of state_dict(): after a load the
     history begins again."""
 
-    def __init__(self, params, lr=1, max_iter=20, max_eval=None, tolerance_grad=1e-7,
-                 tolerance_change=1e-9, history_size=100, line_search_fn=None):
+    def __init__(self, params: Parameters, lr: float = 1, max_iter: int = 20,
+                 max_eval: int | None = None, tolerance_grad: float = 1e-7,
+                 tolerance_change: float = 1e-9, history_size: int = 100,
+                 line_search_fn: str | None = None):
         if line_search_fn is not None:
             raise ValueError(f"LBFGS has no line search {line_search_fn!r} here; want None, and an "
                              "lr below 1 where steps overshoot")
@@ -31,7 +43,7 @@ class LBFGS(Optimizer):
         self.pairs = []  # (s, y, 1 / (s . y)), the oldest first
         self.direction = self.length = self.last_gradient = None
 
-    def step(self, closure):
+    def step(self, closure: Callable[[], Any]) -> Any:
         """closure: computes the loss, calls backward, returns the loss. Returns the first loss."""
         if self.low or self.sharded_by:
             raise RuntimeError("LBFGS wants whole float32 or float64 parameters; got master "

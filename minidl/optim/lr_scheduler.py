@@ -17,11 +17,20 @@ keeps its lr until the next step and then follows the schedule as the others do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 """
 
+from __future__ import annotations
+
 import bisect
 import math
+from typing import TYPE_CHECKING
 
 from minidl.optim.optimizer import SCHEDULED, wants_optimizer
 from minidl.optim.plateau import ReduceLROnPlateau
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from minidl.hints import Factors, HasGroups, PerGroup
 
 
 class LRScheduler:
@@ -35,7 +44,7 @@ class LRScheduler:
     cycle_momentum = False
     schedulers = ()  # those that it is made of
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: HasGroups):
         self.optimizer = wants_optimizer(type(self).__name__, optimizer)
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
         for group in optimizer.param_groups:
@@ -69,7 +78,7 @@ class LRScheduler:
         self.last_epoch = 0
         self._apply(self.enter)
 
-    def step(self):
+    def step(self) -> None:
         self._start_new_groups()
         self.last_epoch += 1
         self._apply(lambda group, base: self.after(group, base, self.last_epoch))
@@ -110,14 +119,14 @@ class LRScheduler:
     def _factor(self, step):
         return self.value(1.0, step) - self.value(0.0, step)
 
-    def get_last_lr(self):
+    def get_last_lr(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def _parts(self):
         """This schedule and all that it is made of."""
         return [self, *(part for scheduler in self.schedulers for part in scheduler._parts())]
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """What is needed to go on, the groups' numbers too: an optimizer that has lost them gets
         them from here."""
         parts = self._parts()
@@ -127,7 +136,7 @@ class LRScheduler:
             state["momentum"] = [momentum_of(group) for group in self.optimizer.param_groups]
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         name, n_parts, n = type(self).__name__, len(self._parts()), len(self.get_last_lr())
         if not {"steps", "base_lrs", "lr"} <= state.keys():
             raise ValueError(f"load_state_dict: wanted what {name}.state_dict() of minidl gives, "
@@ -181,7 +190,8 @@ class LambdaLR(LRScheduler):
 
     may_join = False
 
-    def __init__(self, optimizer, lr_lambda):
+    def __init__(self, optimizer: HasGroups,
+                 lr_lambda: Factors):
         self.lr_lambda = lr_lambda
         super().__init__(optimizer)
 
@@ -192,7 +202,7 @@ class LambdaLR(LRScheduler):
 class StepLR(_Factor):
     """lr = initial * gamma^(step // step_size)."""
 
-    def __init__(self, optimizer, step_size, gamma=0.1):
+    def __init__(self, optimizer: HasGroups, step_size: int, gamma: float = 0.1):
         self.step_size, self.gamma = at_least_one("step_size", step_size), gamma
         super().__init__(optimizer)
 
@@ -203,7 +213,8 @@ class StepLR(_Factor):
 class LinearLR(_Factor):
     """Warm-up: the factor goes from start_factor to end_factor in total_iters steps, then stays."""
 
-    def __init__(self, optimizer, start_factor=1 / 3, end_factor=1.0, total_iters=5):
+    def __init__(self, optimizer: HasGroups, start_factor: float = 1 / 3, end_factor: float = 1.0,
+                 total_iters: int = 5):
         self.start_factor, self.end_factor = start_factor, end_factor
         self.total_iters = at_least_one("total_iters", total_iters)
         super().__init__(optimizer)
@@ -217,7 +228,7 @@ class CosineAnnealingLR(LRScheduler):
     """lr falls from initial to eta_min along half a cosine in T_max steps.
     Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
 
-    def __init__(self, optimizer, T_max, eta_min=0.0):
+    def __init__(self, optimizer: HasGroups, T_max: int, eta_min: float = 0.0):
         self.T_max, self.eta_min = at_least_one("T_max", T_max), eta_min
         super().__init__(optimizer)
 
@@ -239,7 +250,7 @@ class CosineAnnealingLR(LRScheduler):
 class MultiStepLR(_Factor):
     """lr = initial * gamma^(how many milestones are reached)."""
 
-    def __init__(self, optimizer, milestones, gamma=0.1):
+    def __init__(self, optimizer: HasGroups, milestones: Sequence[int], gamma: float = 0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
         super().__init__(optimizer)
 
@@ -250,7 +261,7 @@ class MultiStepLR(_Factor):
 class ConstantLR(_Factor):
     """lr = initial * factor for total_iters steps, then initial."""
 
-    def __init__(self, optimizer, factor=1 / 3, total_iters=5):
+    def __init__(self, optimizer: HasGroups, factor: float = 1 / 3, total_iters: int = 5):
         self.reduced, self.total_iters = factor, total_iters
         super().__init__(optimizer)
 
@@ -261,7 +272,7 @@ class ConstantLR(_Factor):
 class ExponentialLR(_Factor):
     """lr = initial * gamma^step."""
 
-    def __init__(self, optimizer, gamma):
+    def __init__(self, optimizer: HasGroups, gamma: float):
         self.gamma = gamma
         super().__init__(optimizer)
 
@@ -272,7 +283,7 @@ class ExponentialLR(_Factor):
 class PolynomialLR(_Factor):
     """lr = initial * (1 - step / total_iters)^power, and 0 from there on."""
 
-    def __init__(self, optimizer, total_iters=5, power=1.0):
+    def __init__(self, optimizer: HasGroups, total_iters: int = 5, power: float = 1.0):
         self.total_iters, self.power = at_least_one("total_iters", total_iters), power
         super().__init__(optimizer)
 
@@ -285,7 +296,8 @@ class MultiplicativeLR(LRScheduler):
 
     may_join = False
 
-    def __init__(self, optimizer, lr_lambda):
+    def __init__(self, optimizer: HasGroups,
+                 lr_lambda: Factors):
         self.lr_lambda = lr_lambda
         super().__init__(optimizer)
 
@@ -308,7 +320,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     may_join = False
 
-    def __init__(self, optimizer, T_0, T_mult=1, eta_min=0.0):
+    def __init__(self, optimizer: HasGroups, T_0: int, T_mult: int = 1, eta_min: float = 0.0):
         self.T_0, self.T_mult, self.eta_min = at_least_one("T_0", T_0), T_mult, eta_min
         if T_mult < 1 or T_mult != int(T_mult):
             raise ValueError(f"CosineAnnealingWarmRestarts: T_mult is an int of 1 or more, got "
@@ -325,7 +337,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         way = (1 + math.cos(math.pi * step / length)) / 2
         return self.eta_min + (initial_lr - self.eta_min) * way
 
-    def step(self, epoch=None):
+    def step(self, epoch: float | None = None) -> None:
         """One further, or to `epoch`, which may lie between two whole ones."""
         self._start_new_groups()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
@@ -380,9 +392,13 @@ class OneCycleLR(_WithMomentum):
     first beta) goes the other way. Replaces the optimizer's lr; total_steps, or epochs and
     steps_per_epoch. Source: Smith & Topin 2017 (arXiv 1708.07120)."""
 
-    def __init__(self, optimizer, max_lr, total_steps=None, epochs=None, steps_per_epoch=None,
-                 pct_start=0.3, anneal_strategy="cos", cycle_momentum=True, base_momentum=0.85,
-                 max_momentum=0.95, div_factor=25.0, final_div_factor=1e4, three_phase=False):
+    def __init__(self, optimizer: HasGroups, max_lr: PerGroup,
+                 total_steps: int | None = None, epochs: int | None = None,
+                 steps_per_epoch: int | None = None, pct_start: float = 0.3,
+                 anneal_strategy: str = "cos", cycle_momentum: bool = True,
+                 base_momentum: PerGroup = 0.85,
+                 max_momentum: PerGroup = 0.95, div_factor: float = 25.0,
+                 final_div_factor: float = 1e4, three_phase: bool = False):
         if total_steps is None and (epochs is None or steps_per_epoch is None):
             raise ValueError("OneCycleLR wants total_steps, or epochs and steps_per_epoch")
         if anneal_strategy not in ANNEAL:
@@ -449,9 +465,12 @@ class CyclicLR(_WithMomentum):
     "exp_range": times gamma^step; or scale_fn, of the cycle (1, 2, ...) or, with
     scale_mode="iterations", of the step.     Source: Smith 2017 (arXiv 1506.01186)."""
 
-    def __init__(self, optimizer, base_lr, max_lr, step_size_up=2000, step_size_down=None,
-                 mode="triangular", gamma=1.0, scale_fn=None, scale_mode="cycle",
-                 cycle_momentum=True, base_momentum=0.8, max_momentum=0.9):
+    def __init__(self, optimizer: HasGroups, base_lr: PerGroup,
+                 max_lr: PerGroup, step_size_up: int = 2000,
+                 step_size_down: int | None = None, mode: str = "triangular", gamma: float = 1.0,
+                 scale_fn: Callable[[float], float] | None = None, scale_mode: str = "cycle",
+                 cycle_momentum: bool = True, base_momentum: PerGroup = 0.8,
+                 max_momentum: PerGroup = 0.9):
         heights = {"triangular": (lambda cycle: 1.0, "cycle"),
                    "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
                    "exp_range": (lambda step: gamma**step, "iterations")}
@@ -492,7 +511,7 @@ class CyclicLR(_WithMomentum):
 class _Composed(LRScheduler):
     """A schedule made of others of the same optimizer."""
 
-    def __init__(self, optimizer, schedulers):
+    def __init__(self, optimizer: HasGroups, schedulers: Sequence[LRScheduler]):
         name = type(self).__name__
         self.optimizer, self.schedulers = wants_optimizer(name, optimizer), list(schedulers)
         for i, scheduler in enumerate(self.schedulers):
@@ -516,7 +535,8 @@ class SequentialLR(_Composed):
     """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0. Each
     begins at its own step 0, from the initial lr, except MultiplicativeLR."""
 
-    def __init__(self, optimizer, schedulers, milestones):
+    def __init__(self, optimizer: HasGroups, schedulers: Sequence[LRScheduler],
+                 milestones: Sequence[int]):
         if len(milestones) != len(schedulers) - 1:
             raise ValueError(f"SequentialLR wants one milestone fewer than schedulers, got "
                              f"{len(milestones)} for {len(schedulers)}")
@@ -538,7 +558,7 @@ class SequentialLR(_Composed):
         self.last_epoch = 0
         self._at(0).take_over()
 
-    def step(self):
+    def step(self) -> None:
         self._start_new_groups()
         self.last_epoch += 1
         now = self._at(self.last_epoch)
@@ -555,7 +575,7 @@ class SequentialLR(_Composed):
 class ChainedScheduler(_Composed):
     """Several schedules at once: each takes what the one before it gives, so factors multiply."""
 
-    def __init__(self, schedulers, optimizer=None):
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: HasGroups | None = None):
         super().__init__(optimizer or schedulers[0].optimizer, schedulers)
 
     def start(self):
@@ -570,7 +590,7 @@ class ChainedScheduler(_Composed):
         for scheduler in others:
             scheduler.start()
 
-    def step(self):
+    def step(self) -> None:
         self._start_new_groups()
         self.last_epoch += 1
         for scheduler in self.schedulers:

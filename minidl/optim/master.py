@@ -10,13 +10,20 @@ Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 Test: tests/optim/test_master.py   Tutorial: tutorials/05_amp.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.backend import is_bfloat16
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from minidl.optim.optimizer import Optimizer
 
-def use_master_weights(optimizer):
+
+def use_master_weights(optimizer: Optimizer):
     """Replace every float16 or bfloat16 parameter in `param_groups` by a float32 master copy;
     `optimizer.low` is {master: parameter}. Call it before the first step. Returns the optimizer."""
     if optimizer.state:

@@ -15,10 +15,18 @@ For matrices between hidden layers; embeddings, biases and the last layer belong
 Source: Jordan et al. 2024.      Test: tests/optim/test_muon.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from minidl.backend import xp_of
 from minidl.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from minidl.hints import Parameters
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -27,8 +35,10 @@ class Muon(Optimizer):
     """Matrices only. State per parameter: momentum_buffer. adjust_lr_fn: None ("original") for the
     factor above; "match_rms_adamw": 0.2 sqrt(max(rows, columns)), for AdamW's learning rates."""
 
-    def __init__(self, params, lr=1e-3, weight_decay=0.1, momentum=0.95, nesterov=True,
-                 ns_coefficients=COEFFICIENTS, eps=1e-7, ns_steps=5, adjust_lr_fn=None):
+    def __init__(self, params: Parameters, lr: float = 1e-3, weight_decay: float = 0.1,
+                 momentum: float = 0.95, nesterov: bool = True,
+                 ns_coefficients: Sequence[float] = COEFFICIENTS, eps: float = 1e-7,
+                 ns_steps: int = 5, adjust_lr_fn: str | None = None):
         if min(lr, weight_decay, momentum) < 0:
             raise ValueError("lr, momentum and weight_decay must not be negative, got "
                              f"{lr}, {momentum}, {weight_decay}")

@@ -6,6 +6,10 @@ parameter has a float32 master copy (master.py), the optimizer updates that copy
 Test: tests/optim/test_optimizer.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import backend
@@ -16,6 +20,12 @@ from minidl.mode import enable_grad, no_grad
 from minidl.optim import over_ranks
 from minidl.precision import bf16
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from minidl.hints import Parameters
 
 # What PyTorch's groups hold beside the formula's options: how it computes, not what; and options
 # that mean nothing where they are off.
@@ -35,7 +45,7 @@ def wants_optimizer(who, got):
 class Optimizer:
     """params: an iterable of Tensors, or of dicts {"params": [...], option: value, ...}."""
 
-    def __init__(self, params, defaults):
+    def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
         self.seen = {}  # master weight -> that parameter's version when it was written
@@ -47,7 +57,7 @@ class Optimizer:
         for group in params if isinstance(params[0], dict) else [{"params": params}]:
             self.add_param_group(group)
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         group = {**self.defaults, **param_group}
         params = group["params"]
         if isinstance(params, (set, frozenset)):
@@ -70,13 +80,14 @@ class Optimizer:
             known.add(p)
         self.param_groups.append(group)
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
         for p in self.parameters():
             for t in {p, self.low.get(p, p)}:
                 clear_gradient(t, set_to_none)
 
-    def step(self, closure=None, *, unscale=1.0, skip=None):
+    def step(self, closure: Callable[[], Any] | None = None, *, unscale: Any = 1.0,
+             skip: Any = None) -> Any:
         """Updates every parameter that has a gradient, in place.
 
         closure: a function that computes the loss and calls backward. It is called first, and what
@@ -179,7 +190,7 @@ class Optimizer:
         """Change p.array in place, given its gradient array; keep what is needed in `state`."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, PyTorch's
         layout. A master weight is in its parameter's state. The tensors have the live memory."""
         index = {p: i for i, p in enumerate(self.parameters())}
@@ -193,7 +204,7 @@ class Optimizer:
                 state[i] = {k: tensor_of(_plain(k, v)) for k, v in values.items()}
         return {"state": state, "param_groups": groups}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Copy a state in, PyTorch's own too, on whatever device it is; ValueError if it is another
         optimizer's, or groups or shapes differ, and then nothing has changed."""
         params = self.parameters()
@@ -238,7 +249,7 @@ class Optimizer:
             raise ValueError(f"load_state_dict: {type(self).__name__} has no option {strange}; it "
                              f"has {sorted(self.defaults)}. Is it another optimizer's state?")
 
-    def parameters(self):
+    def parameters(self) -> list[Tensor]:
         """What is updated, in order; master weights in place of the parameters that have one."""
         return [p for g in self.param_groups for p in g["params"]]
 

@@ -7,7 +7,16 @@ Unlike the schedules of lr_scheduler.py it is no function of the step count.
 Test: tests/optim/test_lr_scheduler_sequences.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from minidl.hints import HasGroups, Number, PerGroup
 
 
 class ReduceLROnPlateau:
@@ -15,8 +24,9 @@ class ReduceLROnPlateau:
     step(metric). Better: below (mode "min") the best so far by more than `threshold`, relative to
     it ("rel") or not ("abs"). All ranks must pass the same number: the all-reduced loss."""
 
-    def __init__(self, optimizer, mode="min", factor=0.1, patience=10, threshold=1e-4,
-                 threshold_mode="rel", cooldown=0, min_lr=0.0, eps=1e-8):
+    def __init__(self, optimizer: HasGroups, mode: str = "min", factor: float = 0.1,
+                 patience: int = 10, threshold: float = 1e-4, threshold_mode: str = "rel",
+                 cooldown: int = 0, min_lr: PerGroup = 0.0, eps: float = 1e-8):
         if factor >= 1 or mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
             raise ValueError("ReduceLROnPlateau wants factor below 1, mode 'min' or 'max', "
                              f"threshold_mode 'rel' or 'abs'; got {factor}, {mode!r}, "
@@ -27,7 +37,7 @@ class ReduceLROnPlateau:
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
 
-    def step(self, metrics):
+    def step(self, metrics: Number) -> None:
         self.last_epoch += 1
         metric = float(metrics)
         if self._is_better(metric):
@@ -50,13 +60,13 @@ class ReduceLROnPlateau:
             return sign * (metric - self.best) > self.threshold
         return sign * metric > sign * self.best * (1 + sign * self.threshold)
 
-    def get_last_lr(self):
+    def get_last_lr(self) -> list[float]:
         return [group["lr"] for group in self.optimizer.param_groups]
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         return {k: getattr(self, k) for k in ("best", "num_bad_epochs", "cooldown_counter",
                                               "last_epoch")}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.best, self.num_bad_epochs = state["best"], state["num_bad_epochs"]
         self.cooldown_counter, self.last_epoch = state["cooldown_counter"], state["last_epoch"]

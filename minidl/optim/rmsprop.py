@@ -7,14 +7,22 @@ Source: Tieleman & Hinton 2012 (lecture 6.5); centered: Graves 2013 (arXiv 1308.
 Test: tests/optim/test_other_optimizers.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from minidl.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from minidl.hints import Parameters
 
 
 class RMSprop(Optimizer):
     """State per parameter: step, square_avg; momentum_buffer and grad_avg where wanted."""
 
-    def __init__(self, params, lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0,
-                 centered=False, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+                 weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False, *,
+                 maximize: bool = False):
         if min(lr, alpha, eps, weight_decay, momentum) < 0:
             raise ValueError("RMSprop wants no negative numbers, got lr "
                              f"{lr}, alpha {alpha}, eps {eps}, weight_decay {weight_decay}, "

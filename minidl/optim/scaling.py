@@ -19,12 +19,19 @@ Sources: Goyal et al. 2017 (arXiv 1706.02677); Krizhevsky 2014 (arXiv 1404.5997)
 Test: tests/optim/test_scaling.py   Tutorial: tutorials/18_large_batch.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 from minidl.optim.lr_scheduler import LinearLR, SequentialLR
 
+if TYPE_CHECKING:
+    from minidl.hints import HasGroups
+    from minidl.optim.lr_scheduler import LRScheduler
 
-def scaled_rate(rate, batch, base_batch=256, rule="linear"):
+
+def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "linear") -> float:
     """The rate for `batch` samples a step, where `rate` was right for `base_batch`: all ranks'
     samples, those of accumulated micro-batches too."""
     if batch < 1 or base_batch < 1:
@@ -35,7 +42,8 @@ def scaled_rate(rate, batch, base_batch=256, rule="linear"):
     return rate * (k if rule == "linear" else math.sqrt(k))
 
 
-def warmed_up(optimizer, n_steps, then=None, start=1e-3):
+def warmed_up(optimizer: HasGroups, n_steps: int, then: LRScheduler | None = None,
+              start: float = 1e-3) -> LRScheduler:
     """A schedule whose factor climbs from `start` to 1 in n_steps steps, and then follows `then`, a
     schedule of the same optimizer (None: stays)."""
     climb = LinearLR(optimizer, start_factor=start, total_iters=n_steps)

@@ -15,6 +15,10 @@ Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu
 Test: tests/optim/test_optimizer.py, test_sgd_kernel.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import backend
@@ -22,14 +26,18 @@ from minidl.cuda import dispatch
 from minidl.cuda.launch import contiguous, on_device, over_chunks, pointers, same_sizes
 from minidl.optim.optimizer import Optimizer, fusable, late, low_arrays
 
+if TYPE_CHECKING:
+    from minidl.hints import Parameters
+
 KERNEL = "cpu/sgd.cu", "sgd_chunks", None, {"W": "float"}
 
 
 class SGD(Optimizer):
     """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
 
-    def __init__(self, params, lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.0,
-                 nesterov=False, *, maximize=False):
+    def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
+                 dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
+                 maximize: bool = False):
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("nesterov needs momentum > 0 and dampening = 0, got momentum "
                              f"{momentum}, dampening {dampening}")

@@ -21,9 +21,12 @@ Sources: Micikevicius et al. 2018 (arXiv 1710.03740); the lists are PyTorch's (a
 reference) and apex's. Test: tests/precision/test_amp.py   Tutorial: tutorials/05_amp.py
 """
 
+from __future__ import annotations
+
 import difflib
 import functools
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,9 +42,15 @@ from minidl.precision.bf16 import WIDE
 from minidl.precision.grad_scaler import GradScaler
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from minidl.hints import DType
+
 
 @contextmanager
-def autocast(device_type="cuda", dtype=None, enabled=True, *, white=(), black=()):
+def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: bool = True, *,
+             white: Sequence[str] = (), black: Sequence[str] = ()) -> Iterator[None]:
     """Inside the block (or the function it decorates) ops run in the precision of their class;
     with enabled=False in that of their inputs.
     device_type:   chooses the default of dtype alone: "cuda" is float16, "cpu" bfloat16. The arrays

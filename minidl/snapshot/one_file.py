@@ -12,9 +12,12 @@ Source: github.com/huggingface/safetensors, "Format".
 Test: tests/snapshot/test_one_file.py
 """
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,11 +26,17 @@ from minidl.precision import bf16
 from minidl.snapshot import durable, header
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from os import PathLike
+    from typing import Any, BinaryIO
+
+    from minidl.hints import Device
+
 STRUCTURE = "minidl"  # the name of the JSON text in the metadata
 PLAIN = (bool, int, float, str, type(None))
 
 
-def save(obj, f):
+def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
     """Writes `obj` to the file f, a path or an open binary file: a Tensor, a number, text or None,
     or dicts, lists and tuples of them. TypeError, which names the place, of anything else."""
     arrays = {}
@@ -40,7 +49,8 @@ def save(obj, f):
         durable.write(Path(f), pieces)
 
 
-def load(f, map_location=None, *, weights_only=True):
+def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, *,
+         weights_only: bool = True) -> Any:
     """Returns what `save` wrote to f. Of a safetensors file of another program: {name: Tensor}.
     map_location: the device of the tensors, the CPU unless given. ValueError if the file is damaged
     or of another format, such as a pickle of torch.save. weights_only is always true here."""

@@ -10,12 +10,21 @@ which job. The jobs use a duplicate of the transport, so the main thread may com
 The thread (in the simulator a greenlet) ends when no job is left, and keeps no process alive.
 """
 
+from __future__ import annotations
+
 import contextvars
 import sys
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from minidl.comm.observe.places import submitted_at, user_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
 
 
 class Background:
@@ -26,7 +35,7 @@ class Background:
         ...                                             # x belongs to the job now
         total = job.wait()"""
 
-    def __init__(self, t):
+    def __init__(self, t: Transport):
         self.transport = t.subgroup(range(t.size))
         self.transport.innermost.longest_nap = 2e-3  # the processor is the caller's meanwhile
         self._waiting = deque()
@@ -35,7 +44,7 @@ class Background:
         self._last = None
         self._lock = threading.Lock()
 
-    def submit(self, fn, *args):
+    def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
         """Queue `fn(transport, *args)`; returns a Job at once."""
         job = Job(self.transport, fn, args)
         with self._lock:
@@ -49,7 +58,7 @@ class Background:
                 self.transport.spawn(self._work)
         return job
 
-    def close(self):
+    def close(self) -> None:
         """Wait for all jobs and accept no more; raises a job's error that nobody waited for."""
         self._closed = True
         if self._last is not None:
@@ -91,7 +100,7 @@ class Job:
         self.result = self.error = None
         self.seen = False  # whether somebody got the error
 
-    def wait(self):
+    def wait(self) -> Any:
         """The call's result; re-raises its error."""
         self._done.wait()
         if self.error is not None:
@@ -99,7 +108,7 @@ class Job:
             raise self.error
         return self.result
 
-    def done(self):
+    def done(self) -> bool:
         """Whether wait() would return at once."""
         return self._done.is_set()
 

@@ -22,16 +22,25 @@ both. A Wrapper is a transport around another one. All keep these rules:
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py
 """
 
+from __future__ import annotations
+
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minidl.backend import library_of
 from minidl.comm.labels import named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from minidl.comm.transport.background import Job
 
 
 class Request(ABC):
@@ -88,19 +97,19 @@ class Transport(ABC):
         return self
 
     @abstractmethod
-    def isend(self, array, dst, tag=0):
+    def isend(self, array: np.ndarray, dst: int, tag: int = 0) -> Request:
         """Start sending `array` to rank dst; returns a Request."""
 
     @abstractmethod
-    def irecv(self, into, src, tag=0):
+    def irecv(self, into: np.ndarray, src: int, tag: int = 0) -> Request:
         """Start receiving into.nbytes bytes from rank src into `into`; returns a Request."""
 
     @abstractmethod
-    def recv_any(self, tag=0):
+    def recv_any(self, tag: int = 0) -> tuple[int, np.ndarray]:
         """Receive the next message from anybody, of any size: (src, flat uint8 array)."""
 
     @abstractmethod
-    def subgroup(self, ranks):
+    def subgroup(self, ranks: Sequence[int]) -> Any:
         """The transport of the listed ranks of this group, in that order; None on other ranks.
 
         All listed ranks must call it, in the same order as their other subgroup calls on this
@@ -117,17 +126,17 @@ class Transport(ABC):
         """An object with set() and wait() for tasks of one rank; like threading.Event."""
 
     @abstractmethod
-    def time(self):
+    def time(self) -> float:
         """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
 
-    def pause(self, seconds):
+    def pause(self, seconds: float) -> None:
         """Let others run for so long."""
         time.sleep(seconds)
 
-    def compute(self, seconds):  # noqa: B027  nothing to do is the right default
+    def compute(self, seconds: float) -> None:  # noqa: B027  nothing to do is the right default
         """Tell a modelled clock how long work took; on a measured clock nothing happens."""
 
-    def stepped(self):  # noqa: B027
+    def stepped(self) -> None:  # noqa: B027
         """Tell a Watch that a training step has ended: it names ranks that compute longer than the
         others (stragglers.py)."""
 
@@ -171,16 +180,17 @@ class Transport(ABC):
         one thread make them: Open MPI can hang when two are made at once."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
-    def send(self, array, dst, tag=0):
+    def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:
         """Send and wait. May block until the receive is posted (rule 3)."""
         self.isend(array, dst, tag).wait()
 
-    def recv(self, into, src, tag=0):
+    def recv(self, into: np.ndarray, src: int, tag: int = 0) -> np.ndarray:
         """Receive into `into`, wait, return it."""
         self.irecv(into, src, tag).wait()
         return into
 
-    def sendrecv(self, array, dst, into, src, tag=0):
+    def sendrecv(self, array: np.ndarray, dst: int, into: np.ndarray, src: int,
+                 tag: int = 0) -> np.ndarray:
         """Send `array` to dst while receiving `into` from src; returns `into`."""
         # The receive first, so that a large message from src need not wait for it.
         incoming = self.irecv(into, src, tag)
@@ -188,7 +198,7 @@ class Transport(ABC):
         incoming.wait()
         return into
 
-    def in_background(self, fn, *args):
+    def in_background(self, fn: Callable[..., Any], *args: Any) -> Job:
         """Queue `fn(duplicate of this transport, *args)` on one background task; returns a Job.
 
         All ranks must queue the same calls in the same order."""

@@ -21,7 +21,9 @@ differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,13 +38,19 @@ from minidl.comm.transport.protocol import Transport
 from minidl.comm.transport.scheduler import Event, Handle
 from minidl.comm.transport.window import HEADER, Messages, NoSharedMemory
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minidl.hints import Result
+
 # Round figures of a 10 Gbit/s network.
 ALPHA = 10e-6  # seconds per message
 BETA = 1e-9  # seconds per byte
 
 
-def simulate(n, fn, *args, alpha=None, beta=None, links=None, rendezvous_bytes=None,
-             in_step=IN_STEP) -> list[Any]:
+def simulate(n: int, fn: Callable[..., Result], *args: Any, alpha: float | None = None,
+             beta: float | None = None, links: Links | None = None,
+             rendezvous_bytes: int | None = None, in_step: int = IN_STEP) -> list[Result]:
     """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
 
     alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)

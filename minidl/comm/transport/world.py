@@ -12,8 +12,11 @@ mpi4py belong to the same one.
 Test: tests/mpi/test_mpi_transport.py   Tutorial: tutorials/00_hello.py
 """
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from minidl.backend import optional
 from minidl.comm.observe.watch import DEADLINE_S, Watch
@@ -23,8 +26,11 @@ from minidl.comm.transport.links_text import parse
 from minidl.comm.transport.mpi import PART_BYTES, MPITransport
 from minidl.comm.transport.throttled import Throttled
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
 
-def world(part_bytes=PART_BYTES):
+
+def world(part_bytes: int = PART_BYTES) -> Transport:
     """The transport of all processes that mpiexec started (COMM_WORLD).
 
     From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI

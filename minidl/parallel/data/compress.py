@@ -24,6 +24,10 @@ Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 
 Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl import backend
@@ -36,6 +40,10 @@ from minidl.optim.sgd import SGD
 from minidl.parallel.data import codecs, flat
 from minidl.parallel.data.bucket import Bucket, cut, default_all_reduce, weight
 from minidl.parallel.data.data_parallel import DataParallel, check_arguments
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
 
 
 def chosen(kernel, reference):
@@ -145,8 +153,9 @@ class Compressed(DataParallel):
     A rank without samples (`absent`) still sends what it owes. `bytes_sent` is of the coming
     steps, of every method exact."""
 
-    def __init__(self, model, t, method, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
-                 overlap=True, broadcast_buffers=True):
+    def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: int = 25 << 20,
+                 first_bucket_bytes: int = 1 << 20, overlap: bool = True,
+                 broadcast_buffers: bool = True):
         check_arguments("Compressed", model, t)
         if not isinstance(method, Method):
             raise TypeError(f"Compressed wants a method, such as DGC(); got {method!r}")
@@ -194,7 +203,7 @@ class Compressed(DataParallel):
     def extra_repr(self):
         return f"{super().extra_repr()}, {self.method}"
 
-    def close(self):
+    def close(self) -> None:
         super().close()
         for p in self.module.parameters():
             p.declare(compressed_by=None)

@@ -15,7 +15,10 @@ backward sends), test_data_parallel_gpu.py
 Tutorial: tutorials/07_ring.py   Measured in: benchmarks/bench_data_parallel.py
 """
 
+from __future__ import annotations
+
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,8 +32,14 @@ from minidl.parallel.data import flat, header, samples
 from minidl.parallel.data.bucket import Bucket, Reducer, cut, default_all_reduce, weighted_mean
 from minidl.tensor import Tensor
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
-def broadcast_state(t, tensors, root=0):
+    from minidl.comm.transport.protocol import Transport
+
+
+def broadcast_state(t: Transport, tensors: Iterable[Tensor], root: int = 0) -> None:
     """Overwrite `tensors` (parameters or buffers) with rank root's values: one broadcast for each
     dtype among them."""
     for group in by_dtype(tensors).values():
@@ -41,7 +50,8 @@ def broadcast_state(t, tensors, root=0):
             x.version += 1
 
 
-def average_gradients(t, params, n_samples=1, all_reduce=None):
+def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float = 1,
+                      all_reduce: Callable[..., Any] | None = None) -> None:
     """Replaces every gradient by the mean over ranks, weighted by `n_samples`: between backward and
     step, without buckets.
 
@@ -89,9 +99,10 @@ class DataParallel(Module):
     dimension of the first input (samples.py), or `n_samples=` in the call (a count of tokens,
     say)."""
 
-    def __init__(self, model, t, all_reduce=None, bucket_bytes=25 << 20,
-                 first_bucket_bytes=1 << 20, overlap=True, broadcast_buffers=True,
-                 make_buckets=None, without=()):
+    def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
+                 bucket_bytes: int = 25 << 20, first_bucket_bytes: int = 1 << 20,
+                 overlap: bool = True, broadcast_buffers: bool = True,
+                 make_buckets: Callable[..., Any] | None = None, without: Iterable[Tensor] = ()):
         super().__init__()
         self.wants_plain(model, t)
         if all_reduce is not None and not callable(all_reduce):
@@ -127,7 +138,7 @@ class DataParallel(Module):
                 f"in {type(model).__name__} already, and its gradients would be sent twice. One "
                 "wrapper does it: a ZeRO stage cuts gradients, Compressed compresses whole ones")
 
-    def forward(self, *inputs, n_samples=None, **options):
+    def forward(self, *inputs: Any, n_samples: float | None = None, **options: Any) -> Any:
         if is_grad_enabled():
             self._share_buffers()
         for p in self.frozen:
@@ -173,7 +184,7 @@ class DataParallel(Module):
         finally:
             self.syncing = True
 
-    def absent(self, loss=None):
+    def absent(self, loss: Any = None) -> None:
         """One synchronised step of a rank that has no batch while others have (join.py): afterwards
         p.grad is the mean over their samples, as it is there. loss: only ZeRO 3 needs it."""
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
@@ -188,7 +199,7 @@ class DataParallel(Module):
         if self.training and self.broadcast_buffers:
             broadcast_state(self.t, list(self.module.buffers()))
 
-    def bytes_sent(self, n_backwards=1):
+    def bytes_sent(self, n_backwards: int = 1) -> int:
         """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
         gradients, the headers that announce a backward, and a ZeRO stage's weights.
         Buffers, norms and skips come on top."""
@@ -205,15 +216,15 @@ class DataParallel(Module):
     def extra_repr(self):
         return f"rank {self.t.rank} of {self.t.size}, {self.way}"
 
-    def close(self):
+    def close(self) -> None:
         """End the communication thread and take the hooks off the parameters."""
         self.reducer.close()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """The wrapped model's: a snapshot does not know how many ranks wrote it."""
         return self.module.state_dict()
 
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         return self.module.load_state_dict(state_dict, strict)
 
 

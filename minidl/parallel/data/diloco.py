@@ -25,7 +25,10 @@ Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard e
 Test: tests/parallel/data/test_diloco.py   Tutorial: tutorials/17_local_sgd.py
 """
 
+from __future__ import annotations
+
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from minidl import optim
 from minidl.comm.labels import about
@@ -34,6 +37,15 @@ from minidl.mode import no_grad
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import broadcast_state
 from minidl.parallel.data.local_sgd import average_arrays, average_bytes, check_plain, divergence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
+    from minidl.optim.optimizer import Optimizer
+    from minidl.tensor import Tensor
 
 
 def fragments_of(params, n):
@@ -61,8 +73,10 @@ class DiLoCo:
     delay        steps from a fragment's sending to its outer step, less than H/P
     all_reduce   any f(t, array) that sums in place"""
 
-    def __init__(self, model, t, optimizer, outer=None, period=500, fragments=1, delay=0,
-                 alpha=None, all_reduce=None):
+    def __init__(self, model: Module, t: Transport, optimizer: Optimizer,
+                 outer: Callable[..., Any] | None = None, period: int = 500,
+                 fragments: int | Sequence[Sequence[Tensor]] = 1, delay: int = 0,
+                 alpha: float | None = None, all_reduce: Callable[..., Any] | None = None):
         check_plain(t, model, optimizer, "DiLoCo")
         if optimizer.low:
             raise ValueError(f"rank {t.rank}: DiLoCo steps on the model's own weights; got an "
@@ -89,10 +103,10 @@ class DiLoCo:
         self.coming = {}  # step: (fragment, buffers, job)
         self.background = Background(t) if delay else None
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         return self.module(*inputs, **options)
 
-    def step(self):
+    def step(self) -> Any:
         """After the inner optimizer's: send, or take in, the fragment whose turn it is."""
         self.n_steps += 1
         every = self.period // len(self.fragments)
@@ -152,15 +166,15 @@ class DiLoCo:
             p.array[...] = value
             p.version += 1
 
-    def divergence(self):
+    def divergence(self) -> float:
         return divergence(self.t, list(self.common), self.all_reduce)
 
-    def bytes_sent(self, n_periods=1):
+    def bytes_sent(self, n_periods: int = 1) -> int:
         """Bytes that this rank sends in so many periods of H steps, around a ring; without
         buffers."""
         return n_periods * sum(average_bytes(self.t, run) for run in self.fragments)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """Numbers, for a snapshot that also has the weights w and the outer optimizer; each rank's
         own weights and inner optimizer lie in one of its own (docs/large_batches.md)."""
         if self.coming:
@@ -168,10 +182,10 @@ class DiLoCo:
                              f"{min(self.coming)}, this is {self.n_steps}: save then")
         return {"n_steps": self.n_steps}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.n_steps = state["n_steps"]
 
-    def close(self):
+    def close(self) -> None:
         """Wait for what is on its way; the model keeps this rank's weights."""
         if self.background is not None:
             self.background.close()

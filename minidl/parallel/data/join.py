@@ -18,16 +18,26 @@ Sources: Horovod's join operation; PyTorch's `Join` (torch.distributed.algorithm
 Test: tests/parallel/data/test_join.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.comm import ring
 from minidl.comm.labels import about
 from minidl.mode import no_grad
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+
 _END = object()
 
 
-def join(t, batches):
+def join(t: Transport, batches: Iterable[Any]) -> Iterator[Any]:
     """Yield this rank's batches, then None as long as another rank has batches. Collective."""
     batches = iter(batches)
     mine = next(batches, _END)
@@ -44,7 +54,7 @@ def _anybody(t, flag):
         return ring.all_reduce(t, np.array([flag]), np.logical_or)[0]
 
 
-def evaluate(t, batches, score):
+def evaluate(t: Transport, batches: Iterable[Any], score: Callable[[Any], Any]) -> Any:
     """The mean of a score over all samples of all ranks, each once; collective.
 
     score(batch) returns (the sum over the batch's samples, how many they are)."""

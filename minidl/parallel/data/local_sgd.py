@@ -36,8 +36,11 @@ Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post
 Test: tests/parallel/data/test_local_sgd.py   Tutorial: tutorials/17_local_sgd.py
 """
 
+from __future__ import annotations
+
 import math
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,6 +52,14 @@ from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import default_all_reduce
 from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
 from minidl.parallel.data.straggler import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
+    from minidl.tensor import Tensor
 
 LEAST, MOST = 1, 16  # what an adaptive rule may say: PaddlePaddle's bounds
 
@@ -146,8 +157,11 @@ class LocalSGD:
 
     period: H; with a rule (above), the first. all_reduce: any f(t, array) that sums in place."""
 
-    def __init__(self, model, t, optimizer, period, start=0, inside=None, state="local", rule=None,
-                 all_reduce=None, bucket_bytes=25 << 20, without=None):
+    def __init__(self, model: Module, t: Transport, optimizer: Optimizer, period: int,
+                 start: int = 0, inside: Any = None, state: str = "local",
+                 rule: Callable[..., Any] | None = None,
+                 all_reduce: Callable[..., Any] | None = None, bucket_bytes: int = 25 << 20,
+                 without: Iterable[Tensor] | None = None):
         check_plain(t, model, optimizer, "LocalSGD")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"rank {t.rank}: LocalSGD averages the weights that the optimizer "
@@ -168,7 +182,7 @@ class LocalSGD:
         self.rounds = Rounds(period, start, rule)
         self.turns = None if without is None else Turns(t, without)
 
-    def __call__(self, *inputs, **options):
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         self.data_parallel.broadcast_buffers = self.rounds.dense
         with nullcontext() if self.rounds.dense else self.data_parallel.no_sync():
             return self.data_parallel(*inputs, **options)
@@ -178,7 +192,7 @@ class LocalSGD:
         last."""
         return self.data_parallel.no_sync()
 
-    def step(self, loss=None):
+    def step(self, loss: Any = None) -> Any:
         """After the optimizer's: end the round if it is time. loss: this rank's, for a rule."""
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
@@ -196,7 +210,7 @@ class LocalSGD:
                 total = ring.all_reduce(self.t, np.array([float(loss)]))[0]
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
-    def finish(self):
+    def finish(self) -> None:
         """After the last step, on all ranks, where stragglers may be out: all have the mean."""
         if self.turns is not None and self.turns.out:
             self.turns.end(self.rounds, self.average, last=True)
@@ -226,10 +240,10 @@ class LocalSGD:
         """What is averaged: what the optimizer updates."""
         return [p for p in self.optimizer.parameters() if p.requires_grad]
 
-    def divergence(self):
+    def divergence(self) -> float:
         return divergence(self.t, self.weights(), self.all_reduce)
 
-    def bytes_sent(self, n_rounds=1):
+    def bytes_sent(self, n_rounds: int = 1) -> int:
         """Bytes that this rank sends in so many rounds that average weights alone, around a ring;
         without buffers and a rule's loss."""
         return n_rounds * average_bytes(self.t, self.weights())
@@ -237,14 +251,14 @@ class LocalSGD:
     def parameters(self):
         return self.module.parameters()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """The model's, which at the end of a round is one model."""
         return self.module.state_dict()
 
-    def load_state_dict(self, state_dict, strict=True):
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
         return self.module.load_state_dict(state_dict, strict)
 
-    def close(self):
+    def close(self) -> None:
         self.data_parallel.close()
 
 

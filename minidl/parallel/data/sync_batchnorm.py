@@ -28,7 +28,10 @@ Golub & LeVeque 1983 for merging.
 Test: tests/parallel/data/test_sync_batchnorm.py   Tutorial: tutorials/18_large_batch.py
 """
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +41,9 @@ from minidl.comm.labels import named
 from minidl.function import Function
 from minidl.mode import current
 from minidl.nn.norm import BatchNorm
+
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
 
 
 class Normalise(Function):
@@ -153,8 +159,9 @@ class SyncBatchNorm(BatchNorm):
     ndims = (2, 3, 4)
     joins_ranks = True  # a rank that skips forward is waited for: DataParallel.absent refuses
 
-    def __init__(self, num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True,
-                 *, t, losses="mean"):
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+                 affine: bool = True, track_running_stats: bool = True, *, t: Transport,
+                 losses: str = "mean"):
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
         self.t, self.losses = t, checked(losses)
 

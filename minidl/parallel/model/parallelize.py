@@ -16,8 +16,11 @@ Source: the plan of PyTorch's parallelize_module (there a pattern without a matc
 Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_parallel.py
 """
 
+from __future__ import annotations
+
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import TYPE_CHECKING
 
 from minidl.comm.transport import device
 from minidl.nn.models import GPT
@@ -30,6 +33,13 @@ from minidl.parallel.model.tensor import (
 from minidl.parallel.model.vocabulary import VocabEmbedding
 from minidl.parallel.shards import Shards
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from minidl.comm.grid import Grid
+    from minidl.nn.module import Module
 
 Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, ParallelAttention.of
 
@@ -57,7 +67,8 @@ def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gat
     return plan
 
 
-def parallelize(model, grid, plan=None, **options):
+def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None,
+                **options: Any) -> Module:
     """`model` with the layers that the plan names replaced by their parts on grid.tp; returns it.
 
     plan: of any model; options: those of gpt_plan, for a GPT."""
@@ -97,7 +108,7 @@ def parallelize(model, grid, plan=None, **options):
     return model
 
 
-def whole_state_dict(model):
+def whole_state_dict(model: Module) -> dict[str, Tensor]:
     """Returns {name: whole Tensor}, the `state_dict()` of the undivided model. All ranks call."""
     state = {}
     for name, (owner, _, key) in model._state_slots().items():

@@ -24,7 +24,10 @@ Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
 """
 
+from __future__ import annotations
+
 import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,6 +40,12 @@ from minidl.parallel.data import flat
 from minidl.parallel.data.bucket import cut, is_local
 from minidl.parallel.zero.lanes import Modelled, Threads
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from minidl.optim.optimizer import Optimizer
 
 
 class HostBucket:
@@ -72,7 +81,8 @@ class Offload:
     bucket_bytes   a bucket is sent once it has this much; the fewer, the earlier, the more starts
     delay_after    None, or the number of steps after which updates are delayed by one"""
 
-    def __init__(self, optimizer, lanes=None, bucket_bytes=1 << 20, delay_after=None):
+    def __init__(self, optimizer: Optimizer, lanes: Any = None, bucket_bytes: int = 1 << 20,
+                 delay_after: int | None = None):
         if wants_optimizer("Offload", optimizer).state or optimizer.low:
             raise ValueError("Offload wants an optimizer before its first step, without master "
                              "weights: it makes them, on the host")
@@ -148,7 +158,7 @@ class Offload:
 
     # -- the step
 
-    def step(self, closure=None, *, unscale=1.0):
+    def step(self, closure: Callable[[], Any] | None = None, *, unscale: Any = 1.0) -> Any:
         """Updates with the gradients that have come down. On return the device has new weights.
 
         closure: as Optimizer.step takes it."""
@@ -218,14 +228,14 @@ class Offload:
                 bucket.updated.pop(p, None)  # an update that was delayed is of what is gone
                 self.seen[p] = p.version
 
-    def finish(self):
+    def finish(self) -> None:
         """Bring up the weights of a delayed update: at the end of training."""
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
     # -- as an optimizer is used
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients that no step has used."""
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         for bucket in self.buckets:
@@ -237,7 +247,7 @@ class Offload:
         """All gradients there are, on the host."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
-    def parameters(self):
+    def parameters(self) -> list[Tensor]:
         """What is updated, on the host, with all gradients there."""
         self.collect()
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
@@ -267,11 +277,11 @@ class Offload:
         self.wait_for_update()
         return self.inner.state
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         self.wait_for_update()
         return self.inner.state_dict()
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As the optimizer's; the device gets the weights of the masters."""
         self.wait_for_update()
         self.inner.load_state_dict(state)
@@ -296,7 +306,7 @@ class Offload:
         host += sum(getattr(v, "nbytes", 0) for s in self.state.values() for v in s.values())
         return {"device": device, "host": host}
 
-    def close(self):
+    def close(self) -> None:
         """Take the hooks off the parameters, end the threads."""
         self.finish()
         for remove in self.remove_hooks:

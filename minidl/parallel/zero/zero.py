@@ -27,8 +27,11 @@ Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zer
 Test: tests/parallel/zero/test_zero.py, test_zero_costs.py, test_zero_use.py
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from minidl import memory
 from minidl.backend import buffer_of
@@ -43,6 +46,14 @@ from minidl.parallel.data.bucket import cut, weight
 from minidl.parallel.data.data_parallel import DataParallel
 from minidl.parallel.shards import Shards
 from minidl.parallel.zero.absent import Freed, Scattered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
+    from minidl.tensor import Tensor
 
 
 class ShardedBucket:
@@ -180,8 +191,10 @@ class Zero1(DataParallel):
     The rest as in DataParallel. Frozen parameters stay whole. Gradients add up in the shards until
     `zero_grad()`: each backward sends, unless under no_sync(), where the whole gradients wait."""
 
-    def __init__(self, model, t, groups=None, bucket_bytes=25 << 20, first_bucket_bytes=1 << 20,
-                 overlap=True, broadcast_buffers=True, free_gradients=False, runs=None):
+    def __init__(self, model: Module, t: Transport,
+                 groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: int = 25 << 20,
+                 first_bucket_bytes: int = 1 << 20, overlap: bool = True,
+                 broadcast_buffers: bool = True, free_gradients: bool = False, runs: Any = None):
         self.wants_plain(model, t)  # before its weights are asked for, which may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
@@ -213,11 +226,11 @@ class Zero1(DataParallel):
             first = bucket.params[0]
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
-    def shards(self, group=None):
+    def shards(self, group: int | None = None) -> list[Tensor]:
         """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
-    def gather(self):
+    def gather(self) -> None:
         """After the optimizer's step: everybody's blocks become everybody's parameters."""
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
@@ -238,11 +251,11 @@ class Zero1(DataParallel):
                 if type(p.grad) is Scattered:
                     p.grad = None
 
-    def forward(self, *inputs, **options):
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         self.check()
         return super().forward(*inputs, **options)
 
-    def absent(self, loss=None):
+    def absent(self, loss: Any = None) -> None:
         """As DataParallel's: the shards get the mean over the others' samples."""
         self.check()
         super().absent()
@@ -257,12 +270,12 @@ class Zero1(DataParallel):
         """`with model.gathered() as module:` every parameter has its array, at every stage."""
         yield self.module
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """As a module's, the shards' gradients included."""
         for p in [*self.parameters(), *self.shards()]:
             clear_gradient(p, set_to_none or type(p.grad) is Scattered)
 
-    def load_state_dict(self, state, strict=True):
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         """As a module's; a master weight of a shard follows it."""
         result = super().load_state_dict(state, strict)
         for bucket in self.reducer.buckets:
@@ -279,7 +292,7 @@ class Zero1(DataParallel):
         with about("squared norms of the tensors"):
             ring.all_reduce(self.t, x)
 
-    def grad_norm(self):
+    def grad_norm(self) -> float:
         """The 2-norm of the model's whole gradient, a float, divided experts included. A tied
         weight counts once."""
         if all(s.grad is None for s in self.shards()):
@@ -288,7 +301,7 @@ class Zero1(DataParallel):
         # on a GPU the host waits here
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
-    def clip_grad_norm_(self, max_norm):
+    def clip_grad_norm_(self, max_norm: float) -> Any:
         """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
         norm, parameters = self.grad_norm(), [*self.shards(), *self.local_parameters()]
         clip.scale_to(parameters, norm, max_norm)

@@ -27,10 +27,13 @@ Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); el
 Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
 """
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from minidl import memory
 from minidl.backend import by_dtype
@@ -42,6 +45,13 @@ from minidl.parallel.data import flat
 from minidl.parallel.zero.absent import Freed
 from minidl.parallel.zero.zero import ShardedBucket, Zero1
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
 
 
 def use(params, whole):
@@ -63,7 +73,9 @@ class Zero3(Zero1):
     All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()` together:
     they gather everything."""
 
-    def __init__(self, model, t, groups=None, stay_below=0, overlap=True, broadcast_buffers=True):
+    def __init__(self, model: Module, t: Transport,
+                 groups: Iterable[Iterable[Tensor]] | None = None, stay_below: int = 0,
+                 overlap: bool = True, broadcast_buffers: bool = True):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
@@ -164,7 +176,7 @@ class Zero3(Zero1):
                 b.weights = None
                 free(b.params)
 
-    def forward(self, *inputs, **options):
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         self.check()
         if self.weighs_nothing:
             options["n_samples"] = 0
@@ -178,7 +190,7 @@ class Zero3(Zero1):
             self.free(self.root)
         return outputs
 
-    def absent(self, loss=None):
+    def absent(self, loss: Any = None) -> None:
         """A step of a rank that has no batch while others have (join.py). The ranks gather weights
         together, unit by unit, so this one has to come along: loss() runs the model on any batch,
         the rank's last or one of zeros, and returns a loss. It counts with no samples."""
@@ -197,7 +209,7 @@ class Zero3(Zero1):
             for b, before in buffers:  # nor do the statistics of batch norm see that batch
                 b.array[...] = before
 
-    def gather(self):
+    def gather(self) -> None:
         """After the optimizer's step. What is freed will be gathered with the new values."""
         self.free(self.buckets)
         super().gather()
@@ -213,26 +225,26 @@ class Zero3(Zero1):
             self.stays = stays
             self.free(self.buckets)
 
-    def bytes_sent(self, n_backwards=1):
+    def bytes_sent(self, n_backwards: int = 1) -> int:
         """As the other stages'; a unit's frozen weights come with the others, twice."""
         return super().bytes_sent(n_backwards) + sum(
             ring_blocks.bytes_sent(b.bounds, b.dtype.itemsize, self.t.rank, n_scatters=0,
                                    n_gathers=b.n_gathers * n_backwards)
             for b in self.frozen_buckets)
 
-    def close(self):
+    def close(self) -> None:
         """Gather everything for good: `module` is an ordinary one again."""
         self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()
         super().close()
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """The whole model's, as copies, on every rank."""
         with self.gathered():
             return {name: Tensor(x.array.copy()) for name, x in super().state_dict().items()}
 
-    def load_state_dict(self, state, strict=True):
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         with self.gathered():
             result = super().load_state_dict(state, strict)
             for b in self.buckets:
