@@ -96,8 +96,8 @@ lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	$(BIN)/python -m isort --check-only --diff --quiet . \
 	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; exit $$flake
 
-typecheck: $(VENV)/typecheck.stamp ## let pyright read README.md, docs/*.md and the tutorials; 20 seconds (some: ARGS=tutorials/07_ring.py)
-	@$(BIN)/python tests/typecheck.py $(ARGS)
+typecheck: $(VENV)/typecheck.stamp ## let pyright read README.md, docs/*.md, the tutorials, calls that users write; 25 seconds (some: ARGS=tutorials/07_ring.py)
+	@$(BIN)/python -m tests.typecheck $(ARGS)
 
 tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)

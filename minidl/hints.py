@@ -30,6 +30,8 @@ Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # of an optimizer: ten
 Counts = Sequence[int] | np.ndarray  # of ranks: how much each has, or where its part begins
 PerGroup = float | Sequence[float]  # one number for each group of an optimizer, or for all
 Factors = Callable[[int], float] | Sequence[Callable[[int], float]]  # step -> factor, the same
+Nodes = int | Sequence[Sequence[int]]  # ranks of each node, or how many ranks a node has
+Op = Callable[..., Any]  # np.add, np.maximum: op(a, b, out=a)
 Result = TypeVar("Result")  # what a function of yours returns
 
 # A collective returns a Tensor for a Tensor, and an array for an array.

@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "fast_apply": "forward tensor saved mode backend",
     "function": "static_forms fast_apply forward tensor saved mode",
     "gradcheck": ENGINE,
+    "hints": "comm tensor",  # of arguments: no program loads it
     "own_files": "",  # files of an earlier run
     "cuda": "own_files checkout text mode random backend",
     "cuda/fuse": f"cuda {ENGINE}",  # a kernel made from a function of tensors, and its Function

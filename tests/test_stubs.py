@@ -14,6 +14,7 @@ import pytest
 import minidl
 from minidl import ops
 from tests import stubs
+from tests.hinted import fits
 from tests.ops import samples, samples_composed, samples_extra, samples_nn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,26 +106,6 @@ class Stub:
         for function in typing.get_overloads(where) or [owner[name]]:
             hints = {k: eval(v, self.names) for k, v in function.__annotations__.items()}
             yield inspect.signature(function), hints
-
-
-def fits(value, kind):
-    """Whether a value is of this type, as a type checker has it: an int is a float, too."""
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if kind is typing.Any:
-        return True
-    if kind is None:
-        return value is None
-    if kind is float:
-        return isinstance(value, (int, float))
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in args)
-    if origin is typing.Literal:
-        return value in args
-    if origin is tuple and args[1:] != (...,):
-        return isinstance(value, tuple) and len(value) == len(args) and all(map(fits, value, args))
-    if origin is not None:
-        return isinstance(value, origin) and all(fits(part, args[0]) for part in value)
-    return isinstance(value, kind)
 
 
 def takes(signature, hints, args, options):

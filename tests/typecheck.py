@@ -1,12 +1,14 @@
-"""`make typecheck`: a type checker reads the Python of README.md, docs/*.md and the tutorials.
+"""`make typecheck`: a type checker reads the Python of README.md, docs/*.md and the tutorials. Then
+it says the types of calls that users write (asked.py), and marks those that are wrong.
 
     make typecheck                               all of it
     make typecheck ARGS=tutorials/07_ring.py     some files
 
 The checker is pyright, as the package basedpyright has it; pyproject.toml has its settings. It
-reads the stubs (tests/stubs.py) and runs nothing. A block with PyTorch in it is left out.
+reads the hints in minidl/ and the stubs (tests/stubs.py), and runs nothing. A block with PyTorch in
+it is left out.
 
-Test: tests/test_typecheck.py
+Test: tests/test_editors.py, tests/test_hints.py
 """
 
 import itertools
@@ -16,6 +18,9 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+
+from minidl.own_files import write_whole
+from tests import asked
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,7 +40,7 @@ def programs(folder):
     for page in PAGES:
         for line, code in sections(page.read_text(encoding="utf-8")):
             path = folder / f"{page.stem}_{line}.py"
-            path.write_text(code, encoding="utf-8")
+            write_whole(path, code)  # another `make typecheck` may read it just now
             paths.append(path)
     return paths
 
@@ -58,27 +63,84 @@ def sections(text):
     return found
 
 
-def errors(paths, project=ROOT):
-    """["file:line: what is wrong (rule)"] of these files, by the settings of a project's folder."""
+def diagnostics(paths, project=ROOT):
+    """What the type checker says of these files, by the settings of a project's folder."""
     command = [sys.executable, "-m", "basedpyright", "--outputjson"]
     if project == ROOT:  # .venv may be another one, as in a copy
         command += ["--pythonpath", sys.executable]
     done = subprocess.run([*command, *map(str, paths)], cwd=project, capture_output=True, text=True)
     try:
-        found = json.loads(done.stdout)["generalDiagnostics"]
+        return json.loads(done.stdout)["generalDiagnostics"]
     except ValueError:
         raise RuntimeError(f"basedpyright: {done.stderr or done.stdout}") from None
-    return [f"{Path(e['file']).name}:{e['range']['start']['line'] + 1}: "
-            f"{e['message'].splitlines()[0]} ({e.get('rule', 'syntax')})"
-            for e in found if e["severity"] == "error"]
+
+
+def errors(paths, project=ROOT):
+    """["file:line: what is wrong (rule)"] of these files."""
+    return sentences(diagnostics(paths, project))
+
+
+def sentences(found):
+    return [f"{Path(one['file']).name}:{line_of(one)}: {one['message'].splitlines()[0]} "
+            f"({one.get('rule', 'syntax')})" for one in found if one["severity"] == "error"]
+
+
+def line_of(found):
+    return found["range"]["start"]["line"] + 1
+
+
+# -- calls that users write: asked.py
+
+
+def asked_files(folder):
+    """Writes types.py and wrong.py, a call a line; returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"types.py": "".join(f"reveal_type({call})\n" for call, _ in calls_with_types()),
+             "wrong.py": asked.WRONG.lstrip()}
+    for name, text in texts.items():
+        write_whole(folder / name, asked.BEFORE + text)
+    return [folder / name for name in texts]
+
+
+def calls_with_types():
+    return [re.split(" {2,}", line) for line in asked.TYPES.strip().splitlines()]
+
+
+def not_as_asked(paths, found):
+    """[what is not as asked.py has it] of all that was said of asked_files: a sentence each."""
+    of_types, of_wrong = ([one for one in found if Path(one["file"]) == path] for path in paths)
+    first = asked.BEFORE.count("\n") + 1
+    said = {line_of(one): type_in(one["message"]) for one in of_types
+            if one["severity"] == "information"}
+    wrong = {line_of(one) for one in of_wrong if one["severity"] == "error"}
+    return [*sentences(of_types),
+            *(f"{call}: wanted {kind}, got {said.get(line)}"
+              for line, (call, kind) in enumerate(calls_with_types(), first)
+              if said.get(line) != kind),
+            *(f"{call}: wanted an error, got none"
+              for line, call in enumerate(asked.WRONG.strip().splitlines(), first)
+              if line not in wrong),
+            *(f"{call}: wanted no error" for line, call in
+              enumerate(asked.BEFORE.splitlines(), 1) if line in wrong)]
+
+
+def type_in(message):
+    """The type in 'Type of "x" is "Tensor"'; an array's without its shape and dtype."""
+    kind = message.rsplit(' is "', 1)[1].removesuffix('"')
+    inner = r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]"
+    return re.sub(rf"\bndarray{inner}", "ndarray", kind)
 
 
 def main(arguments):
+    folder = ROOT / "build" / "typecheck"
     paths = [Path(name).resolve() for name in arguments]
-    paths = paths or [*programs(ROOT / "build" / "typecheck"), *SCRIPTS]
-    found = errors(paths)
-    print(*found, f"{len(found)} errors in {len(paths)} files", sep="\n")
-    return bool(found)
+    asked_of = [] if paths else asked_files(folder / "asked")
+    paths = paths or [*programs(folder), *SCRIPTS]
+    found = diagnostics([*paths, *asked_of])
+    wrong = sentences(one for one in found if Path(one["file"]) not in asked_of)
+    wrong += not_as_asked(asked_of, found) if asked_of else []
+    print(*wrong, f"{len(wrong)} errors in {len(paths) + len(asked_of)} files", sep="\n")
+    return bool(wrong)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ from minidl.comm.collective import collective
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add,
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
                segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 

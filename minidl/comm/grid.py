@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -185,12 +185,12 @@ class Grid:
             self.sizes = shape(t.size, order, dp=dp, pp=pp, tp=tp, cp=cp, ep=ep)
         except ValueError as error:
             raise ValueError(f"rank {t.rank}: {error}") from None
-        self.t = t
+        self.t: Any = t  # a Ledger, say: it has methods that others do not
         self.coordinate = coordinates(self.sizes, t.rank)
         self._groups = {}
         self.tp, self.cp, self.ep, self.dp, self.pp = map(self.group, AXES)
 
-    def group(self, *axes: str) -> Transport:
+    def group(self, *axes: str) -> Any:
         """The transport of the ranks that differ from this one in these axes alone, by rank. The
         first call for some axes makes it: all ranks of the group make their calls in one order."""
         key = tuple(axis for axis in self.sizes if axis in axes)

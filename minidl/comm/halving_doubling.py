@@ -23,7 +23,7 @@ from minidl.comm.collective import collective
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 
 def core(n):
@@ -32,7 +32,7 @@ def core(n):
 
 
 @collective
-def reduce_scatter(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
     x: as for `ring.reduce_scatter`. Rank r owns chunk r; an extra rank nothing (an empty array)."""
@@ -68,7 +68,7 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
     The same bits on all ranks: each chunk is reduced on one and copied. Sends `bytes_sent` bytes in
@@ -80,7 +80,7 @@ def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
 
 
 @collective
-def doubling_all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """All-reduce for short messages: log2 n steps in which partners swap all of x and both add.
 
     Half the steps of `all_reduce`, log2 core(n) * K bytes. The same bits on all ranks, because both

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from minidl.hints import SameArray
+    from minidl.hints import Nodes, Op, SameArray
 
 
 class Groups(NamedTuple):
@@ -59,7 +59,7 @@ def by_node_size(n: int, node_size: int) -> list[list[int]]:
     return [list(range(first, min(first + node_size, n))) for first in range(0, n, node_size)]
 
 
-def groups(t: Transport, nodes: Sequence[Sequence[int]]) -> Groups:
+def groups(t: Transport, nodes: Nodes) -> Groups:
     """The groups of a hierarchy; all ranks of t call it, with the same nodes.
 
     nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
@@ -96,7 +96,7 @@ def cut(nodes):
 
 
 @collective(own_args=("groups",))
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, groups: Groups,
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 
@@ -117,7 +117,7 @@ def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, groups: Gro
 
 
 @collective(own_args=("groups",))
-def leader_all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, groups: Groups,
+def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                       across: Callable[..., Any] = ring.all_reduce) -> SameArray:
     """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
 
@@ -145,7 +145,7 @@ def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
     return inside, between
 
 
-def on_nodes(t: Transport, nodes: Sequence[Sequence[int]],
+def on_nodes(t: Transport, nodes: Nodes,
              across: Callable[..., Any] = ring.all_reduce) -> Callable[..., Any]:
     """`all_reduce` with its groups, for `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
     return partial(all_reduce, groups=groups(t, nodes), across=across)

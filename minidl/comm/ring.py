@@ -22,11 +22,11 @@ from minidl.comm.collective import collective, in_step
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 
 @collective
-def reduce_scatter(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
 
     x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
@@ -70,7 +70,7 @@ def gather_chunks(t, chunk):
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """The elementwise op of all ranks' x, on every rank.
 
     A contiguous x of any shape is overwritten and returned; of another x a reduced copy is

@@ -29,12 +29,12 @@ from minidl.comm.collective import collective
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import Counts, SameArray
+    from minidl.hints import Counts, Op, SameArray
 
 
 @collective
 def reduce_scatter(t: Transport, x: SameArray, bounds: Counts,
-                   op: np.ufunc = np.add) -> SameArray:
+                   op: Op = np.add) -> SameArray:
     """Reduce x over the ranks; returns this rank's complete block, x[bounds[r] : bounds[r+1]].
 
     x: as for `ring.reduce_scatter`. bounds: n+1 ints, the same on all ranks. Sends x.nbytes less
@@ -54,7 +54,7 @@ def all_gather(t: Transport, x: SameArray, bounds: Counts) -> SameArray:
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """The elementwise op of all ranks' x on every rank, as `ring.all_reduce`, in place where x is
     contiguous; each block has the bits that `reduce_scatter` with `chunks.bounds` gives it.
 
@@ -82,7 +82,7 @@ def all_gather_v(t: Transport, own: SameArray) -> tuple[SameArray, list[int]]:
 
 
 @collective(own_args=("length",))
-def bounds_of(t, length):
+def bounds_of(t: Transport, length: int) -> list[int]:
     """The bounds of the blocks when each rank has a block of any `length`: n+1 ints.
 
     Sends 8 (n-1) bytes in n-1 messages."""

@@ -41,7 +41,7 @@ from minidl.own_files import is_ours, write_whole
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
 SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any
@@ -103,7 +103,7 @@ def choose(n, n_bytes, figures):
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *, figures: Figures) -> SameArray:
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place, by the fastest way.
 
     figures: the same on all ranks, as `measure` and `stored` give them."""

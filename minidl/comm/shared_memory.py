@@ -46,7 +46,7 @@ from minidl.comm.transport import staging
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 # A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
 # servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.
@@ -60,7 +60,7 @@ ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add, *,
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
                chunk_bytes: int = CHUNK_BYTES) -> SameArray:
     """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
 

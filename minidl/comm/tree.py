@@ -21,7 +21,7 @@ from minidl.comm.collective import collective
 
 if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
-    from minidl.hints import SameArray
+    from minidl.hints import Op, SameArray
 
 
 @collective
@@ -37,7 +37,7 @@ def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
 
 
 @collective
-def reduce(t: Transport, x: SameArray, root: int = 0, op: np.ufunc = np.add) -> SameArray | None:
+def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameArray | None:
     """Reduce x onto root, in x's dtype; returns x on root, None elsewhere.
 
     x is the workspace: contiguous or not, it is overwritten with the result on root and with
@@ -55,7 +55,7 @@ def reduce(t: Transport, x: SameArray, root: int = 0, op: np.ufunc = np.add) -> 
 
 
 @collective
-def all_reduce(t: Transport, x: SameArray, op: np.ufunc = np.add) -> SameArray:
+def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     """Reduce onto rank 0, then broadcast, in place; returns x. 2(n-1) messages in all."""
     reduce(t, x, 0, op)
     return broadcast(t, x)

@@ -23,6 +23,7 @@ from minidl.tensor import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from minidl.hints import Array
     from minidl.random import Generator
@@ -163,7 +164,7 @@ class _Shown(Module):
     """A layer without weights, of these arguments of its constructor; `shown` are in its text."""
     shown = ()
 
-    def __init__(self, inplace=False, **arguments):
+    def __init__(self, inplace: bool = False, **arguments: Any):
         super().__init__()
         self.inplace = inplace
         for name, value in arguments.items():

@@ -24,6 +24,7 @@ from minidl.nn.norm import BatchNorm2d, LayerNorm
 from minidl.nn.transformer import FeedForward, TransformerBlock
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from minidl.hints import Array
@@ -121,8 +122,9 @@ class GPT(Module):
         text = (positions == 0).cumsum(axis=1)
         return text[:, None, :, None] == text[:, None, None, :]
 
-    def generate(self, ids: Array, n_tokens: int, temperature: float = 1.0,
-                 top_k: int | None = None, generator: Generator | None = None) -> Tensor:
+    def generate(self, ids: Array | Sequence[Sequence[int]], n_tokens: int,
+                 temperature: float = 1.0, top_k: int | None = None,
+                 generator: Generator | None = None) -> np.ndarray:
         """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
         the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
         (N, T + n_tokens), on the device of `ids`; the model may be on another."""

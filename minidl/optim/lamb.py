@@ -61,7 +61,8 @@ class LAMB(Layerwise):
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-6, weight_decay: float = 0.01, clamp: Any = None,
-                 bias_correction: bool = True, eps_inside_root: bool = False, adapt: bool = True):
+                 bias_correction: bool | str = True, eps_inside_root: bool = False,
+                 adapt: bool = True):
         if min(lr, eps, weight_decay) < 0 or not all(0 <= b < 1 for b in betas):
             raise ValueError("want lr, eps, weight_decay >= 0 and betas in [0, 1); got lr "
                              f"{lr}, eps {eps}, weight_decay {weight_decay}, betas {betas}")

@@ -4,6 +4,21 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a hint says less than the function takes",
+        "minidl/nn/layers.py", "Linear.forward",
+        "x: Array", "x: int",
+        "tests/test_hints.py::test_what_a_training_passes_is_of_the_types_of_the_hints"),
+    Bug(
+        "an argument of a layer has no hint",
+        "minidl/nn/layers.py", "Dropout.__init__",
+        "p: float", "p",
+        "tests/test_hints.py::test_what_users_call_has_a_hint_for_each_argument"),
+    Bug(
+        "a program loads the hints",
+        "minidl/comm/ring.py", "",
+        "if TYPE_CHECKING:", "if not TYPE_CHECKING:",
+        "tests/test_hints.py::test_a_program_does_not_load_them"),
+    Bug(
         "products with a convolution's padding are counted",
         "benchmarks/conv_nets.py", "products_inside",
         "(0 <= read) & (read < size)", "read < size",

@@ -41,16 +41,15 @@ from minidl.comm.transport.window import HEADER, Messages, NoSharedMemory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from minidl.hints import Result
 
 # Round figures of a 10 Gbit/s network.
 ALPHA = 10e-6  # seconds per message
 BETA = 1e-9  # seconds per byte
 
 
-def simulate(n: int, fn: Callable[..., Result], *args: Any, alpha: float | None = None,
+def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = None,
              beta: float | None = None, links: Links | None = None,
-             rendezvous_bytes: int | None = None, in_step: int = IN_STEP) -> list[Result]:
+             rendezvous_bytes: int | None = None, in_step: int = IN_STEP) -> list[Any]:
     """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
 
     alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)

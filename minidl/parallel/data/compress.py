@@ -153,8 +153,8 @@ class Compressed(DataParallel):
     A rank without samples (`absent`) still sends what it owes. `bytes_sent` is of the coming
     steps, of every method exact."""
 
-    def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: int = 25 << 20,
-                 first_bucket_bytes: int = 1 << 20, overlap: bool = True,
+    def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: float = 25 << 20,
+                 first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True):
         check_arguments("Compressed", model, t)
         if not isinstance(method, Method):

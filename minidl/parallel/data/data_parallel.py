@@ -100,7 +100,7 @@ class DataParallel(Module):
     say)."""
 
     def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
-                 bucket_bytes: int = 25 << 20, first_bucket_bytes: int = 1 << 20,
+                 bucket_bytes: float = 25 << 20, first_bucket_bytes: float = 1 << 20,
                  overlap: bool = True, broadcast_buffers: bool = True,
                  make_buckets: Callable[..., Any] | None = None, without: Iterable[Tensor] = ()):
         super().__init__()

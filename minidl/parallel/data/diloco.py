@@ -39,12 +39,13 @@ from minidl.parallel.data.data_parallel import broadcast_state
 from minidl.parallel.data.local_sgd import average_arrays, average_bytes, check_plain, divergence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from minidl.comm.transport.protocol import Transport
+    from minidl.hints import HasGroups
     from minidl.nn.module import Module
-    from minidl.optim.optimizer import Optimizer
+    from minidl.parallel.model.pipeline import Pipeline
     from minidl.tensor import Tensor
 
 
@@ -73,9 +74,9 @@ class DiLoCo:
     delay        steps from a fragment's sending to its outer step, less than H/P
     all_reduce   any f(t, array) that sums in place"""
 
-    def __init__(self, model: Module, t: Transport, optimizer: Optimizer,
+    def __init__(self, model: Module | Pipeline, t: Transport, optimizer: HasGroups,
                  outer: Callable[..., Any] | None = None, period: int = 500,
-                 fragments: int | Sequence[Sequence[Tensor]] = 1, delay: int = 0,
+                 fragments: int | Iterable[Iterable[Tensor]] = 1, delay: int = 0,
                  alpha: float | None = None, all_reduce: Callable[..., Any] | None = None):
         check_plain(t, model, optimizer, "DiLoCo")
         if optimizer.low:

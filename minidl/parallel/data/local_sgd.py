@@ -54,11 +54,12 @@ from minidl.parallel.data.data_parallel import DataParallel, broadcast_state
 from minidl.parallel.data.straggler import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from minidl.comm.transport.protocol import Transport
     from minidl.nn.module import Module
+    from minidl.parallel.model.pipeline import Pipeline
     from minidl.tensor import Tensor
 
 LEAST, MOST = 1, 16  # what an adaptive rule may say: PaddlePaddle's bounds
@@ -157,11 +158,11 @@ class LocalSGD:
 
     period: H; with a rule (above), the first. all_reduce: any f(t, array) that sums in place."""
 
-    def __init__(self, model: Module, t: Transport, optimizer: Optimizer, period: int,
+    def __init__(self, model: Module | Pipeline, t: Transport, optimizer: Optimizer, period: int,
                  start: int = 0, inside: Any = None, state: str = "local",
                  rule: Callable[..., Any] | None = None,
-                 all_reduce: Callable[..., Any] | None = None, bucket_bytes: int = 25 << 20,
-                 without: Iterable[Tensor] | None = None):
+                 all_reduce: Callable[..., Any] | None = None, bucket_bytes: float = 25 << 20,
+                 without: float | None = None):
         check_plain(t, model, optimizer, "LocalSGD")
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"rank {t.rank}: LocalSGD averages the weights that the optimizer "

@@ -29,6 +29,10 @@ Sources: Lepikhin et al. 2020 (GShard, arXiv 2006.16668), section 3.2; Rajbhanda
 Test: tests/parallel/model/test_experts.py   Tutorial: tutorials/23_experts.py
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minidl.comm import all_to_all, chunks, ring_blocks
@@ -38,8 +42,13 @@ from minidl.nn.moe import each, layers
 from minidl.ops.shape import cat
 from minidl.parallel.shards import Shards
 
+if TYPE_CHECKING:
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
 
-def expert_parallel(model, t, over=None, average=True):
+
+def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
+                    average: bool = True) -> Module:
     """Divide the experts of every nn.MoE in `model` over t, in place; returns the model. All ranks
     come with the same model, and keep its experts chunks.bounds(E, n)[rank] and on.
 
@@ -65,7 +74,7 @@ def expert_parallel(model, t, over=None, average=True):
     return model
 
 
-def expert_parameters(model):
+def expert_parameters(model: Module):
     """The parameters that other ranks have other ones of."""
     return [p for p in model.parameters() if p.is_local]
 

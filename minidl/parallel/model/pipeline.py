@@ -24,7 +24,10 @@ Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
 """
 
+from __future__ import annotations
+
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,6 +46,13 @@ from minidl.parallel.model.split import backward_to_inputs
 from minidl.parallel.shards import Shards
 from minidl.parallel.zero.zero import Zero1, Zero2
 from minidl.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from minidl.comm.transport.protocol import Transport
+    from minidl.nn.module import Module
 
 HEADER = 32  # int64 numbers
 HEADER_BYTES = 8 * HEADER
@@ -80,8 +90,10 @@ class Pipeline:
 
     lanes       when this rank did what in the last step: a list of At, as `timeline` gives it"""
 
-    def __init__(self, t, stages, loss, schedule, *, dp=None, zero=0, recompute=False,
-                 inputs_first=False, seconds=(0, 0, 0)):
+    def __init__(self, t: Transport, stages: Sequence[Module], loss: Callable[..., Tensor],
+                 schedule: Sequence[Any], *, dp: Transport | None = None, zero: int = 0,
+                 recompute: bool = False, inputs_first: bool = False,
+                 seconds: Sequence[float] = (0, 0, 0)):
         if not (hasattr(stages, "__len__") and hasattr(schedule, "__len__")):
             raise TypeError("a pipeline wants stages, cut(model, n), and a schedule, one_f_one_b("
                             f"n, m); got {type(stages).__name__}, {type(schedule).__name__}")
@@ -172,7 +184,7 @@ class Pipeline:
                 names.setdefault(p, name)
         return {p: names[p] for p in self.parameters()}
 
-    def parameters(self):
+    def parameters(self) -> list[Parameter]:
         """Those of this rank's stages, each once."""
         every = [p for stage in self.stages.values() for p in stage.parameters()]
         return list(dict.fromkeys(every))
@@ -181,38 +193,38 @@ class Pipeline:
         """The library of this rank's weights."""
         return backend.xp_of([p.array for p in self.parameters()[:1]])
 
-    def shards(self):
+    def shards(self) -> list[Parameter]:
         """What the optimizer is given under ZeRO, of all stages of this rank. If none of them
         learns, an empty shard: the other ranks wait for this one when they clip."""
         if self.nothing is not None:
             return [self.nothing]
         return [shard for replica in self.replicas.values() for shard in replica.shards()]
 
-    def gather(self):
+    def gather(self) -> None:
         """After the optimizer's step under ZeRO: everybody's blocks become the parameters."""
         for replica in self.replicas.values():
             replica.gather()
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """As a module's, the shards' gradients included."""
         for replica in self.replicas.values():
             replica.zero_grad(set_to_none)
         for p in self.parameters() if not self.zero else ():
             clear_gradient(p, set_to_none)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Tensor]:
         """Returns {name in the whole model: Tensor} of this rank's stages."""
         state = {}
         for stage in self.stages.values():
             state.update(stage.state_dict())
         return state
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Copy what this rank's stages need from the whole model's state."""
         for stage in self.stages.values():
             stage.load_state_dict({name: state[name] for name in stage.state_dict()})
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True):
         for stage in self.stages.values():
             stage.train(mode)
         return self
@@ -220,7 +232,7 @@ class Pipeline:
     def eval(self):
         return self.train(False)
 
-    def step(self, inputs=None, targets=None, scaler=None):
+    def step(self, inputs: Any = None, targets: Any = None, scaler: Any = None) -> Any:
         """Forward and backward of a batch: the gradients of its mean loss are added to `grad`.
         Returns that mean, a Tensor, on the rank of the last stage alone; None on the others.
 
@@ -258,12 +270,12 @@ class Pipeline:
                 all_reduce(group, grad)
                 p.grad = grad if earlier[p] is None else earlier[p] + grad
 
-    def everywhere(self, loss):
+    def everywhere(self, loss: Any):
         """`step`'s loss as a float on every rank; a broadcast, which all must call."""
         value = np.array([0.0 if loss is None else loss.item()])
         return float(tree.broadcast(self.t, value, self.ranks[-1])[0])
 
-    def close(self):
+    def close(self) -> None:
         """End data parallelism's threads."""
         for replica in self.replicas.values():
             replica.close()

@@ -192,8 +192,8 @@ class Zero1(DataParallel):
     `zero_grad()`: each backward sends, unless under no_sync(), where the whole gradients wait."""
 
     def __init__(self, model: Module, t: Transport,
-                 groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: int = 25 << 20,
-                 first_bucket_bytes: int = 1 << 20, overlap: bool = True,
+                 groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: float = 25 << 20,
+                 first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True, free_gradients: bool = False, runs: Any = None):
         self.wants_plain(model, t)  # before its weights are asked for, which may be freed
         number = number_of_group(t, model, groups)
