@@ -1,6 +1,6 @@
 """What a tutorial leaves in out/: its picture, its table as JSON, a trace.
 
-    write("12_trace.json", save)               save(Path("out/12_trace.json"))
+    write("12_trace.json", save)               out/12_trace.json, written by save(path)
     picture(t, args, draw, *data)              rank 0: out/<script>.png from draw(plt, *data)
                                                --every-language: out/en, out/zh/<script>.png, too
     heat_map(axes, ledger.matrix())            who sent how much to whom
@@ -11,9 +11,12 @@
 Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutorial: all of them
 """
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import sys
+import tempfile
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,12 +35,15 @@ def script_of(fn):
 
 
 def write(name, save):
-    """save(out/<name>), a path in a folder that exists; returns it. If it cannot be written, a
-    message is printed, and the script goes on: its table comes later."""
+    """Returns out/<name>, which save(path) wrote. Another run may write the same picture just now:
+    each saves it in a folder of its own and renames it, so it is whole, one's or the other's. If it
+    cannot be written, a message is printed, and the script goes on: its table comes later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(path)
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as own:
+            save(Path(own, path.name))
+            os.replace(Path(own, path.name), path)
     except OSError as error:
         print(tr(f"Not written: {path} in {os.getcwd()}: {error.strerror or error}. Make room, or "
                  "start the script in a folder where you may write."), file=sys.stderr, flush=True)
