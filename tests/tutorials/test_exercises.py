@@ -7,6 +7,7 @@ import pytest
 
 from minidl.course import exercise, grade
 from minidl.course.student import Failed, Wrong, load, seed_of
+from minidl.own_files import write_whole
 from tests.conftest import some
 from tests.course.planted import Here, mistaken
 
@@ -14,7 +15,8 @@ from tests.course.planted import Here, mistaken
 @pytest.fixture
 def folder(request):
     """The student's, the same in every run: a kernel's path is in its lines, and so in the key
-    under which what was compiled of it is kept."""
+    under which what was compiled of it is kept. Another run may have the same test just now: it
+    writes the same texts, each whole."""
     path = exercise.ROOT / "build" / "students" / re.sub(r"\W+", "_", request.node.name)
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -44,7 +46,7 @@ def _student(number, folder, change):
     """The tutorial's text, changed, as the student that a grader asks; its kernels beside it."""
     paths = [folder / source.name for source in SOURCES[number]]
     for source, path in zip(SOURCES[number], paths, strict=True):
-        path.write_text(change(source.read_text()))
+        write_whole(path, change(source.read_text()))
     return Here(grade.grader(number), load(paths[0]), paths[0]), paths[0]
 
 
