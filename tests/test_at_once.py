@@ -95,7 +95,7 @@ def test_make_installs_again_after_a_change_and_only_then(clone):
 @pytest.mark.slow
 def test_two_test_runs_in_one_folder_pass():
     """They share build/: kernels, and the texts of the students whom graders ask."""
-    both = [started(sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "07_ or 17_ or 27_",
+    both = [started(sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "07a or 17 or 27a",
                     "tests/tutorials/test_exercises.py", cwd=ROOT) for _ in range(2)]
     for status, text in (ended(each, 600) for each in both):
         assert status == 0, text
