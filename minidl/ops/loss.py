@@ -10,7 +10,6 @@ from minidl import backend
 from minidl.function import Function
 from minidl.ops.activations import logistic
 
-
 BLOCK = 1024  # numbers that BLAS sums one after the other, in float32
 
 
