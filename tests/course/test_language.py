@@ -10,6 +10,7 @@ import io
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -223,21 +224,24 @@ def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
     """Whatever the reader's; the English one always. Without a font there is no Chinese one."""
     from matplotlib.figure import Figure
 
-    titles = {}
+    def titles():
+        return {str(path): path.read_text() for path in Path("out").rglob("*.png")}
+
     monkeypatch.setattr(out, "CHINESE", (font or "no such font",))
     monkeypatch.setattr(out, "script_of", lambda draw: "07_ring.py")
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: titles.setdefault(
-        str(path), figure.axes[0].get_title()))
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: path.write_text(
+        figure.axes[0].get_title()))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINIDL_LANG", "en")
     out.picture(Namespace(rank=0), Namespace(slides=False, every_language=True), draw_a_title)
-    assert titles == {"out/07_ring.png": "training step", "out/en/07_ring.png": "training step"} | (
+    assert titles() == {
+        "out/07_ring.png": "training step", "out/en/07_ring.png": "training step"} | (
         {"out/zh/07_ring.png": "训练步"} if font else {})
     assert language.language() == "en"
-    titles.clear()
+    shutil.rmtree("out")
     monkeypatch.setattr(out, "script_of", lambda draw: "99_none.py")  # a script without Chinese
     out.picture(Namespace(rank=0), Namespace(slides=False, every_language=True), draw_a_title)
-    assert titles.keys() == {"out/99_none.png", "out/en/99_none.png"}
+    assert titles().keys() == {"out/99_none.png", "out/en/99_none.png"}
 
 
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "

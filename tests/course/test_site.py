@@ -63,7 +63,7 @@ def test_a_page_of_the_book_stands_beside_its_real_one(pages):
     page = pages["book/ring.md"]
     assert page.startswith("# The ring all-reduce: each rank has an array")
     assert "**The plain form**: `minidl/plain/ring.py`" in page
-    assert "def reduce_scatter(t, x):" in page and "def reduce_scatter(t, x, op=np.add):" in page
+    assert "def reduce_scatter(t, x):" in page and "def reduce_scatter(t: Transport, x: " in page
     assert "[`minidl/comm/ring.py`](../api/minidl.comm.md#ring)" in page
     assert "](book/ring.md)" in pages["book.md"] and "\n```text\nrank 0" not in page  # one picture
 
