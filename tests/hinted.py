@@ -80,7 +80,8 @@ class Calls:
 
 @contextmanager
 def watched(table):
-    """The calls of this thread while the block runs, as Calls."""
+    """The calls of this thread while the block runs, as Calls. It stands around simulate(...), not
+    in what a rank runs: all simulated ranks share one thread, and so one profile function."""
     calls = Calls()
 
     def at(frame, event, value):
