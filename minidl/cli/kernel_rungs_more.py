@@ -278,11 +278,16 @@ def embedding_grad(op, draw, n, width, n_rows):
         kernel((-(-width // BLOCK), min(n, 65535)), BLOCK, (out, gy, there, n, width))
         return out
 
+    def owners():
+        out, first = xp.zeros((n_rows, width), np.float32), xp.full(n_rows, n, np.int32)
+        plain_launch(op.FILE, "embedding_grad_first", (first, there), n, n=n)
+        op.owners(out, gy, there, first, 1)
+        return out
+
     wanted = np.zeros((n_rows, width))
     np.add.at(wanted, index, *exact(gy))
-    by_kernel = functools.partial(op.by_kernel, there, gy, n_rows)
-    return [Case([atomic, *instead(by_kernel, gy, ("_packs", "_owners"))], [wanted],
-                 -(-n // n_rows))]
+    calls = [atomic, owners, lambda: op.by_kernel(there, gy, n_rows)]
+    return [Case(calls, [wanted], -(-n // n_rows))]
 
 
 # ---- compression
