@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Seconds of each step, and of one of its parts at most. The tests come last: they take what is left.
+# Seconds of each step, and of one of its parts at most. The tests come last, with what is left.
 STEPS = {"machine": (40, 30), "kernels": (200, 45), "step": (90, 45), "memory": (40, 30),
          "parallel": (60, 30), "sanitizer": (60, 30), "tests": (300, 120)}
 TOTAL_S = 600
@@ -73,10 +73,22 @@ def read(path):
 
 def part_files(folder, step):
     """The files of the parts that are done, in the order of the parts."""
-    return sorted((folder / "parts" / step).glob("*.json"), key=lambda p: int(p.name.split("-")[0]))
+    files = (folder / "parts" / step).glob("*.json")
+    return sorted(files, key=lambda path: int(path.name.split("-")[0]))
+
+
+def check_size(folder, size):
+    """A folder has results of one size: others do not belong beside them."""
+    path = folder / "size.json"
+    if path.exists() and read(path) != size:
+        raise SystemExit(f"gpu_day: {folder} has results of --size {read(path)}; take another "
+                         "folder, or --again, which forgets them")
+    write(path, json.dumps(size))
 
 
 def forget(folder, step=None):
+    if step is None:
+        (folder / "size.json").unlink(missing_ok=True)
     for name in [step] if step else STEPS:
         (folder / "steps" / f"{name}.json").unlink(missing_ok=True)
         shutil.rmtree(folder / "parts" / name, ignore_errors=True)
@@ -161,7 +173,8 @@ def begun(folder, step):
     return None if part_file(folder, step, i, name).exists() else (i, name)
 
 
-def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, sleep=time.sleep):
+def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end=end,
+             sleep=time.sleep):
     """Run a step to its end; returns what is written of it."""
     began, how = clock(), "done"
     while how == "done":
@@ -180,7 +193,7 @@ def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, sle
         if ended:
             how = f"ended after its {limit_s:.0f} s; what is missing in the table did not begin"
     rows = [row for path in part_files(args.out, step) for row in read(path)]
-    return {"how": how, "seconds": round(clock() - began, 1), "size": args.size, "rows": rows}
+    return {"how": how, "seconds": round(clock() - began, 1), "rows": rows}
 
 
 def wait(folder, step, process, deadline, part_s, clock, sleep):
@@ -218,7 +231,7 @@ def run(args, steps=None, say=print, clock=time.monotonic, **how):
             say(f"{step} ...")
             results[step] = run_step(args, step, min(limit_s, left_s), part_s, clock, **how)
             write(file, json.dumps(results[step], indent=1))
-            say(f"{step}: {results[step]['how']}, {results[step]['seconds']} s")
+            say(f"{step}: {sentence(results[step])}")
         save(args.out, results)
     return results
 
@@ -239,11 +252,24 @@ def device_of(results):
     return next((row["value"] for row in rows if row["what"] == "device"), "an unknown device")
 
 
+def sentence(result):
+    """How a step has ended, and how many of its rows are bad news."""
+    bad = faults(result["rows"])
+    return f"{result['how']}, {result['seconds']} s" + (
+        f"; wrong or failed: {', '.join(row['what'] for row in bad)}" if bad else "")
+
+
+def faults(rows):
+    """The rows of a wrong result, and of what failed or was ended."""
+    return [row for row in rows if row.get("right") == "WRONG"
+            or str(row.get("result", "")).startswith(("failed", "ended"))]
+
+
 def page(whole):
     """The results in Markdown: a table for each step."""
     lines = [f"# A GPU's day: {whole['device']}, {whole['date']}"]
     for step, result in whole["steps"].items():
-        lines += ["", f"## {step}", "", f"{result['how']}, {result['seconds']} s"]
+        lines += ["", f"## {step}", "", sentence(result)]
         if result["rows"]:
             lines += ["", *table(result["rows"])]
     return "\n".join(lines) + "\n"
@@ -253,7 +279,9 @@ def table(rows):
     """The lines of one table, whose columns are all that a row has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    return lines + [f"| {' | '.join(cell(row.get(name, '')) for name in columns)} |" for row in rows]
+    for row in rows:
+        lines.append(f"| {' | '.join(cell(row.get(name, '')) for name in columns)} |")
+    return lines
 
 
 def cell(value):
@@ -274,9 +302,12 @@ def main():
         return work(args.out, args.step, module.PARTS[args.step](args.size))
     if args.again:
         forget(args.out, args.step)
+    check_size(args.out, args.size)
     results = run(args)
+    shutil.rmtree(args.out / "tmp", ignore_errors=True)
     print(f"{args.out / 'gpu_day.md'}\n{args.out / 'gpu_day.json'}")
-    return int(any(result["how"] != "done" for result in results.values()))
+    return int(any(result["how"] != "done" or faults(result["rows"])
+                   for result in results.values()))
 
 
 if __name__ == "__main__":

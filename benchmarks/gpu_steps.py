@@ -3,15 +3,14 @@
     PARTS = {step: function of the size, "usual" or "small", that returns [(name, part)]}
     part()  ->  [{"what": ..., column: value}]          a row of the step's table each
 
-A part measures with what is there for it: `minidl kernel bench`, bench_train_step.py, pytest. It may
-raise: gpu_day.py makes a row of that. What cannot be measured here is a row that says why.
+A part measures with what is there for it: `minidl kernel bench`, bench_train_step.py, pytest. It
+may raise: gpu_day.py makes a row of that. What cannot be measured here is a row that says why.
 Test: tests/benchmarks/test_gpu_day.py
 """
 
 import functools
 import importlib.metadata
 import json
-import os
 import platform
 import re
 import shutil
@@ -151,21 +150,19 @@ def kernel_rows(name, size, repeats):
 
     rows, others = [], {}
     for rung in kernel_bench.rungs(name, size, "cuda", repeats):
-        rows.append({"what": rung.name + rung.others, "file": Path(rung.launches[0].kernel.path).name,
-                     "size": " x ".join(map(str, size)), "right": verdict(rung), "error": rung.error,
-                     "us": 1e6 * rung.time_s, **speed(rung), "predicted": predicted(rung.name)})
+        file = Path(rung.launches[0].kernel.path).name
+        rows.append({"what": rung.name + rung.others, "file": file,
+                     "size": " x ".join(map(str, size)), "right": verdict(rung),
+                     "error": rung.error, "us": 1e6 * rung.time_s, **speed(rung),
+                     "predicted": EXPECTED.get(rung.name, "")})
         for launch in rung.launches[1:]:
             kernel = launch.kernel
             others.setdefault(kernel.name, {
                 "what": kernel.name, "file": Path(kernel.path).name, "right": verdict(rung),
                 "us": 1e6 * launch.time_s, "GB/s": launch.n_bytes / launch.time_s / 1e9,
-                "predicted": predicted(kernel.name)})
+                "predicted": EXPECTED.get(kernel.name, "")})
     mains = {row["what"].split()[0] for row in rows}
     return rows + [row for kernel, row in others.items() if kernel not in mains]
-
-
-def predicted(kernel):
-    return EXPECTED.get(kernel, "")
 
 
 def verdict(rung):
@@ -184,4 +181,311 @@ def speed(rung):
             "share": f"{flops / rates()[dtype]:.0%}" if rates() else ""}
 
 
-PARTS = {"machine": machine, "kernels": kernels}
+# -- a training step
+
+SIZES = {"usual": dict(), "small": dict(layers=1, width=32, heads=2, context=8, batch=2, vocab=16)}
+ROUNDS = {"usual": 15, "small": 1}
+N_LOSSES = 3  # steps whose losses are compared, before any is timed
+
+
+def step(size):
+    return [(name, functools.partial(part, size)) for name, part in (
+        ("float32", eager), ("half with master weights", half), ("CUDA graph", graphs))]
+
+
+def gpt_and_batch(size):
+    """The sizes of bench_train_step.py, and ids of a batch: (rows, context + 1)."""
+    from bench_train_step import Size
+
+    gpt = Size(**SIZES[size])
+    return gpt, np.random.default_rng(0).integers(0, gpt.vocab, (gpt.batch, gpt.context + 1))
+
+
+def minidl_step(size, level="O0"):
+    """(model, optimizer, a function that takes one step on the GPU and returns its loss there)."""
+    import minidl
+    from minidl import nn, optim
+    from minidl.nn import functional as F
+    from minidl.precision import amp
+
+    gpt, ids = gpt_and_batch(size)
+    minidl.manual_seed(0)
+    model = nn.GPT(gpt.vocab, gpt.context, gpt.layers, gpt.heads, gpt.width).to("cuda")
+    optimizer = optim.AdamW(model.parameters(), lr=1e-3)
+    model, optimizer, scaler = amp.initialize(model, optimizer, level)
+    x, y = (minidl.tensor(a.copy(), device="cuda") for a in (ids[:, :-1], ids[:, 1:]))
+
+    def run():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x).reshape(-1, gpt.vocab), y.reshape(-1))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss
+
+    return model, optimizer, run
+
+
+def torch_step(size, model, half, device="cuda"):
+    """The same of PyTorch, with the weights of minidl's model; half: autocast and a GradScaler."""
+    import torch
+    import torch_gpt
+    from torch.nn import functional as F
+
+    gpt, ids = gpt_and_batch(size)
+    weights = {k: v.cpu().numpy().astype(np.float32) for k, v in model.state_dict().items()}
+    theirs = torch_gpt.make(weights, gpt.vocab, gpt.context, gpt.layers, gpt.heads, gpt.width)
+    theirs = theirs.to(device)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler(device, enabled=half)
+    x, y = (torch.from_numpy(a.copy()).to(device) for a in (ids[:, :-1], ids[:, 1:]))
+
+    def run():
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=torch.float16, enabled=half):
+            loss = F.cross_entropy(theirs(x).view(-1, gpt.vocab), y.reshape(-1))
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return run
+
+
+def eager(size):
+    return beside_torch(size, "O0")
+
+
+def half(size):
+    return beside_torch(size, "O2")
+
+
+def beside_torch(size, level):
+    """minidl and PyTorch in turns: first the losses, then the times."""
+    from common import NO_TORCH, torch_runs_on
+
+    model, _, ours = minidl_step(size, level)
+    contestants, rows = {"minidl": ours}, []
+    if on_stand_in():
+        rows = nothing("PyTorch", "left out: it does not run on the stand-in for CuPy")
+    elif torch_runs_on("cuda"):
+        contestants["PyTorch"] = torch_step(size, model, level == "O2")
+    else:
+        rows = nothing("PyTorch", f"left out: {NO_TORCH}, or not for a GPU")
+    losses = {name: [float(work()) for _ in range(N_LOSSES)] for name, work in contestants.items()}
+    return timed_rows(size, contestants, losses, f", {level}") + rows
+
+
+def timed_rows(size, contestants, losses, what):
+    times = take_turns({name: timed(work, device="cuda") for name, work in contestants.items()},
+                       ROUNDS[size], warm_up=min(ROUNDS[size], 3))
+    peer = times.get("PyTorch")
+    return [{"what": name + what, "ms": 1e3 * statistics.median(values),
+             "least ms": 1e3 * min(values),
+             "of PyTorch's time": statistics.median(values) / statistics.median(peer) if peer
+             else "", "losses": [f"{loss:.4f}" for loss in losses[name]]}
+            for name, values in times.items()]
+
+
+def graphs(size):
+    """A step of hundreds of launches as one."""
+    from minidl.cuda.cuda_graph import graphed
+
+    if on_stand_in():
+        return nothing("CUDA graph", "no figure: the stand-in for CuPy has no CUDA graphs")
+    rows = []
+    for level in ("O0", "O2"):
+        run = graphed(minidl_step(size, level)[2])
+        losses = {"minidl": [float(run()) for _ in range(N_LOSSES)]}
+        rows += timed_rows(size, {"minidl": run}, losses, f", {level}, as one CUDA graph")
+    return rows
+
+
+# -- memory
+
+
+def memory(size):
+    return [("ledger and pool", functools.partial(ledger_and_pool, size, "O0")),
+            ("ledger and pool, half", functools.partial(ledger_and_pool, size, "O2"))]
+
+
+def ledger_and_pool(size, level):
+    """What the ledger counts beside what CuPy's pool lends, between two steps, and beside what the
+    pool has taken from the device, which is the most that it ever lent and what lies between."""
+    from minidl import memory
+
+    if on_stand_in():
+        return nothing(level, "no figure: the stand-in for CuPy has no pool that counts bytes")
+    pool = cupy().get_default_memory_pool()
+    pool.free_all_blocks()
+    before = pool.used_bytes()
+    model, optimizer, run = minidl_step(size, level)
+    for _ in range(2):
+        run()
+    held = sum(memory.totals(model, optimizer).values())
+    with memory.record(model, optimizer) as ledger:
+        run()
+    used, total = pool.used_bytes() - before, pool.total_bytes()
+    return [{"what": f"{level}, between two steps", "ledger, bytes": held, "pool, bytes": used,
+             "pool / ledger": used / held},
+            {"what": f"{level}, at the peak of a step", "ledger, bytes": ledger.peak_bytes,
+             "pool, bytes": total, "pool / ledger": total / ledger.peak_bytes}]
+
+
+# -- parallel
+
+
+def parallel(size):
+    return [(f"processes {n}", functools.partial(data_parallel, size, n)) for n in (1, 2)]
+
+
+def data_parallel(size, n):
+    """A data-parallel step of n processes on one GPU, each with its part of one batch: the losses
+    are the same for all n."""
+    from minidl.cli.machine import find_mpiexec
+
+    what = f"{n} process{'es' * (n > 1)}"
+    if not find_mpiexec() or not is_installed("mpi4py"):
+        return nothing(what, "left out: it needs mpi4py and an MPI, pip install 'minidl[mpi]'")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.json"
+        ran(sys.executable, "-m", "minidl.cli.main", "run", "-n", n, __file__, size, out)
+        return [{"what": what, **json.loads(out.read_text())}]
+
+
+def rank_of_a_step(size, out):
+    """What each process of `data_parallel` does; rank 0 writes the row."""
+    import minidl
+    from minidl import nn, optim
+    from minidl.comm import Ledger, average, world
+    from minidl.cuda import synchronize
+    from minidl.nn import functional as F
+    from minidl.parallel import DataParallel
+
+    gpt, ids = gpt_and_batch(size)
+    t = Ledger(world())
+    own = np.array_split(ids, t.size)[t.rank]
+    minidl.manual_seed(0)
+    net = nn.GPT(gpt.vocab, gpt.context, gpt.layers, gpt.heads, gpt.width).to("cuda")
+    optimizer, model = optim.AdamW(net.parameters(), lr=1e-3), DataParallel(net, t)
+    x, y = (minidl.tensor(a.copy(), device="cuda") for a in (own[:, :-1], own[:, 1:]))
+
+    def run():
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x).reshape(-1, gpt.vocab), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = [average.mean(t, np.array([run().item()])).item() for _ in range(N_LOSSES)]
+    before = t.bytes_sent
+    times = [timed(run, device="cuda")() for _ in range(ROUNDS[size])]
+    synchronize()
+    row = {"way": model.way, "ms": 1e3 * statistics.median(times),
+           "bytes sent a step": (t.bytes_sent - before) // ROUNDS[size],
+           "losses": [f"{loss:.4f}" for loss in losses]}
+    model.close()
+    if t.rank == 0:
+        Path(out).write_text(json.dumps(row))
+
+
+def is_installed(package):
+    return any(d.metadata["Name"] == package for d in importlib.metadata.distributions())
+
+
+def ran(*command, check=True):
+    """A process without stdin; what it printed."""
+    done = subprocess.run([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(done.stdout, flush=True)
+    if check and done.returncode:
+        raise RuntimeError(f"{command[0]} ... ended with {done.returncode}")
+    return done.stdout
+
+
+# -- sanitizer
+
+# a file of rows and shared memory, of atomics, of tables of addresses, of tensor cores
+WATCHED = ("softmax", "embedding_grad", "adamw", "matmul")
+TOOLS = ("memcheck", "racecheck")
+
+
+def sanitizer(size):
+    if not shutil.which("compute-sanitizer"):
+        why = "left out: compute-sanitizer is not on the PATH (it comes with NVIDIA's CUDA toolkit)"
+        return [("compute-sanitizer", lambda: nothing("compute-sanitizer", why))]
+    return [(f"{tool} {name}", functools.partial(watched, tool, name))
+            for name in WATCHED for tool in TOOLS]
+
+
+def watched(tool, name):
+    """Small sizes: a kernel under watch is a hundred times as slow."""
+    from minidl.cli import kernel_bench
+
+    sizes = kernel_bench.SMALL[len(kernel_bench.SIZES[name][1])]
+    text = ran("compute-sanitizer", "--tool", tool, sys.executable, "-m", "minidl.cli.main",
+               "kernel", "bench", name, "--device", "cuda", "--repeats", 1, "--size", *sizes,
+               check=False)
+    return [{"what": f"{tool} {name}", "result": verdict_of_sanitizer(text)}]
+
+
+def verdict_of_sanitizer(text):
+    """The tool's own last sentence, such as 'ERROR SUMMARY: 0 errors'."""
+    found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", text)
+    if not found or not re.search(r"^Wrong: 0\.", text, re.M):
+        return f"failed: {' '.join(found) or 'no summary'}; a result is wrong, or there is none"
+    return found[-1]
+
+
+# -- tests
+
+
+def tests(size):
+    """pytest -m gpu, a folder of tests/ at a time; small: two files."""
+    if size == "small":
+        files = ["tests/cuda/test_philox.py", "tests/cuda/test_index_check.py"]
+        return [(file.removeprefix("tests/"), functools.partial(tested, [file])) for file in files]
+    from tests.conftest import _FOR_A_GPU
+
+    folders = {}
+    for file in sorted((ROOT / "tests").rglob("test_*.py")):
+        if re.search(_FOR_A_GPU, file.read_text()):
+            folders.setdefault(file.parent.relative_to(ROOT / "tests"), []).append(str(file))
+    first = ("cuda", "ops", "precision", "optim")  # then the others: time may be over before
+    order = sorted(folders, key=lambda f: first.index(str(f)) if str(f) in first else len(first))
+    return [(str(folder), functools.partial(tested, folders[folder])) for folder in order]
+
+
+def tested(files):
+    """How many tests of these files passed and were skipped, then each that failed by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        ran(sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider",
+            "-p", "no:xdist", f"--basetemp={folder}/tmp", f"--junitxml={report}", *files,
+            check=False)
+        return test_rows(files, ElementTree.parse(report).getroot())
+
+
+def test_rows(files, report):
+    cases, folder = list(report.iter("testcase")), Path(files[0]).parent
+    bad = [case for case in cases if case.find("failure") is not None
+           or case.find("error") is not None]
+    n_skipped = sum(case.find("skipped") is not None for case in cases)
+    name = files[0] if len(files) == 1 else f"{folder}, {len(files)} files"
+    if not cases:
+        raise RuntimeError(f"pytest found no test for a GPU in {name}")
+    rows = [{"what": name.replace(f"{ROOT}/", ""), "passed": len(cases) - len(bad) - n_skipped,
+             "failed": len(bad), "skipped": n_skipped,
+             "seconds": sum(float(case.get("time", 0)) for case in cases)}]
+    for case in bad:
+        message = next(child for child in case if child.tag in ("failure", "error"))
+        rows.append({"what": f"{case.get('classname')}::{case.get('name')}",
+                     "result": "failed: " + message.get("message", "").split("\n")[0][:200]})
+    return rows
+
+
+PARTS = {"machine": machine, "kernels": kernels, "step": step, "memory": memory,
+         "parallel": parallel, "sanitizer": sanitizer, "tests": tests}
+
+if __name__ == "__main__":  # a rank
+    rank_of_a_step(*sys.argv[1:])
