@@ -267,9 +267,19 @@ def faults(rows):
 
 def page(whole):
     """The results in Markdown: a table for each step."""
-    lines = [f"# A GPU's day: {whole['device']}, {whole['date']}"]
+    return f"# A GPU's day: {whole['device']}, {whole['date']}\n{tables(whole, '##')}"
+
+
+def section(whole):
+    """The same as a part of docs/figures.md."""
+    return (f"\n## On a GPU\n\nBy `make gpu-day`, measured on {whole['device']}, {whole['date']}.\n"
+            f"{tables(whole, '###')}\n")
+
+
+def tables(whole, heading):
+    lines = []
     for step, result in whole["steps"].items():
-        lines += ["", f"## {step}", "", sentence(result)]
+        lines += ["", f"{heading} {step}", "", sentence(result)]
         if result["rows"]:
             lines += ["", *table(result["rows"])]
     return "\n".join(lines) + "\n"
