@@ -94,16 +94,16 @@ def forget(folder, step=None):
         shutil.rmtree(folder / "parts" / name, ignore_errors=True)
 
 
-def environment(folder):
-    """That of a step's process: whatever it keeps, it keeps in the folder."""
+def environment(folder, left_s=TOTAL_S):
+    """That of a step's process: whatever it keeps, it keeps in the folder. left_s: its time."""
     cache, tmp = folder / "cache", folder / "tmp"
     tmp.mkdir(parents=True, exist_ok=True)
     kept = {name: str(cache / name.lower()) for name in (
         "MINIDL_CACHE", "MINIDL_TESTS_CACHE", "CUPY_CACHE_DIR", "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
         "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")}
     paths = [str(ROOT), str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, **kept, "TMPDIR": str(tmp), "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return {**os.environ, **kept, "TMPDIR": str(tmp), "GPU_DAY_LEFT_S": str(left_s),
+            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 # -- the process of a step
@@ -139,15 +139,16 @@ def end_with_parent():
 # -- the parent
 
 
-def start(args, step):
-    """The process of a step; its output goes to logs/."""
+def start(args, step, left_s):
+    """The process of a step, which has so many seconds; its output goes to logs/."""
     logs = args.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--out", args.out, "--step", step, "--size", args.size,
                "--parts", args.parts, "--work"]
     with open(logs / f"{step}.log", "a") as log:
-        return subprocess.Popen(command, cwd=ROOT, env=environment(args.out), stdout=log,
-                                stderr=log, stdin=subprocess.PIPE, start_new_session=True)
+        return subprocess.Popen(command, cwd=ROOT, env=environment(args.out, left_s),
+                                stdin=subprocess.PIPE, stdout=log, stderr=log,
+                                start_new_session=True)
 
 
 def end(process):
@@ -178,7 +179,7 @@ def run_step(args, step, limit_s, part_s, clock=time.monotonic, start=start, end
     """Run a step to its end; returns what is written of it."""
     began, how = clock(), "done"
     while how == "done":
-        process = start(args, step)
+        process = start(args, step, began + limit_s - clock())
         try:
             why, ended = wait(args.out, step, process, began + limit_s, part_s, clock, sleep)
         finally:

@@ -11,13 +11,16 @@ Test: tests/benchmarks/test_gpu_day.py
 import functools
 import importlib.metadata
 import json
+import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -393,14 +396,19 @@ def is_installed(package):
     return any(d.metadata["Name"] == package for d in importlib.metadata.distributions())
 
 
-def ran(*command, check=True):
-    """A process without stdin; what it printed."""
-    done = subprocess.run([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    print(done.stdout, flush=True)
-    if check and done.returncode:
-        raise RuntimeError(f"{command[0]} ... ended with {done.returncode}")
-    return done.stdout
+def ran(*command, check=True, limit_s=None):
+    """A process without stdin; what it printed. After limit_s it is interrupted, as by Ctrl-C."""
+    with subprocess.Popen([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            text, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            text, _ = process.communicate(timeout=GRACE_S)
+    print(text, flush=True)
+    if check and process.returncode:
+        raise RuntimeError(f"{command[0]} ... ended with {process.returncode}")
+    return text
 
 
 # -- sanitizer
@@ -439,9 +447,14 @@ def verdict_of_sanitizer(text):
 
 # -- tests
 
+SLICE_S = 100  # of one folder at most; less than a part's limit of gpu_day.py, with what follows
+GRACE_S = 8  # for pytest, after Ctrl-C, to write what it has found
+END = time.monotonic() + float(os.environ.get("GPU_DAY_LEFT_S", "inf"))  # of this process
+
 
 def tests(size):
-    """pytest -m gpu, a folder of tests/ at a time; small: two files."""
+    """pytest -m gpu, a folder of tests/ at a time; small: two files. Before the time is over pytest
+    is interrupted, so that what it has found counts."""
     if size == "small":
         files = ["tests/cuda/test_philox.py", "tests/cuda/test_index_check.py"]
         return [(file.removeprefix("tests/"), functools.partial(tested, [file])) for file in files]
@@ -458,29 +471,37 @@ def tests(size):
 
 def tested(files):
     """How many tests of these files passed and were skipped, then each that failed by name."""
+    left_s = min(SLICE_S, END - time.monotonic() - 2 * GRACE_S)
+    if left_s < GRACE_S:
+        return nothing(f"{Path(files[0]).parent}, {len(files)} files", "left out: no time is left")
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         ran(sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider",
             "-p", "no:xdist", f"--basetemp={folder}/tmp", f"--junitxml={report}", *files,
-            check=False)
-        return test_rows(files, ElementTree.parse(report).getroot())
+            check=False, limit_s=left_s)
+        rows = test_rows(files, ElementTree.parse(report).getroot())
+    if time.monotonic() - begin > left_s:
+        rows[0]["result"] = f"interrupted after {left_s:.0f} s: the others did not run"
+    return rows
 
 
 def test_rows(files, report):
-    cases, folder = list(report.iter("testcase")), Path(files[0]).parent
-    bad = [case for case in cases if case.find("failure") is not None
-           or case.find("error") is not None]
-    n_skipped = sum(case.find("skipped") is not None for case in cases)
-    name = files[0] if len(files) == 1 else f"{folder}, {len(files)} files"
-    if not cases:
+    """report: pytest's XML. The counts are the suite's own: a test that was interrupted is among
+    the cases, and looks as if it had passed."""
+    name = files[0] if len(files) == 1 else f"{Path(files[0]).parent}, {len(files)} files"
+    suite = next(report.iter("testsuite"), None)
+    if suite is None or suite.get("tests") == "0":
         raise RuntimeError(f"pytest found no test for a GPU in {name}")
-    rows = [{"what": name.replace(f"{ROOT}/", ""), "passed": len(cases) - len(bad) - n_skipped,
-             "failed": len(bad), "skipped": n_skipped,
-             "seconds": sum(float(case.get("time", 0)) for case in cases)}]
-    for case in bad:
-        message = next(child for child in case if child.tag in ("failure", "error"))
-        rows.append({"what": f"{case.get('classname')}::{case.get('name')}",
-                     "result": "failed: " + message.get("message", "").split("\n")[0][:200]})
+    total, failed, errors, n_skipped = (int(suite.get(key)) for key in (
+        "tests", "failures", "errors", "skipped"))
+    rows = [{"what": name.replace(f"{ROOT}/", ""), "passed": total - failed - errors - n_skipped,
+             "failed": failed + errors, "skipped": n_skipped, "seconds": float(suite.get("time"))}]
+    for case in report.iter("testcase"):
+        for found in (*case.findall("failure"), *case.findall("error")):
+            message = found.get("message", "").split("\n")[0][:200]
+            rows.append({"what": f"{case.get('classname')}::{case.get('name')}",
+                         "result": f"failed: {message}"})
     return rows
 
 

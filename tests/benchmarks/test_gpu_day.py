@@ -216,8 +216,8 @@ def test_all_steps_take_ten_minutes_at_most(day, needs_s):
         def poll(self):
             return 0 if clock() >= self.end_s else None
 
-    def start(args, step):
-        assert not running, "one at a time"
+    def start(args, step, left_s):
+        assert not running and 0 < left_s <= gpu_day.STEPS[step][0], "one at a time"
         running.append(step)
         return Process(args, step)
 
@@ -334,10 +334,24 @@ def test_the_ledger_stands_beside_the_pool(strict_cupy, needs_compiler, monkeypa
     assert peak["ledger, bytes"] > between["ledger, bytes"]
 
 
+def test_tests_that_take_too_long_are_interrupted_and_those_before_are_counted(tmp_path):
+    (tmp_path / "test_x.py").write_text(
+        "import time\n\n\ndef test_a():\n    pass\n\n\ndef test_b():\n    time.sleep(60)\n")
+    report = tmp_path / "report.xml"
+    begin = time.monotonic()
+    gpu_steps.ran(sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider",
+                  f"--junitxml={report}", tmp_path / "test_x.py", check=False, limit_s=4)
+    assert time.monotonic() - begin < 4 + gpu_steps.GRACE_S
+    (row,) = gpu_steps.test_rows([str(tmp_path / "test_x.py")],
+                                 ElementTree.parse(report).getroot())
+    assert (row["passed"], row["failed"]) == (1, 0)
+
+
 def test_failed_tests_are_named():
     report = ElementTree.fromstring(
-        '<testsuites><testsuite><testcase classname="tests.cuda.test_x" name="test_a" time="1.5"/>'
-        '<testcase classname="tests.cuda.test_x" name="test_b[2]" time="0.5">'
+        '<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1" time="2.0">'
+        '<testcase classname="tests.cuda.test_x" name="test_a"/>'
+        '<testcase classname="tests.cuda.test_x" name="test_b[2]">'
         '<failure message="assert 1 == 2&#10;more"/></testcase>'
         '<testcase classname="tests.cuda.test_x" name="test_c"><skipped/></testcase>'
         '</testsuite></testsuites>')
