@@ -229,7 +229,7 @@ def test_all_steps_take_ten_minutes_at_most(day, needs_s):
     late = [step for step, result in results.items() if result["how"].startswith("not begun")]
     if needs_s == 3:
         assert {result["how"] for result in results.values()} == {"done"}
-    if needs_s == 10_000:  # 490 s for the others: the tests have the rest, and not their 300
+    if needs_s == 10_000:  # 490 s for the others: the tests have the rest
         assert results["tests"]["how"].startswith("ended after its 1")
     for step in late:  # the next command begins it
         assert not (day.out / "steps" / f"{step}.json").exists()
