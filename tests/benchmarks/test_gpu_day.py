@@ -318,6 +318,46 @@ def test_pytorch_has_the_same_losses(strict_cupy, needs_compiler):
         assert float(theirs()) == pytest.approx(float(ours()), rel=1e-4)
 
 
+def test_rows_of_a_step_have_the_time_of_pytorch_beside_them(strict_cupy, needs_compiler,
+                                                             monkeypatch):
+    pytest.importorskip("torch", reason="compared with PyTorch")
+    import common
+
+    from minidl.cuda import cuda_graph
+
+    monkeypatch.setattr(gpu_steps, "on_stand_in", lambda: False)
+    monkeypatch.setattr(common, "torch_runs_on", lambda device: True)
+    on_gpu = gpu_steps.torch_step
+    monkeypatch.setattr(gpu_steps, "torch_step", lambda *args: on_gpu(*args, device="cpu"))
+    ours, theirs = gpu_steps.eager("small")
+    assert (ours["what"], theirs["what"]) == ("minidl, O0", "PyTorch, O0")
+    assert ours["losses"] == theirs["losses"] and theirs["of PyTorch's time"] == 1
+    assert ours["of PyTorch's time"] == pytest.approx(ours["ms"] / theirs["ms"])
+    monkeypatch.setattr(cuda_graph, "graphed", lambda step: step)  # nothing is captured here
+    full, half = gpu_steps.graphs("small")
+    assert full["losses"] == ours["losses"] and "one CUDA graph" in half["what"]
+
+
+def test_peaks_are_rows_of_a_copy_and_of_cublas(monkeypatch):
+    found = {"bandwidth": 3e12, "float32": 50e12, "float16": 700e12}
+    monkeypatch.setattr(gpu_steps, "rates", lambda: found)
+    assert [row["value"] for row in gpu_steps.peaks()] == [3000.0, 50000.0, 700000.0]
+
+
+def test_the_sanitizer_watches_a_bench_on_the_gpu(tmp_path, needs_compiler, monkeypatch):
+    """A tool of that name which only runs the command behind its options."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text('#!/bin/sh\ntest "$1" = --tool || exit 9\nshift 2\n"$@"\n'
+                    'echo "========= ERROR SUMMARY: 0 errors"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests" / "strict_cupy"))
+    parts = dict(gpu_steps.sanitizer("usual"))
+    assert len(parts) == len(gpu_steps.WATCHED) * len(gpu_steps.TOOLS)
+    assert parts["memcheck adamw"]() == [{"what": "memcheck adamw",
+                                          "result": "ERROR SUMMARY: 0 errors"}]
+
+
 def test_the_ledger_stands_beside_the_pool(strict_cupy, needs_compiler, monkeypatch):
     from minidl import memory
 
