@@ -6,10 +6,13 @@
 //            timed   | rest               to wake, it runs here too; else a small pool shares it,
 //                                         chunk by chunk.
 //
-// A thread without work looks for more as long as waking it would take (spinning), then sleeps: at
-// most twice the cost of the better choice, whatever comes (Karlin et al. 1990). Between the
-// launches of a plan it is kept awake, a millisecond at most. Where the ranks of this machine ask
-// for more threads than it has processors, it sleeps at once.
+// A thread without work looks for more (spinning), then sleeps. It looks for as long as Python
+// takes between the launches of a training step: asleep, it would be woken for each of them, 10 to
+// 50 us later than it could begin. Inside of a plan it is kept awake, a millisecond at most. Where
+// the ranks of this machine ask for more threads than it has processors, it sleeps at once.
+//
+// Who waits for the last chunks looks as long as a wake-up takes: at most twice the cost of the
+// better choice, whatever comes (Karlin et al. 1990).
 //
 // POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready
 // made.
@@ -43,6 +46,7 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
 
 static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
 static const double kMeetCostSeconds = 8e-6;   // one that looks for work is there at once
+static const double kLookSeconds = 400e-6;     // Python between two launches takes less, mostly
 static const double kHeldSeconds = 1e-3;       // so long it looks at most, in a launch or a plan
 
 // What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this
@@ -134,7 +138,7 @@ static void* worker(void* argument) {
       p->spinning++;
       pthread_mutex_unlock(&p->mutex);
       for (double end = now() + kHeldSeconds;
-           !spin(&p->wanted, false, kWakeCostSeconds) &&
+           !spin(&p->wanted, false, kLookSeconds) &&
            __atomic_load_n(&p->held, __ATOMIC_RELAXED) && now() < end;) {}
       pthread_mutex_lock(&p->mutex);
       p->spinning--;

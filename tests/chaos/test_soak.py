@@ -13,6 +13,7 @@ MOST = 500  # blocks a round, where a leak of soak's `keep` is 1,000
 pytestmark = pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered")
 
 
+@whole_form
 def test_a_round_has_every_part(tmp_path):
     for samples in simulate(2, lambda t: soak.soak(t, tmp_path / "runs", n_rounds=1)):
         assert samples.shape == (1, 5)

@@ -91,6 +91,7 @@ def test_the_api_has_signatures_and_no_private_name(pages):
     assert not re.search(r"\*\*`(?:class )?_", page)
 
 
+@whole_form
 def test_a_broken_link_ends_the_build_and_is_named(monkeypatch):
     read = SITE._read
     monkeypatch.setattr(SITE, "_read", lambda path: read(path) + (

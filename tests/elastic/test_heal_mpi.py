@@ -168,9 +168,10 @@ def test_a_death_at_any_moment_of_a_run(seed, tmp_path):
     assert len(left) == m and all(each["weights"] == want[each["rank"]] for each in left.values())
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("stage, where", some([("zero1", "reduce"), ("grid", "step")]))
+@pytest.mark.parametrize("stage, where", [("zero1", "reduce"), ("grid", "step")])
 def test_with_a_replacement_nothing_has_happened(stage, where, tmp_path):
     """"grid": tensor and pipeline parallelism; the new rank takes the dead one's place in it."""
     out, err, left = heal(tmp_path, stage, where, 1, options=["--replacements", 1])
@@ -234,9 +235,10 @@ def test_a_second_death_while_the_state_is_made_anew(tmp_path):
         assert each["weights"] == want[each["rank"]]
 
 
+@whole_form
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("where", some(["all", "pair"]))
+@pytest.mark.parametrize("where", ["all", "pair"])
 def test_a_death_before_a_group_is_made_is_healed(where, tmp_path):
     """Red before: MPI's Create_group waited for the dead rank, for ever."""
     _, err, left = heal(tmp_path, "zero1", where, 1)

@@ -223,6 +223,11 @@ BUGS = [
         "(other, self) if reflected else op(self, other)", "(self, other)",
         "tests/ops/test_every_op.py::test_gradient_equals_central_differences[pow base]"),
     Bug(
+        "the squares that fill no block are not summed",
+        "minidl/ops/loss.py", "sum_of_squares",
+        " + np.vecdot(rest, rest)", "",
+        "tests/ops/test_loss.py::test_squares_are_summed_without_an_array_of_them"),
+    Bug(
         "dropped probabilities still reach the values' gradient",
         "minidl/ops/attention.py", "Attention._attend_backward",
         "kept *= p", "kept = p",

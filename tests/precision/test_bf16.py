@@ -20,6 +20,7 @@ from minidl.nn import functional as F
 from minidl.parallel import DataParallel, Zero1, Zero2, Zero3
 from minidl.precision import amp
 from minidl.snapshot import snapshot
+from tests.conftest import whole_form
 from tests.ops import samples
 from tests.ops.test_every_op import as_tuple, cotangents, is_float, needs_torch, on_each_input
 
@@ -421,6 +422,7 @@ def trained(level, seed):
     return losses[0], losses[-1]
 
 
+@whole_form
 @needs_bf16
 @pytest.mark.slow
 def test_autocast_and_master_weights_end_within_a_hundredth_of_float32_without_a_loss_scale():

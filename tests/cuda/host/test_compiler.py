@@ -15,6 +15,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda import dispatch, run
 from minidl.cuda.host import compiler, cpu
+from tests.conftest import whole_form
 
 ROOT = Path(__file__).resolve().parents[3]
 DOUBLE = """extern "C" __global__ void twice(float* x, int n) {
@@ -112,6 +113,7 @@ def test_defines_make_different_libraries(tmp_path, own_cache):
     assert (x == 2).all()
 
 
+@whole_form
 @pytest.mark.slow
 def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
     file = write(tmp_path)
