@@ -41,7 +41,7 @@ SIZES = kernel_rungs.SIZES | kernel_rungs_more.SIZES
 FILES = kernel_rungs.FILES | kernel_rungs_more.FILES
 # sizes for a look at whether all is right, by how many of them a file wants
 SMALL = {1: (1000,), 2: (9, 48), 3: (20, 36, 70), 4: (1, 2, 40, 16)}
-IN_A_ROW = 10  # launches of a GPU's measurement: the host is ahead of it from the second on
+IN_A_ROW = 10  # launches of a measurement on a GPU: the host is ahead from the second on
 
 
 class Launch(NamedTuple):

@@ -279,6 +279,9 @@ def test_a_predicted_share_is_that_of_the_kernels_header():
         words = re.split(first, headers[kernel].replace("\n//", " "), maxsplit=1)[1]
         for word in re.findall(r"\d+|quarter|half|none", share):
             assert re.search(rf"\b{word}\b", words), f"{kernel}: {share} is not in its header"
+    for file in KERNELS.glob("*.cu"):
+        assert set(kernels_of(file)) & set(gpu_steps.EXPECTED), (
+            f"{file.name}: write the shares of its header into EXPECTED of benchmarks/gpu_steps.py")
 
 
 def test_a_rung_has_a_row_and_so_has_each_kernel_that_it_launches(strict_cupy, needs_compiler):

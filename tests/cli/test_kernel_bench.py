@@ -56,6 +56,7 @@ def test_what_training_takes_on_a_cpu_is_run_and_is_right(name, capsys):
     assert lines[-1] == "Wrong: 0." and len(lines) > 3
 
 
+@pytest.mark.slow
 def test_on_a_gpu_every_kernel_is_a_rung_and_right(strict_cupy, needs_compiler):
     launched = set()
     for name in kernel_bench.SIZES:
