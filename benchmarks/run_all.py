@@ -26,6 +26,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import gpu_day
 from common import ROOT, SKIPPED, machine
 
 FOLDER = Path(__file__).resolve().parent
@@ -92,10 +93,22 @@ def run_all(scripts, only, before):
 # -- results/
 
 
+GPU_DAY = "*gpu_day*.json"  # those of gpu_day.py, which somebody with a GPU has sent
+
+
 def newest(folder=FOLDER / "results"):
     """The results that were finished last."""
-    found = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    return max(found, key=lambda results: results["finished"], default={"benchmarks": {}})
+    return last(set(folder.glob("*.json")) - set(folder.glob(GPU_DAY))) or {"benchmarks": {}}
+
+
+def newest_gpu_day(folder=FOLDER / "results"):
+    """The results of gpu_day.py that were finished last; None if there are none."""
+    return last(folder.glob(GPU_DAY))
+
+
+def last(paths):
+    found = [json.loads(path.read_text()) for path in paths]
+    return max(found, key=lambda results: results["finished"], default=None)
 
 
 def write(results, folder=FOLDER / "results"):
@@ -168,13 +181,14 @@ def when(entry, results):
     return f" ({entry['date']}{f', {processor}' if processor not in results['machine'] else ''})"
 
 
-def with_table(page, results):
-    """The text of the page with this table."""
+def with_table(page, results, gpu=None):
+    """The text of the page with this table, and with the tables of a GPU's day if there is one."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     if not after:
         raise SystemExit(f"docs/figures.md has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{table(results)}{END}{after}"
+    on_gpu = gpu_day.section(gpu) if gpu else ""
+    return f"{before}{BEGIN}\n{table(results)}{on_gpu}{END}{after}"
 
 
 def main():
@@ -185,7 +199,7 @@ def main():
         results = run_all(scripts, args.only, results)
         write(results)
     path = ROOT / "docs" / "figures.md"
-    path.write_text(with_table(path.read_text(), results))
+    path.write_text(with_table(path.read_text(), results, newest_gpu_day()))
     for e in results["benchmarks"].values():
         missed = [b["what"] for b in e["bars"] if not b["met"]]
         print(e["command"], f"{len(e['bars']) - len(missed)} of {len(e['bars'])} goals reached",

@@ -49,7 +49,7 @@ class GPT(nn.Module):
         self.head.weight = self.token.weight
 
     def forward(self, ids):
-        x = self.token(ids) + self.position(torch.arange(ids.shape[1]))
+        x = self.token(ids) + self.position(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))

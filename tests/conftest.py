@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 # Kernels that tests compile are kept between runs, apart from the user's own; subprocesses inherit.
-os.environ["MINIDL_CACHE"] = str(Path(__file__).parents[1] / "build" / "kernels")
+# benchmarks/gpu_day.py has another folder for them.
+os.environ["MINIDL_CACHE"] = (os.environ.get("MINIDL_TESTS_CACHE")
+                              or str(Path(__file__).parents[1] / "build" / "kernels"))
 # The tests' matrices are small, and several files and ranks share the cores: a second BLAS thread
 # waits for work with its core, and a process that starts one takes a tenth of a second longer.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -515,7 +515,8 @@ def together(tree):
 
 
 def figures(tree):
-    """The table of docs/figures.md is that of the newest file of benchmarks/results."""
+    """The table of docs/figures.md is that of the newest file of benchmarks/results; behind it are
+    the tables of a GPU, if somebody has measured on one."""
     if (name := "docs/figures.md") not in tree.files:
         return
     sys.path.insert(0, str(tree.root / "benchmarks"))  # where it finds its neighbours
@@ -523,7 +524,8 @@ def figures(tree):
         import run_all
     finally:
         sys.path.pop(0)
-    if tree.write(name, run_all.with_table(tree.read(name), run_all.newest())):
+    page = run_all.with_table(tree.read(name), run_all.newest(), run_all.newest_gpu_day())
+    if tree.write(name, page):
         yield f"{name}: the table of the newest results"
 
 

@@ -22,8 +22,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <sys/ucontext.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "runtime.h"

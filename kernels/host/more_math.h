@@ -4,8 +4,24 @@
 #pragma once
 
 MINIDL_LIBM(acosh) MINIDL_LIBM(asinh) MINIDL_LIBM(atanh) MINIDL_LIBM(logb)
-MINIDL_LIBM(j0) MINIDL_LIBM(j1) MINIDL_LIBM(y0) MINIDL_LIBM(y1)
 MINIDL_LIBM2(fdim) MINIDL_LIBM2(remainder) MINIDL_LIBM2(nextafter)
+
+// Bessel functions, by the names that libm's have for the linker: they are built into g++ alone, and
+// macOS has no j0f.
+#define MINIDL_TEXT(NAME) #NAME
+#define MINIDL_QUOTED(NAME) MINIDL_TEXT(NAME)
+#define MINIDL_LINKED(NAME) __asm__(MINIDL_QUOTED(__USER_LABEL_PREFIX__) #NAME)
+#define MINIDL_BESSEL(NAME)                                                        \
+  extern "C" double minidl_##NAME(double) MINIDL_LINKED(NAME);                     \
+  MINIDL_INLINE double NAME(double x) { return minidl_##NAME(x); }                 \
+  MINIDL_INLINE float NAME##f(float x) { return (float)minidl_##NAME(x); }         \
+  MINIDL_INLINE float NAME(float x) { return NAME##f(x); }
+#define MINIDL_BESSEL_OF_ORDER(NAME)                                               \
+  extern "C" double minidl_##NAME(int, double) MINIDL_LINKED(NAME);                \
+  MINIDL_INLINE double NAME(int n, double x) { return minidl_##NAME(n, x); }       \
+  MINIDL_INLINE float NAME##f(int n, float x) { return (float)minidl_##NAME(n, x); }
+MINIDL_BESSEL(j0) MINIDL_BESSEL(j1) MINIDL_BESSEL(y0) MINIDL_BESSEL(y1)
+MINIDL_BESSEL_OF_ORDER(jn) MINIDL_BESSEL_OF_ORDER(yn)
 
 MINIDL_INLINE double exp10(double x) { return __builtin_pow(10.0, x); }
 MINIDL_INLINE float exp10(float x) { return exp10f(x); }
@@ -23,10 +39,6 @@ MINIDL_INLINE int ilogbf(float x) { return __builtin_ilogbf(x); }
 MINIDL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 MINIDL_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 MINIDL_INLINE double nan(const char*) { return __builtin_nan(""); }
-MINIDL_INLINE float jnf(int n, float x) { return __builtin_jnf(n, x); }
-MINIDL_INLINE double jn(int n, double x) { return __builtin_jn(n, x); }
-MINIDL_INLINE float ynf(int n, float x) { return __builtin_ynf(n, x); }
-MINIDL_INLINE double yn(int n, double x) { return __builtin_yn(n, x); }
 
 // Results through pointers. The store is ours, so that the check form sees it.
 MINIDL_INLINE float frexpf(float x, int* e) {

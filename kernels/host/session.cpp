@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/time.h>
-#include <ucontext.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <sys/prctl.h>

@@ -8,12 +8,13 @@ A rung is right if it differs from its NumPy reference in float64 by no more tha
 both as a share of the largest value wanted. float32 rounds by 6e-8, and a sum of n terms in another
 order differs by some sqrt(n) of these; 8 times that is allowed.
 
-Time is that of the launches alone, the median of the repeats. Bytes: each array of a launch once,
-the least that it must move; a copy of as many bytes is timed, too. A product is limited by
-arithmetic: its speed is in GFLOP/s, 2 operations for a multiply-add.
+Time is that of the launches alone, the median of the repeats; on a GPU each is the mean of some
+launches in a row, so that the time in which Python launches them does not count. Bytes: each
+array of a launch once, the least that it must move; a copy of as many bytes is timed, too. A
+product is limited by arithmetic: its speed is in GFLOP/s, 2 operations for a multiply-add.
 
 Source: the programs of llm.c's dev/cuda.   Test: tests/cli/test_kernel_bench.py
-The rungs: kernel_rungs.py   Tutorial: tutorials/03_kernel_tour.py
+The rungs: kernel_rungs.py, kernel_rungs_more.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
 import statistics
@@ -21,12 +22,13 @@ import time
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 
 from minidl import backend
-from minidl.cli import kernel_rungs
+from minidl.cli import kernel_rungs, kernel_rungs_more
 from minidl.cuda import Kernel, KernelError, is_available
 from minidl.text import Columns, tr, word
 
@@ -35,90 +37,149 @@ COLUMNS = Columns(("kernel", "<28"), ("form", "<6"), ("right?", "<6"), ("error",
                   gap=" ")
 
 
+SIZES = kernel_rungs.SIZES | kernel_rungs_more.SIZES
+FILES = kernel_rungs.FILES | kernel_rungs_more.FILES
+# sizes for a look at whether all is right, by how many of them a file wants
+SMALL = {1: (1000,), 2: (9, 48), 3: (20, 36, 70), 4: (1, 2, 40, 16)}
+IN_A_ROW = 10  # launches of a measurement on a GPU: the host is ahead from the second on
+
+
+class Launch(NamedTuple):
+    """One of a rung. bytes: of its arrays, each once."""
+
+    kernel: Kernel
+    time_s: float
+    n_bytes: int
+
+
+class Rung(NamedTuple):
+    """What one rung gave. launches: the kernels, the slowest first. n_bytes and flop are of all;
+    copy_s is the time of a copy that moves as many bytes."""
+
+    launches: list
+    right: bool
+    error: float
+    tolerance: float
+    time_s: float
+    n_bytes: int
+    flop: int
+    copy_s: float
+
+    @property
+    def name(self):
+        kernel = self.launches[0].kernel
+        return "cpu/" * (Path(kernel.path).parent.name == "cpu") + kernel.name
+
+    @property
+    def others(self):
+        return f" +{len(self.launches) - 1}" * (len(self.launches) > 1)
+
+
 def bench(name, size=None, device="cpu", repeats=5):
     """Print a line for each rung of kernels/<name>.cu; the exit status, 1 if one is wrong."""
     name = name.removesuffix(".cu")
-    if name not in kernel_rungs.SIZES:
-        known = ", ".join(sorted(kernel_rungs.SIZES))
-        raise KernelError(f"no bench for {name!r}; there are {known}")
-    usual = kernel_rungs.SIZES[name][device != "cpu"]
+    if name not in SIZES:
+        raise KernelError(f"no bench for {name!r}; there are {', '.join(sorted(SIZES))}")
+    usual = SIZES[name][device != "cpu"]
     if size and len(size) != len(usual):
         raise KernelError(f"{name}: --size wants {len(usual)} numbers, such as "
                           f"{' '.join(map(str, usual))}; got {len(size)}")
     if device == "cuda" and not is_available():
         raise KernelError("--device cuda wants a GPU; CuPy finds none. `minidl doctor` says more")
-    rng, n_wrong = np.random.default_rng(0), 0
+    print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
+    print(COLUMNS.head(tr))
+    n_wrong = 0
+    for rung in rungs(name, size or usual, device, repeats):
+        n_wrong += not rung.right
+        print_line(rung, device)
+    print(tr(f"Wrong: {n_wrong}."))
+    return int(n_wrong > 0)
+
+
+def rungs(name, size, device, repeats=5):
+    """Yields the Rung of each rung of a file."""
+    rng = np.random.default_rng(0)
     xp = backend.xp_of([backend.to_device(np.zeros(1), device)])
 
     def draw(*shape):
         return backend.to_device(rng.standard_normal(shape, np.float32), device)
 
-    print(tr(f"{name}: {' x '.join(map(str, size or usual))}, float32, on {device}"))
-    print(COLUMNS.head(tr))
-    op = import_module("minidl.ops." + kernel_rungs.FILES.get(name, name))
-    for case in getattr(kernel_rungs, name)(op, draw, *(size or usual)):
+    op = import_module(f"minidl.{FILES.get(name, f'ops.{name}')}")
+    more = name in kernel_rungs_more.SIZES
+    for case in getattr(kernel_rungs_more if more else kernel_rungs, name)(op, draw, *size):
         for call in case.calls:
-            n_wrong += not rung(call, case, xp, repeats)
-    print(tr(f"Wrong: {n_wrong}."))
-    return int(n_wrong > 0)
+            yield measured(call, case, xp, repeats)
 
 
-def rung(call, case, xp, repeats):
-    """Run one, print its line; whether it is right."""
-    tolerance = 8 * 6e-8 * case.n_terms**0.5
-    with recorded(xp) as launches:
-        error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))  # this one compiles
-        times = []
+def measured(call, case, xp, repeats):
+    """Run one: once to compile it and to look at its results, then for its time."""
+    tolerance = 8 * case.rounding * case.n_terms**0.5
+    with recorded(xp):
+        error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))  # of the first ones
+    rounds = []
+    with recorded(xp, IN_A_ROW if xp is not np else 1) as launches:
         for _ in range(repeats):
             launches.clear()
             call()
-            times.append(sum(time_s for _, time_s, _ in launches))
-    kernel = max(launches, key=lambda launch: launch[1])[0]  # the slowest names the rung
-    n_bytes = sum(n_bytes for _, _, n_bytes in launches)
-    time_s, others = statistics.median(times), f" +{len(launches) - 1}" * (len(launches) > 1)
-    if case.flop:
-        speed, share = f"{case.flop / time_s / 1e9:.3g} GFLOP/s", ""
+            rounds.append(list(launches))
+    rounds.sort(key=lambda launches: sum(each.time_s for each in launches))
+    launches = sorted(rounds[repeats // 2], key=lambda each: -each.time_s)
+    n_bytes = case.n_bytes or sum(each.n_bytes for each in launches)
+    time_s = statistics.median(sum(each.time_s for each in launches) for launches in rounds)
+    right = bool(error <= tolerance)  # not, if it is nan
+    return Rung(launches, right, error, tolerance, time_s, n_bytes, case.flop,
+                copy_time_s(n_bytes, xp, repeats))
+
+
+def print_line(rung, device):
+    if rung.flop:
+        speed, share = f"{rung.flop / rung.time_s / 1e9:.3g} GFLOP/s", ""
     else:
-        speed = f"{n_bytes / time_s / 1e9:.3g} GB/s"
-        share = f"{copy_time_s(n_bytes, xp, repeats) / time_s:.0%}"
-    right = error <= tolerance  # not, if it is nan
-    form = word(kernel.on_cpu.form, tr) if xp is np else "GPU"
-    verdict = word("right", tr) if right else word("WRONG", tr)
-    name = "cpu/" * (Path(kernel.path).parent.name == "cpu") + kernel.name
-    print(COLUMNS.row(name + others, form, verdict, f"{error:.0e}", f"{tolerance:.0e}",
-                      f"{1e3 * time_s:,.3f} ms", speed, share))
-    return right
+        speed = f"{rung.n_bytes / rung.time_s / 1e9:.3g} GB/s"
+        share = f"{rung.copy_s / rung.time_s:.0%}"
+    form = "GPU" if device != "cpu" else word(rung.launches[0].kernel.on_cpu.form, tr)
+    verdict = word("right", tr) if rung.right else word("WRONG", tr)
+    print(COLUMNS.row(rung.name + rung.others, form, verdict, f"{rung.error:.0e}",
+                      f"{rung.tolerance:.0e}", f"{1e3 * rung.time_s:,.3f} ms", speed, share))
 
 
 @contextmanager
-def recorded(xp):
-    """A list of (kernel, seconds, bytes of its arrays) of every launch in the `with` block."""
+def recorded(xp, times=1):
+    """A list of a Launch for every launch in the `with` block, each made so many times."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):
-        time_s = seconds(lambda: launch(kernel, grid, block, args, **options), xp)
+        time_s = seconds(lambda: launch(kernel, grid, block, args, **options), xp, times)
         n_bytes = sum(a.nbytes for a in args if hasattr(a, "nbytes") and a.ndim)
-        launches.append((kernel, time_s, n_bytes))
+        launches.append(Launch(kernel, time_s, n_bytes))
 
     with mock.patch.object(Kernel, "__call__", timed):
         yield launches
 
 
-def seconds(work, xp):
-    """How long work() takes; on a GPU until all of it is done."""
-    wait = xp.cuda.Device().synchronize if xp is not np else lambda: None
-    wait()
-    start = time.perf_counter()
-    work()
-    wait()
-    return time.perf_counter() - start
+def seconds(work, xp, times=1):
+    """How long one work() takes, of so many. On a GPU by its own clock, from the first one's begin
+    to the last one's end: what the host needs to launch is hidden behind the work before."""
+    if xp is np:
+        start = time.perf_counter()
+        for _ in range(times):
+            work()
+        return (time.perf_counter() - start) / times
+    stream = xp.cuda.get_current_stream()
+    begin, end = xp.cuda.Event(), xp.cuda.Event()
+    begin.record(stream)
+    for _ in range(times):
+        work()
+    end.record(stream)
+    end.synchronize()
+    return 1e-3 * xp.cuda.get_elapsed_time(begin, end) / times
 
 
 def copy_time_s(n_bytes, xp, repeats):
     """The time of a copy that reads n_bytes / 2 and writes n_bytes / 2."""
     source = xp.ones(max(n_bytes // 8, 1), np.float32)
-    target = source.copy()
-    return statistics.median(seconds(lambda: xp.copyto(target, source), xp)
+    target, times = source.copy(), IN_A_ROW if xp is not np else 1
+    return statistics.median(seconds(lambda: xp.copyto(target, source), xp, times)
                              for _ in range(repeats + 1))
 
 

@@ -26,32 +26,55 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
-# of minidl/ops/, where it has another name
-FILES = {"attention": "attention_kernel", "conv": "conv_kernel", "relu": "activations"}
+# the file of minidl/ that launches it, where that is not ops/ and its name
+FILES = {"attention": "ops.attention_kernel", "conv": "ops.conv_kernel", "relu": "ops.activations"}
 # calls: functions of no argument, one for each rung, whose results should be `wanted`;
-# n_terms: of the longest sum; flop: operations of a product, else 0
-Case = namedtuple("Case", "calls wanted n_terms flop", defaults=(1, 0))
+# n_terms: of the longest sum; flop: operations of a product, else 0; rounding: of the results;
+# n_bytes: where the arrays are behind tables of addresses, else 0
+Case = namedtuple("Case", "calls wanted n_terms flop rounding n_bytes", defaults=(1, 0, 6e-8, 0))
+HALF = dict(n_terms=1, rounding=2**-11)  # the sums of tensor cores are float's
 
 
 def add3(op, draw, n):
     arrays = [draw(n) for _ in range(3)]
     naive, fused = (functools.partial(elementwise, op, k) for k in ("add3_naive", "add3"))
     calls = [lambda: naive(naive(arrays[0], arrays[1]), arrays[2]), lambda: fused(*arrays)]
-    return [Case(calls, sum(exact(*arrays)))]
+    cols = 64
+    bias = draw(cols)
+
+    def packs():
+        out = arrays[0].copy()
+        op.packs(out, *arrays)
+        return out
+
+    def relu_bias():
+        out = arrays[0].copy()
+        op.elementwise(op.FILE, "add3_relu_bias", out.dtype, n, (out, *arrays, bias, n, cols))
+        return out
+
+    total = sum(exact(*arrays))
+    shifted = total + np.resize(*exact(bias), n)
+    return [Case([*calls, *[packs] * on_gpu(bias)], total),
+            Case([relu_bias] * on_gpu(bias), np.maximum(shifted, 0))]
 
 
 def gelu(op, draw, n):
     x, gy = draw(n), draw(n)
-    return [Case([lambda: op.by_kernel(x, "tanh")], op.by_numpy(*exact(x), "tanh")),
-            Case([lambda: op.by_kernel_backward(x, "tanh", gy)],
+    macros = dict(TANH=op.MACROS["tanh"], ACC="float")
+    naive = [lambda: elementwise(op, "gelu", x, **macros)] * on_gpu(x)
+    naive_backward = [lambda: elementwise(op, "gelu_backward", gy, x, **macros)] * on_gpu(x)
+    return [Case([*naive, lambda: op.by_kernel(x, "tanh")], op.by_numpy(*exact(x), "tanh")),
+            Case([*naive_backward, lambda: op.by_kernel_backward(x, "tanh", gy)],
                  op.by_numpy(*exact(x), "tanh", *exact(gy)))]
 
 
 def relu(op, draw, n):
     x, gy = draw(n), draw(n)
     y = op.relu_by_kernel(x)
-    return [Case([lambda: op.relu_by_kernel(x)], op.relu_by_numpy(*exact(x))),
-            Case([lambda: op.relu_by_kernel_backward(gy, y)],
+    naive = [lambda: elementwise(op, "relu", x)] * on_gpu(x)
+    naive_backward = [lambda: elementwise(op, "relu_backward", gy, y)] * on_gpu(x)
+    return [Case([*naive, lambda: op.relu_by_kernel(x)], op.relu_by_numpy(*exact(x))),
+            Case([*naive_backward, lambda: op.relu_by_kernel_backward(gy, y)],
                  op.relu_by_numpy_backward(*exact(gy, y)))]
 
 
@@ -120,20 +143,37 @@ def cross_entropy(op, draw, rows, cols):
 
 
 def matmul(op, draw, m, n, k):
+    """On a GPU a fourth rung, of halves: as in attention and conv."""
     a, b = draw(m, k), draw(k, n)
-    return [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k, 2 * m * n * k)]
+    cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
+                  2 * m * n * k)]
+    if on_gpu(a):
+        a, b = halves(a, b)
+        cases.append(Case(ladder(op.by_kernel, (4,), a, b), np.matmul(*exact(a, b)),
+                          flop=2 * m * n * k, **HALF))
+    return cases
 
 
 def attention(op, draw, n_batch, n_heads, length, width):
-    q, k, v, go = (draw(n_batch, n_heads, length, width) for _ in range(4))
-    rungs = ["naive", "shared", "warp", *["tile"] * isinstance(q, np.ndarray)]
+    arrays = [draw(n_batch, n_heads, length, width) for _ in range(4)]
+    rungs = ["naive", "shared", "warp", *["tile"] * (not on_gpu(arrays[0]))]
+    cases = attention_cases(op, rungs, *arrays, dict(n_terms=length))
+    if on_gpu(arrays[0]):
+        cases += attention_cases(op, ["mma"], *halves(*arrays), HALF)
+    return cases
+
+
+def attention_cases(op, rungs, q, k, v, go, precision):
+    """Forward and backward."""
+    n_batch, n_heads, length, width = q.shape
     options = False, width**-0.5  # not causal; scale
     o, lse = op.by_kernel(q, k, v, *options)
     product = 2 * n_batch * n_heads * length**2 * width
     wanted = plain_attention(*exact(q, k, v, go), width**-0.5)
-    return [Case(ladder(op.by_kernel, rungs, q, k, v, *options), wanted[:1], length, 2 * product),
+    return [Case(ladder(op.by_kernel, rungs, q, k, v, *options), wanted[:1], flop=2 * product,
+                 **precision),
             Case(ladder(op.by_kernel_backward, rungs, go, q, k, v, o, lse, *options), wanted[1:],
-                 length, 5 * product)]
+                 flop=5 * product, **precision)]
 
 
 def plain_attention(q, k, v, go, scale):
@@ -153,20 +193,36 @@ def conv(op, draw, n_images, n_in, size, n_out):
 
 
 def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
-    """Forward and by weight; on a CPU its own kernels first."""
+    """Forward and by weight; on a CPU its own kernels first, on a GPU tensor cores last."""
     x, w, b = draw(*x_shape), draw(*w_shape), draw(w_shape[0])
     gy, out = draw(x_shape[0], w_shape[0], *x_shape[2:]), x_shape[2:]
     cases = []
     for name, args, each, n_terms in (
             ("forward", (x, w, b, options, out), rungs, math.prod(w_shape[1:])),
             ("by_weight", (gy, x, w, options), weight_rungs, gy.size // w_shape[0])):
+        flop = 2 * gy.size * math.prod(w_shape[1:])
         calls = ladder(getattr(op, name), each, *args)
-        if isinstance(x, np.ndarray):
+        if not on_gpu(x):
             calls.insert(0, functools.partial(getattr(conv_cpu, name), *args))
-        arrays = (a for a in args if hasattr(a, "dtype"))
-        wanted = getattr(conv_columns, name)(*exact(*arrays), *args[3:])
-        cases.append(Case(calls, wanted, n_terms, 2 * gy.size * math.prod(w_shape[1:])))
+        cases.append(Case(calls, columns(name, args), n_terms, flop))
+        if on_gpu(x) and "depthwise" not in each:
+            args = [*halves(*args[:3]), *args[3:]]
+            cases.append(Case(ladder(getattr(op, name), (5,), *args), columns(name, args),
+                              flop=flop, **HALF))
     return cases
+
+
+def columns(name, args):
+    """The result wanted, by columns in float64: three arrays, then options."""
+    return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
+
+
+def on_gpu(x):
+    return not isinstance(x, np.ndarray)
+
+
+def halves(*arrays):
+    return [a.astype(np.float16) for a in arrays]
 
 
 def exact(*arrays):

@@ -18,8 +18,8 @@ from minidl.comm.select import file_in, is_number, keep, kept
 MOST_PER_S = 1e18  # operations of a thousand GPUs: a file that has more is damaged
 
 
-def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
-    """{"float32", "float64": operations a second, "bandwidth": bytes a second, "threads"}."""
+def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):
+    """{each of the dtypes: operations a second, "bandwidth": bytes a second, "threads"}."""
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
@@ -34,7 +34,7 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5):
         return min(times)
 
     n, found = n or (1024 if xp is np else 4096), {"threads": cuda.n_threads()}
-    for dtype in ("float32", "float64"):
+    for dtype in dtypes:
         a, out = xp.ones((n, n), dtype), xp.empty((n, n), dtype)
         found[dtype] = 2 * n**3 / least(xp.matmul, a, a, out)
     found["bandwidth"] = 2 * n_bytes / least(xp.copyto, *xp.zeros((2, n_bytes), np.uint8))

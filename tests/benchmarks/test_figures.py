@@ -1,6 +1,7 @@
 """docs/figures.md has the newest results, nothing is dropped, verdicts follow from figures."""
 
 import copy
+import json
 import re
 import sys
 
@@ -38,7 +39,7 @@ def faults(results):
 
 
 def test_the_page_has_the_table_of_the_newest_results():
-    if run_all.with_table(PAGE, RESULTS) != PAGE:
+    if run_all.with_table(PAGE, RESULTS, run_all.newest_gpu_day()) != PAGE:
         pytest.fail("docs/figures.md has not the table of the newest file of benchmarks/results: "
                     "run `make register`", pytrace=False)
 
@@ -65,7 +66,8 @@ def test_every_verdict_follows_from_its_figure():
 def test_a_wrong_figure_is_seen():
     name = "bench_attention"
     changed = re.sub(r"(`scaled_dot_product_attention` \| )\S+", r"\g<1>9.87", PAGE)
-    assert changed != PAGE and run_all.with_table(changed, RESULTS) != changed
+    assert changed != PAGE
+    assert run_all.with_table(changed, RESULTS, run_all.newest_gpu_day()) != changed
     for change in (
         lambda entry: entry["bars"][0].update(met=not entry["bars"][0]["met"]),
         lambda entry: entry["bars"][0].update(figure=entry["bars"][0]["wanted"] - 1),
@@ -159,6 +161,23 @@ def test_the_newest_results_are_those_that_were_finished_last(tmp_path):
     assert run_all.newest(tmp_path)["machine"].startswith("CPU a")
     assert {p.name for p in tmp_path.iterdir()} == {"2026-01-02-cpu-a-2-cores.json",
                                                     "2026-01-02-cpu-b-2-cores.json"}
+
+
+def test_a_gpus_day_stands_behind_the_table_and_is_no_result_of_the_others(tmp_path):
+    day = {"date": "2026-01-03", "device": "a GPU", "finished": "2026-01-03T10:00:00", "steps": {
+        "kernels": {"how": "done", "seconds": 9.5, "rows": [{"what": "add3", "share": "88%"}]}}}
+    older = {**day, "device": "an older GPU", "finished": "2026-01-01T10:00:00"}
+    results = {**RESULTS, "finished": "2026-01-02T10:00:00"}
+    for name, found in (("b-gpu_day", day), ("gpu_day_a", older), ("cpu", results)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+    assert run_all.newest(tmp_path) == results and run_all.newest_gpu_day(tmp_path) == day
+    without = run_all.with_table(PAGE, RESULTS)
+    page = run_all.with_table(without, RESULTS, day)
+    assert "measured on a GPU, 2026-01-03" in page and "| add3 | 88% |" in page
+    assert run_all.with_table(page, RESULTS, day) == page  # once
+    assert run_all.with_table(page, RESULTS) == without
+    (tmp_path / "none").mkdir()
+    assert run_all.newest_gpu_day(tmp_path / "none") is None
 
 
 def test_a_benchmark_starts_as_its_header_says(tmp_path, monkeypatch):

@@ -6,12 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from minidl.cli import kernel_bench, kernel_rungs
+from minidl.cli import kernel_bench, kernel_rungs, kernel_rungs_more
 from minidl.cli import main as cli
 from minidl.cuda import KERNELS, Kernel
 from minidl.ops import add3, softmax
 
-SHORT = {1: "1000", 2: "9 40", 3: "20 30 70", 4: "1 2 40 16"}  # {how many sizes: small ones}
 # An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which
 # float32 has no use for (tests/ops/test_matmul_kernel.py, test_attention_kernel.py,
 # test_conv_kernel.py run them).
@@ -24,6 +23,15 @@ def bench(name, *options):
     return cli.main(["kernel", "bench", name, "--repeats", "1", *options])
 
 
+def small(name):
+    return kernel_bench.SMALL[len(kernel_bench.SIZES[name][0])]
+
+
+def kernels_of(*files):
+    return {k for f in files for k in re.findall(
+        r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", f.read_text())}
+
+
 @pytest.mark.parametrize("name", kernel_rungs.SIZES)
 def test_every_rung_of_our_kernels_is_run_and_is_right(name, monkeypatch, capsys):
     launched, launch = set(), Kernel.__call__
@@ -33,14 +41,31 @@ def test_every_rung_of_our_kernels_is_run_and_is_right(name, monkeypatch, capsys
         return launch(kernel, *args, **options)
 
     monkeypatch.setattr(Kernel, "__call__", spy)
-    assert bench(name, "--size", *SHORT[len(kernel_rungs.SIZES[name][0])].split()) == 0
+    assert bench(name, "--size", *map(str, small(name))) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "Wrong: 0." and all(" right " in line for line in lines[2:-1])
-    files = KERNELS.glob(f"{name}*.cu")
-    kernels = {k for f in files for k in re.findall(
-        r"__global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(", f.read_text())}
+    kernels = kernels_of(*KERNELS.glob(f"{name}*.cu"))
     assert kernels and kernels - launched - NO_RUNG == set()
     assert Kernel.__call__ is spy  # as it was
+
+
+@pytest.mark.parametrize("name", kernel_rungs_more.SIZES)
+def test_what_training_takes_on_a_cpu_is_run_and_is_right(name, capsys):
+    assert bench(name, "--size", *map(str, small(name))) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "Wrong: 0." and len(lines) > 3
+
+
+@pytest.mark.slow
+def test_on_a_gpu_every_kernel_is_a_rung_and_right(strict_cupy, needs_compiler):
+    launched = set()
+    for name in kernel_bench.SIZES:
+        for rung in kernel_bench.rungs(name, small(name), "cuda", repeats=1):
+            launched |= {each.kernel.name for each in rung.launches}
+            assert rung.right, (name, rung)
+    kernels = kernels_of(*KERNELS.glob("*.cu"))
+    assert len(kernels) > 130
+    assert launched == kernels
 
 
 def test_a_wrong_rung_is_reported_and_is_the_exit_status(tmp_path, monkeypatch, capsys):
@@ -73,7 +98,7 @@ def test_what_is_not_finite_or_of_another_shape_is_wrong():
 
 
 @pytest.mark.parametrize("name, size, words", [
-    ("nothing", "1", "no bench for 'nothing'; there are add3, attention"),
+    ("nothing", "1", "no bench for 'nothing'; there are adamw, add3"),
     ("softmax.cu", "5", "softmax: --size wants 2 numbers, such as 256 1024; got 1"),
 ])
 def test_a_bench_that_does_not_exist_is_answered_with_those_that_do(name, size, words, capsys):

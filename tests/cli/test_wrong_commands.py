@@ -42,7 +42,7 @@ COMMANDS = [
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory much", 2, "--memory wants bytes such as 16GB"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 1GB --model bert", 2, "--model wants gpt2,"),
     ("minidl kernel run --gpu H1000 tutorials/02_add3.py", 2, "--gpu H1000: known are T4, A100"),
-    ("minidl kernel bench softmx", 2, "no bench for 'softmx'; there are add3, attention"),
+    ("minidl kernel bench softmx", 2, "no bench for 'softmx'; there are adamw, add3"),
     # what is not there
     ("minidl run -n 4 tutorials/66_ring.py", 2, "there is no file tutorials/66_ring.py in "),
     ("minidl exercise 66", 2, "tutorial 66 has no exercise; these have: 01, 02"),

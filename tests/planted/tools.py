@@ -508,4 +508,38 @@ BUGS = [
         "tests/stubs.py", "type_of",
         'f"{op}.{p.name}"', 'p.name',
         "tests/test_stubs.py::test_the_stubs_are_current"),
+    Bug(
+        "a GPU's day does again what was done before a kill",
+        "benchmarks/gpu_day.py", "work",
+        "if file.name not in done", "if True",
+        "tests/benchmarks/test_gpu_day.py"
+        "::test_killed_during_a_part_its_process_ends_and_the_part_alone_is_done_again"),
+    Bug(
+        "a step of a GPU's day lives on when its command is killed",
+        "benchmarks/gpu_day.py", "work",
+        "end_with_parent()", "pass",
+        "tests/benchmarks/test_gpu_day.py"
+        "::test_killed_during_a_part_its_process_ends_and_the_part_alone_is_done_again"),
+    Bug(
+        "each step of a GPU's day has its whole time, however late it is",
+        "benchmarks/gpu_day.py", "run",
+        "min(limit_s, left_s)", "limit_s",
+        "tests/benchmarks/test_gpu_day.py::test_all_steps_take_ten_minutes_at_most"),
+    Bug(
+        "a part that hangs takes the time of those behind it",
+        "benchmarks/gpu_day.py", "wait",
+        "clock() >= since + part_s", "False",
+        "tests/benchmarks/test_gpu_day.py"
+        "::test_a_part_beyond_its_limit_is_ended_and_said_and_the_next_one_runs"),
+    Bug(
+        "on a GPU a rung of the bench runs the kernel of another one",
+        "minidl/cli/kernel_rungs_more.py", "replaced",
+        "new * name.endswith(old)", "old * name.endswith(old)",
+        "tests/cli/test_kernel_bench.py::test_on_a_gpu_every_kernel_is_a_rung_and_right"),
+    Bug(
+        "the figures of a GPU are taken for the newest of all benchmarks",
+        "benchmarks/run_all.py", "newest",
+        'set(folder.glob(GPU_DAY))', "set()",
+        "tests/benchmarks/test_figures.py"
+        "::test_a_gpus_day_stands_behind_the_table_and_is_no_result_of_the_others"),
 ]
