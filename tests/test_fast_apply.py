@@ -20,7 +20,8 @@ ENGINE += ["ops/test_every_op.py"] * EVERY
 def test_the_fast_one_is_used_and_says_what_the_plain_one_says():
     assert function.Function.apply.__func__ is fast_apply.apply
     assert fast_apply.apply.__doc__ == function.apply.__doc__
-    assert inspect.signature(fast_apply.apply) == inspect.signature(function.apply)
+    fast, plain = (inspect.signature(f) for f in (fast_apply.apply, function.apply))
+    assert fast.parameters == plain.parameters
 
 
 @pytest.mark.skipif(not EVERY, reason="takes seconds: make test-every")

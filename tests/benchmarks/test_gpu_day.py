@@ -286,7 +286,7 @@ def test_a_predicted_share_is_that_of_the_kernels_header():
 
 def test_a_rung_has_a_row_and_so_has_each_kernel_that_it_launches(strict_cupy, needs_compiler):
     rows = gpu_steps.kernel_rows("adamw", (3, 40), 1)
-    assert [row["what"].split()[0] for row in rows][:2] == ["adamw_naive", "adamw_blocks"]
+    assert rows[0]["what"].startswith("adamw_naive")
     assert {row["what"].split()[0] for row in rows} == set(kernels_of(KERNELS / "adamw.cu"))
     assert {row["right"] for row in rows} == {"right"}
     assert {row["share"] for row in rows[:3]} == {""}  # times mean nothing here
