@@ -13,7 +13,7 @@ import pytest
 
 from minidl.course import out
 from minidl.cuda.host import compiler
-from tests.conftest import whole_form
+from tests.conftest import some, whole_form
 from tests.mpi.launch import PYTHONS, require_mpi
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,7 +138,7 @@ if t.rank == 0:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("mpi", PYTHONS)
+@pytest.mark.parametrize("mpi", some(PYTHONS))
 def test_a_run_goes_on_when_another_one_is_killed(mpi, tmp_path):
     """Each has its shared memory, ports and folders; who tidies up removes its own alone."""
     require_mpi(mpi)
@@ -191,6 +191,7 @@ def clones(tmp_path):
     return tmp_path
 
 
+@whole_form
 def test_two_clones_with_one_cache_make_the_same_libraries(clones):
     env = os.environ | {"MINIDL_CACHE": str(clones / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -16,6 +16,7 @@ from minidl import nn, optim, parallel
 from minidl.comm import average, double_tree, hierarchical, objects, ring, simulate, tree
 from minidl.nn import functional as F
 from tests import hinted, typecheck
+from tests.conftest import whole_form
 from tests.test_imports import imports
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,6 +64,7 @@ def test_each_name_in_a_hint_is_there():
 # -- what they cost
 
 
+@whole_form
 def test_a_program_does_not_load_them():
     code = ("import sys, minidl\n"
             "minidl.nn, minidl.optim, minidl.comm, minidl.parallel, minidl.snapshot, minidl.data\n"
@@ -161,6 +163,7 @@ def test_a_type_checker_says_the_types_that_were_asked_for(tmp_path):
 
 
 @needs_pyright
+@whole_form
 def test_a_wrong_hint_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.asked.TYPES", "\nx.sum()  float\nx.numel()  int\nx.nothing  int\n")
     monkeypatch.setattr("tests.asked.WRONG", "\nx.sum(dim=0)\nx.sum(dims=0)\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import whole_form
+from tests.conftest import some, whole_form
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.mpi
@@ -45,10 +45,10 @@ def timeless(line):
     return re.sub(r"for \d+\.\d s", "for T s", line).strip()
 
 
-@pytest.mark.parametrize("page, name, n, words, first", [
+@pytest.mark.parametrize("page, name, n, words, first", some([
     ("three_examples.md", "hang.py", 3, "t.recv(x, 2)", "rank 0: watch: deadlock: ranks 0-2"),
     ("observe.md", "x.py", 2, "400,000 bytes", "rank 0: watch: deadlock: ranks 0, 1"),
-])
+]))
 def test_a_hang_ends_with_the_report_that_the_page_shows(tmp_path, page, name, n, words, first):
     path = tmp_path / name
     path.write_text(script_with(page, words))

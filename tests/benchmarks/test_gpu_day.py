@@ -377,6 +377,7 @@ def test_the_ledger_stands_beside_the_pool(strict_cupy, needs_compiler, monkeypa
     assert peak["ledger, bytes"] > between["ledger, bytes"]
 
 
+@whole_form
 def test_tests_that_take_too_long_are_interrupted_and_those_before_are_counted(tmp_path):
     (tmp_path / "test_x.py").write_text(
         "import time\n\n\ndef test_a():\n    pass\n\n\ndef test_b():\n    time.sleep(60)\n")

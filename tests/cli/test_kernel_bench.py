@@ -10,6 +10,7 @@ from minidl.cli import kernel_bench, kernel_rungs, kernel_rungs_more
 from minidl.cli import main as cli
 from minidl.cuda import KERNELS, Kernel
 from minidl.ops import add3, softmax
+from tests.conftest import whole_form
 
 # An exercise; and what a GPU alone runs: packs of 16 bytes, and float16 on tensor cores, which
 # float32 has no use for (tests/ops/test_matmul_kernel.py, test_attention_kernel.py,
@@ -56,7 +57,7 @@ def test_what_training_takes_on_a_cpu_is_run_and_is_right(name, capsys):
     assert lines[-1] == "Wrong: 0." and len(lines) > 3
 
 
-@pytest.mark.slow
+@whole_form
 def test_on_a_gpu_every_kernel_is_a_rung_and_right(strict_cupy, needs_compiler):
     launched = set()
     for name in kernel_bench.SIZES:

@@ -381,7 +381,7 @@ def test_the_end_of_a_run_is_said_in_chinese(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", some(TUTORIALS, of=7), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", some(TUTORIALS, of=14), ids=lambda path: path.name)
 def test_a_script_prints_nothing_in_english(path, tmp_path):
     ranks = [] if path.name[:2] not in ("00", "07") else ["--sim", "4"]
     done = subprocess.run(
