@@ -140,7 +140,7 @@ def end_with_parent():
 
 
 def start(args, step, left_s):
-    """The process of a step, which has so many seconds; its output goes to logs/."""
+    """Runs the process of a step for a limited time; its output goes to logs/."""
     logs = args.out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--out", args.out, "--step", step, "--size", args.size,

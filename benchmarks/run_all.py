@@ -93,7 +93,7 @@ def run_all(scripts, only, before):
 # -- results/
 
 
-GPU_DAY = "*gpu_day*.json"  # those of gpu_day.py, which somebody with a GPU has sent
+GPU_DAY = "*gpu_day*.json"  # files of gpu_day.py, which somebody with a GPU has sent
 
 
 def newest(folder=FOLDER / "results"):

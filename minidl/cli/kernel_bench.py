@@ -145,7 +145,7 @@ def print_line(rung, device):
 
 @contextmanager
 def recorded(xp, times=1):
-    """A list of a Launch for every launch in the `with` block, each made so many times."""
+    """Collects a Launch for every launch in the `with` block; each runs `times` times."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):
@@ -158,8 +158,8 @@ def recorded(xp, times=1):
 
 
 def seconds(work, xp, times=1):
-    """How long one work() takes, of so many. On a GPU by its own clock, from the first one's begin
-    to the last one's end: what the host needs to launch is hidden behind the work before."""
+    """How long one work() takes, in seconds: the mean of `times`. On a GPU by its own clock, from
+    the first begin to the last end: while the GPU works, the host launches the next one."""
     if xp is np:
         start = time.perf_counter()
         for _ in range(times):
