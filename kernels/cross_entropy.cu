@@ -211,7 +211,7 @@ __device__ __forceinline__ void slopes_of_row(T* gx, const ACC* g, const T* x, c
   const int shift = behind<N>(xr);
   const bool counts = t != ignore_index, whole = packs(gxr - shift);
   for (int j = N * thread - shift; j < cols; j += N * team) {
-    ACC v[N];
+    ACC v[N] = {};  // a row that does not count reads nothing
     if (counts) take<N>(v, xr, j, cols, true);
 #pragma unroll
     for (int k = 0; k < N; ++k) {

@@ -73,7 +73,7 @@ class Compiler:
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
         if platform.machine() in X86:  # else half of an AVX-512 register is used
             native.append("-mprefer-vector-width=512")
-        return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library]
+        return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
     @property
     def runtime_flags(self):
@@ -88,6 +88,11 @@ class Compiler:
         # g++ 12 without AVX moves halves of vectors through MMX registers and leaves them in use:
         # the x87 registers, which they are, are then full, and NumPy's 7 // 2.0 is nan
         return ["-mno-mmx"] if self.kind == "gnu" and platform.machine() in X86 else []
+
+    @property
+    def null_faults(self):
+        # clang drops an access through a null pointer; it shall fault, and the error names the kernel
+        return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
     def no_library(self):

@@ -111,14 +111,15 @@ _STATE = re.compile(r"\b__(?:device|managed|constant)__\s[^;(){}]*[;=\[]")
 
 
 def _load(path, text, defines, name, form):
-    flags = compiler.find_compiler().flags
+    chosen = compiler.find_compiler()
+    flags = chosen.flags
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
 
     def build(code):
         # a fibre kernel's time goes into switching: -O3 only compiles longer
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
         arguments = [*flags, *more, f"-I{compiler.HOST}"]
-        guarded = shared.with_guards(code) if more else code
+        guarded = shared.with_guards(code) if more and chosen.kind == "gnu" else code
         if guarded != code:
             try:
                 return compiler.build(key, arguments, guarded, str(path))

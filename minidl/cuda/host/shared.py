@@ -6,7 +6,8 @@
                                                     them when a block ends (kernels/host/fibre.cpp)
 
 A union without a name, because s stays a variable then: lambdas and sizeof know it as before. The
-check form needs no guards: it sees every access.
+check form needs no guards: it sees every access. Clang ignores the __thread of such a union: all
+blocks would share s. What it compiles has no guards.
 Test: tests/cuda/host/test_shared_guards.py
 """
 

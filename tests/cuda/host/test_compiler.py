@@ -79,7 +79,7 @@ def test_code_for_another_processor_is_another_library(tmp_path, own_cache, monk
     run_twice(file)
     monkeypatch.setenv("MINIDL_CPU", "no-such-processor")
     run._library.cache_clear()
-    with pytest.raises(cuda.KernelError, match="no-such-processor|unknown target CPU|march"):
+    with pytest.raises(cuda.KernelError, match="(?i)no.such.processor|unknown.*CPU|march"):
         run_twice(file)
 
 

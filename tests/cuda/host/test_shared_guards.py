@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 import minidl.cuda as cuda
-from minidl.cuda.host import shared
+from minidl.cuda import dispatch
+from minidl.cuda.host import compiler, shared
 from minidl.cuda.host.scan import blank_out
 from tests.conftest import some
+
+if not dispatch.cpu_compiler() or compiler.find_compiler().kind != "gnu":
+    pytest.skip("guards want g++: minidl/cuda/host/shared.py says why", allow_module_level=True)
 
 TEXT = """
 struct Pair { float a, b; };
