@@ -1,5 +1,6 @@
 """The command line: each command and the file that does its work.      Test: tests/cli/test_main.py
 
+minidl help run                          the options of a command                this file
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
 minidl doctor --links 2 4                latency and speed between the ranks     doctor_links.py
@@ -47,7 +48,10 @@ def main(argv=None):
         return 2
     language()  # raises where MINIDL_LANG names none
     if argv is None:
-        clone.follow(sys.argv[1:])
+        argv = sys.argv[1:]
+        clone.follow(argv)
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     args = parser().parse_args(argv)
     try:
         status = args.command(args)
@@ -98,7 +102,8 @@ def _add_script(command):
 
 
 def parser():
-    top = _Parser(prog="minidl", description="Fast and distributed training, written out.")
+    top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
+                  epilog="`minidl help COMMAND` explains one of them.")
     top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
     top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
@@ -120,7 +125,7 @@ def parser():
                      "then on the PATH)")
     run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
                      "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
-                     "inter=1Gbit,50us (all of it: minidl/comm/transport/links.py)")
+                     "inter=1Gbit,50us (all of it: minidl/comm/transport/links_text.py)")
     run.add_argument("--no-watch", dest="watch", action="store_false", help="do not compare the "
                      "ranks' collectives: to measure without what that costs (docs/figures.md)")
     run.add_argument("--deadline", type=_seconds, default=300.0, metavar="S", help="end the run "

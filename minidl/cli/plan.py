@@ -45,13 +45,13 @@ def _words(model):
     return words + (f", experts {model.experts}, top_k {model.top_k}" if model.experts else "")
 
 
-UNITS = {"": 1, **{f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "T"])
-                   for i, base in (("", 1000), ("i", 1024))}}
+UNITS = {f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "T"])
+         for i, base in (("", 1000), ("i", 1024))}
 
 
 def n_bytes(words):
     """'16GB' or '16GiB' as a number of bytes."""
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)([kMGT]?i?B|)", words)
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)([kMGT]?i?B)", words)
     if not match or match[2] not in UNITS or not float(match[1]):
         raise ValueError(f"--memory wants bytes such as 16GB or 16GiB, got {words!r}")
     return float(match[1]) * UNITS[match[2]]

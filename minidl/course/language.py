@@ -45,6 +45,7 @@ class Parser(argparse.ArgumentParser):
             for choice in getattr(action, "_choices_actions", ()):  # a command's, in the list
                 choice.help = tr(choice.help)
         self.description = tr(self.description)
+        self.epilog = tr(self.epilog)
         self.format_usage()
         return super().format_help()
 

@@ -90,6 +90,18 @@ def seed_of(name):
     return zlib.crc32("".join(name.lower().split()).encode()) % 65521 + 1 if name else 0
 
 
+# Words of Python's and NumPy's errors, and what a student has probably done.
+HINTS = {
+    "NoneType": "Something is None: does your function end with `return` and its result?",
+    "array is 0-dimensional": "An array of shape () has no a[i] and no a[:]. Write a[...], which "
+                              "stands for all elements of an array of any shape.",
+    "zero-dimensional arrays cannot be concatenated": "An array of shape () is a single number. "
+                                                      "a.reshape(-1) makes one of shape (1,).",
+    "only 0-dimensional arrays can be converted": "This array has more than one element, and one "
+                                                  "number is wanted here.",
+}
+
+
 def explain(error, path):
     """What went wrong, for a student: no frames of the grader or of the framework."""
     seen = []  # `raise error from error` makes a circle
@@ -110,6 +122,7 @@ def explain(error, path):
         if isinstance(error, SyntaxError):
             lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
         lines.append(f"{type(error).__name__}: {said}")
+        lines += [hint for words, hint in HINTS.items() if words in str(said)]
     return textwrap.indent("\n".join(lines), "    ")
 
 

@@ -52,6 +52,10 @@ from minidl.text import errors_translated, tr
 # as it would on a cluster.
 RENDEZVOUS_BYTES = 16384
 
+# Options of `minidl run` that a user may write behind the script, where they are the script's.
+OF_RUN = ("--net", "--threads", "--hosts", "--restarts", "--heal", "--bind", "--no-watch",
+          "--mpiexec", "--stdin", "--silence", "--start-limit", "--min-ranks")
+
 
 class WrongOption(ValueError):
     """The script cannot run with this option; the message says what to change. All ranks have the
@@ -177,7 +181,14 @@ def _parse(main, options):
         simulator.add_argument(f"--{name}", type=float, metavar="S", help=tr(text))
     if launched_as()[0] > 0:  # the message about a wrong option is printed by rank 0 alone
         parser._print_message = lambda *_: None
-    args = parser.parse_args()
+    args, unknown = parser.parse_known_args()
+    if unknown:
+        text = f"unrecognized arguments: {' '.join(unknown)}"
+        misplaced = [word for word in unknown if word in OF_RUN]
+        if misplaced:
+            text += (f". {misplaced[0]} is an option of `minidl run` and stands before the script: "
+                     f"minidl run -n 2 {' '.join(unknown)} {parser.prog}")
+        parser.error(tr(text))
     if args.device == "cuda" and not cuda.is_available():
         cupy = "CuPy finds none" if importlib.util.find_spec("cupy") else \
             "CuPy is not installed: pip install 'minidl[cuda12]' or 'minidl[cuda13]'"

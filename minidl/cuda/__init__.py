@@ -26,4 +26,4 @@ from minidl.cuda.device import (
     memory_reserved, set_device, set_float32_matmul_precision, synchronize,
 )
 from minidl.cuda.host.includes import KERNELS, KernelError
-from minidl.cuda.run import Kernel, check, kernel, n_threads, set_threads
+from minidl.cuda.run import Kernel, check, is_watched, kernel, n_threads, set_threads

@@ -58,6 +58,12 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
     return Kernel(find(path), name, defines, tuple(rest), form, order)
 
 
+def is_watched():
+    """Returns True under `minidl kernel run`, where every access of a launch is checked. A launch
+    takes some hundred times as long there."""
+    return hasattr(Kernel.__call__, "watches")
+
+
 class Kernel:
     """A kernel of a file, compiled for each device when it is first launched there."""
 

@@ -29,6 +29,14 @@ FORMS = Columns(("kernel", "<24"), ("form", "<9"), ("parameters", "<0"), start="
 TRAFFIC = Columns(("kernel", "<20"), ("launches", ">9"), (" array", "<13"), ("bytes loaded", ">14"),
                   ("bytes stored", ">14"), ("atomics", ">9"), gap=" ")
 
+SILENCE_S = 5  # under watch, a program that prints nothing for so long shows how far it is
+
+
+def _short(path):
+    """Returns the path from the current folder on, or the whole path of a file elsewhere."""
+    path, here = Path(path).resolve(), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
 
 def check(path, defines=None, tr=str):
     """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails.
@@ -38,7 +46,7 @@ def check(path, defines=None, tr=str):
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
         raise KernelError(f"{path}: no __global__ function in this file")
-    print(tr(f"{path.name}, for the CPU ({compiler.find_compiler()}):"))
+    print(tr(f"{_short(path)}, for the CPU ({compiler.find_compiler()}):"))
     failed = not _prints(_cpu_table, path, source, defines, tr=tr)
     if missing := nvrtc.available():
         print("\n" + tr(f"for a GPU: not tried. {missing}"))
@@ -138,12 +146,21 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
     if gpu not in occupancy.GPUS:
         raise KernelError(f"--gpu {gpu}: known are {', '.join(occupancy.GPUS)}")
     launches, traffic, told, failed = defaultdict(int), {}, set(), []
+    last_word = time.monotonic()
 
     def say(line):
+        nonlocal last_word
+        last_word = time.monotonic()
         print(tr(line), flush=True)
 
     def watched(kernel, grid, block, args, *, shared_mem=0):
+        if Path(kernel.path) not in told:
+            told.add(Path(kernel.path))
+            say(f"watch: kernels of {_short(kernel.path)}")
         report = checker.check(kernel, grid, block, args, shared_mem=shared_mem, profile=profile)
+        if time.monotonic() - last_word > SILENCE_S:
+            say(f"watch: {sum(launches.values()) + 1} launches so far, the last of {report.kernel}. "
+                "Every access is checked; with smaller arrays it takes less time.")
         if profile and not launches[report.kernel]:
             say(f"{report.kernel}, the first launch:")
             print(report.profile.text(tr) if report.profile else "")
@@ -162,6 +179,7 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
                 say(f"    -> {f.remedy}")
                 say(f"    launched by {_caller(2)}")
 
+    watched.watches = True
     status = 0
     folder = str(Path(path).resolve().parent)
     with (mock.patch.object(Kernel, "__call__", watched),

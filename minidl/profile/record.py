@@ -120,6 +120,11 @@ class Profile:
         self.devices = device.Devices(clock)
         self.lane = Lane(self, MAIN)
 
+    def __repr__(self):
+        n, ranks = len(self.record.steps), len(self.ranks)
+        return (f"<Profile of {n} step{'s' * (n != 1)} on {ranks} rank{'s' * (ranks != 1)}: "
+                "print(p.report()) shows where their time goes>")
+
     def step(self):
         """A step ends here, and no longer where the optimizer's does."""
         if not self.by_hand:

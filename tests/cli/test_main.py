@@ -13,6 +13,7 @@ import pytest
 from minidl.cli import doctor, launcher, machine
 from minidl.cli import main as cli
 from minidl.cli import rank
+from minidl.course import tutorial
 from minidl.course.exercise import ROOT
 
 needs_mpi = pytest.mark.skipif(
@@ -30,6 +31,23 @@ def test_help_lists_the_commands(capsys):
     out = capsys.readouterr().out
     assert ended.value.code == 0
     assert all(word in out for word in ("run", "doctor", "exercise", "check", "solution"))
+
+
+@pytest.mark.parametrize("argv", [["run"], ["kernel", "run"], []])
+def test_help_may_stand_before_the_command(argv, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([*argv, "--help"])
+    wanted = capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", *argv])
+    assert ended.value.code == 0 and capsys.readouterr().out == wanted
+
+
+def test_a_tutorial_knows_the_options_of_run():
+    top = cli.parser()
+    commands = next(action.choices for action in top._actions if action.choices)
+    options = {name for action in commands["run"]._actions for name in action.option_strings}
+    assert set(tutorial.OF_RUN) <= options
 
 
 def test_without_a_command_the_help_is_printed_as_an_error(capsys):

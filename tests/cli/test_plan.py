@@ -66,6 +66,6 @@ def test_a_network_that_is_none_is_refused(capsys):
 
 
 def test_units():
-    assert [plan.n_bytes(text) for text in ("16GB", "16GiB", "7", ".5kB")] == [
+    assert [plan.n_bytes(text) for text in ("16GB", "16GiB", "7B", ".5kB")] == [
         16e9, 16 * 2**30, 7, 500]
     assert [plan.rate(text) for text in ("1e14", "100T", "2.5P")] == [1e14, 1e14, 2.5e15]

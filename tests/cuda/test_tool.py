@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from minidl import cuda
 from minidl.cli import main as cli
-from minidl.cuda import nvrtc
+from minidl.cuda import nvrtc, tool
 
 FOLDER = Path(__file__).parent
 
@@ -67,10 +68,23 @@ def test_run_watches_every_launch_of_a_python_file(tmp_path, capsys, block, stat
     assert cli.main(["kernel", "run", str(path), "--an", "argument"]) == expected
     out = capsys.readouterr().out
     assert "6.0 ['--an', 'argument']" in out
+    assert "watch: kernels of " in out and "kernels/add3.cu" in out
     assert out.count("planted.cu:6: out of bounds") == (block == 64)  # told once for three launches
     assert out.splitlines()[-1] == ("Errors: 3." if block == 64 else "Errors: 0.")
     first = next(line for line in out.splitlines() if line.startswith("guard_off_by_one"))
     assert first.split() == ["guard_off_by_one", "3", "out", "0", "1,200", "0"]
+
+
+def test_a_program_under_watch_knows_it_and_does_not_stay_silent(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tool, "SILENCE_S", -1)
+    path = tmp_path / "mine.py"
+    path.write_text("from minidl import cuda\nimport numpy as np\nx = np.zeros(3, np.float32)\n"
+                    "print('watched', cuda.is_watched())\n"
+                    "for _ in range(2): cuda.kernel('add3.cu', 'add3')(1, 4, (x, x, x, x, 3))\n")
+    assert cli.main(["kernel", "run", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "watched True" in out and "watch: 2 launches so far, the last of add3." in out
+    assert not cuda.is_watched()
 
 
 def test_run_without_a_launch_says_so(tmp_path, capsys):

@@ -131,6 +131,7 @@ def test_steps_by_hand_take_the_place_of_the_optimizers():
             step(*batch())
             p.step()
     assert len(p.record.steps) == 3
+    assert repr(p).startswith("<Profile of 3 steps on 1 rank: print(p.report())")
 
 
 def test_recompute_is_a_row_of_its_own():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minidl.course import exercise, grade
-from minidl.course.student import Failed, Wrong, load, seed_of
+from minidl.course.student import HINTS, Failed, Wrong, load, seed_of
 from minidl.own_files import write_whole
 from tests.conftest import some
 from tests.course.planted import Here, mistaken
@@ -96,6 +96,20 @@ def test_a_wrong_answer_fails_with_a_message_that_helps(number, name, mistake, f
         _grade(number, name, student)
     said = grade.explain(caught.value, path)
     assert words in said, f"the grader of {name} says to {mistake!r}, without {words!r}: {said}"
+
+
+def _in_python():
+    return [(number, name) for number, name in _cases()
+            if f"# >>> exercise {name}" in SOURCES[number][0].read_text()]
+
+
+@pytest.mark.parametrize("number, name", some(_in_python(), of=4))
+def test_a_forgotten_return_is_refused_without_a_riddle(number, name, folder):
+    student, path = _student(number, folder, lambda text: mistaken(text, name, "return None"))
+    with pytest.raises((Wrong, Failed)) as caught:
+        _grade(number, name, student)
+    said = grade.explain(caught.value, path)
+    assert "NoneType" not in said or HINTS["NoneType"] in said, said
 
 
 def test_every_exercise_has_three_wrong_answers():

@@ -47,6 +47,9 @@ def _items(text):
             items[key] += "," + word
             continue
         key, _, value = word.rpartition("=")
+        if re.fullmatch(_NUMBER, word):
+            raise ValueError(f"{word!r} has no unit, wanted a rate such as 1Gbit or a latency such "
+                             "as 50us")
         if key in items:
             raise ValueError(f"got {key + '=' if key else 'a link of all pairs'} twice")
         if key not in _KEYS and not _PAIR.fullmatch(key):

@@ -59,6 +59,8 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         (f"nodes=3+2,{LINKS}", "place 5 ranks on nodes; got 4"),
         (f"nodes=0,{LINKS}", "their sizes, 3+1; got '0'"),
         (f"nodes=2,{LINKS},nic=x", "got 'x'"),
+        ("1,50us", "'1' has no unit, wanted a rate such as 1Gbit or a latency such as 50us"),
+        ("1Gbit,50", "'50' has no unit"),
         ("1Gbit,5us,speed=3", "got speed=, wanted one of nodes="),
         ("1Gbit,5us,0-9=1Gbit,5us", "name rank 9"),
         ("1Gbit,5us,straggler=1", "such as 2:3; got '1'"),
