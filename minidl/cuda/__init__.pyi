@@ -16,6 +16,7 @@ from minidl.cuda.host.includes import KERNELS as KERNELS
 from minidl.cuda.host.includes import KernelError as KernelError
 from minidl.cuda.run import Kernel as Kernel
 from minidl.cuda.run import check as check
+from minidl.cuda.run import is_watched as is_watched
 from minidl.cuda.run import kernel as kernel
 from minidl.cuda.run import n_threads as n_threads
 from minidl.cuda.run import set_threads as set_threads

@@ -343,7 +343,7 @@ def test_a_report_of_several_lines_is_translated_line_by_line(zh):
               "  rank 0 waits for all ranks to begin ring.all_reduce, at a.py:9, for 1.3 s\n"
               "  rank 1 has ended (its last collective: none)\n"
               "  waits for rank 1, which has ended: rank 0 -> rank 1")
-    assert text.startswith("rank 0：监视：死锁：") and len(text.split("\n")) == 4
+    assert text.startswith("rank 0 的监视：发生死锁，") and len(text.split("\n")) == 4
     assert all(CHINESE.search(line) for line in text.split("\n")) and not LEFT.search(text)
 
 
@@ -376,7 +376,7 @@ def test_the_end_of_a_run_is_said_in_chinese(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "minidl", "run", "-n", "2", script], cwd=tmp_path, text=True,
         capture_output=True, env=os.environ | {"MINIDL_LANG": "zh", "PYTHONPATH": str(ROOT)})
-    assert done.returncode and "rank 0：监视：死锁" in done.stderr
+    assert done.returncode and "rank 0 的监视：发生死锁" in done.stderr
     assert not LEFT.search(without_what_is_behind(done.stderr))
 
 
