@@ -44,6 +44,17 @@ BUGS = [
         "range(0, len(of_pixel), step)", "range(0, len(of_pixel) - step, step)",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
     Bug(
+        "of equally frequent pairs the tutorial takes the largest",
+        "tutorials/30_tokens.py", "merge_step",
+        "min(counts, key=lambda pair: (-counts[pair], pair)",
+        "max(counts, key=lambda pair: (counts[pair], pair)",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "the tutorial joins the left pair that has a rank",
+        "tutorials/30_tokens.py", "encode_word",
+        "min(places)", "places[0]",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",
