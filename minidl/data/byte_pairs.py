@@ -101,7 +101,7 @@ class Tokenizer:
                    special_tokens: Sequence[str] | None = None) -> Tokenizer:
         """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. special_tokens:
         their names in vocab.json; if they are not given, <|endoftext|> if it is there. ValueError
-        names the file, the place and what it wants there."""
+        names the file, the place, and what belongs there."""
         return cls(*vocabulary_files.read_two(Path(vocab), Path(merges), special_tokens))
 
     @classmethod
