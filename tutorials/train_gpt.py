@@ -132,8 +132,8 @@ def read(t, args):
         train, valid = [part.tobytes().decode("utf-8", "replace")
                         for part in text.split(text.stdlib_corpus(4 << 20, folder))]
         tokenizer = Tokenizer.learn(train[:1 << 20], args.vocabulary)
-        tokens = [np.array(tokenizer.encode(part), np.int32) for part in (train, valid)]
-        tokens.append(tokenizer)
+        data, valid = [np.array(tokenizer.encode(part), np.int32) for part in (train, valid)]
+        tokens = data, valid, tokenizer
     return objects.broadcast(t, tokens)
 
 
