@@ -211,7 +211,8 @@ def goes_on(token):
 
 
 def part_of(tokenizer, n_pairs):
-    """Returns the tokenizer with the first n_pairs pairs, as learning finds it if it stops there."""
+    """Returns the tokenizer with the first n_pairs pairs, as learning finds it if it stops
+    there."""
     vocab = {i: tokenizer.vocab[i] for i in range(256 + n_pairs)}
     return Tokenizer(vocab, tokenizer.merges[:n_pairs])
 

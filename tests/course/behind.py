@@ -6,7 +6,7 @@ A message or a comment without Chinese is shown in English; a head, a task or a 
 than its English says so in its first line. Whoever has translated one writes the digest of its
 English, with `make register ARGS="--translated FILE"`.
 
-    docs/zh/messages.po            what tutorials 00 to 07 and 30, their graders and the commands show
+    docs/zh/messages.po            what tutorials 00 to 07, 30, their graders, the commands show
     docs/zh/comments.po            the comments of these tutorials and of the kernels they name
     docs/zh/tutorials/NN.txt       their heads and tasks: whole texts, with digests
     docs/zh/book.txt               the texts of the pages of minidl/plain, with digests

@@ -219,7 +219,7 @@ def trained(pattern, n_tokens=700):
     return model
 
 
-@pytest.mark.parametrize("pattern", [GPT2, LLAMA3])
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3], ids=["GPT-2", "Llama 3"])
 def test_ids_are_those_of_tokenizers_for_a_file_that_it_wrote(pattern, tmp_path):
     theirs = trained(pattern)
     theirs.save(str(tmp_path / "tokenizer.json"))

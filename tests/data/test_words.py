@@ -62,7 +62,7 @@ def test_pythons_w_is_letters_numbers_and_a_line():
     assert all(character.isspace() for character in SPACE)
 
 
-@pytest.mark.parametrize("pattern", [GPT2, LLAMA3])
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3], ids=["GPT-2", "Llama 3"])
 def test_words_are_those_of_the_package_regex(pattern):
     regex = pytest.importorskip("regex", reason="pip install regex: it has \\p{L}")
     find = regex.compile(pattern).findall
@@ -70,7 +70,7 @@ def test_words_are_those_of_the_package_regex(pattern):
         assert finder(pattern)(text) == find(text), repr(text)
 
 
-@pytest.mark.parametrize("pattern", [GPT2, LLAMA3])
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3], ids=["GPT-2", "Llama 3"])
 @pytest.mark.parametrize("special", [(), ("<|endoftext|>",), ("<|endoftext|>", "<|endof", " a b")])
 def test_pieces_have_the_words_of_the_whole_text(pattern, special, monkeypatch):
     """Cut anywhere: in words, in runs of spaces, in special tokens."""
