@@ -41,7 +41,7 @@ from minidl.comm import Grid, average, objects
 from minidl.course.out import GREY, LINES, ORANGE, line_at
 from minidl.course.training import TECHNIQUES, check, first_step
 from minidl.course.tutorial import Table, WrongOption, host, launch, picture, progress, put, say
-from minidl.data import byte_pairs, text
+from minidl.data import Tokenizer, text
 from minidl.memory.predict import predict
 from minidl.nn import functional as F
 from minidl.optim import lr_scheduler
@@ -70,7 +70,7 @@ def main(t, args):
     start = first_step(args)
     t = comm.Ledger(t)
     table = Table(t)
-    data, valid, pairs = read(t, args)
+    data, valid, tokenizer = read(t, args)
     error = largest_difference(on_ranks(t, args, exact=True), args, data)
     ours = on_ranks(t, args)
     say(t, f"rank 0 of {t.size} has {ours.n_params:,} parameters; {len(data):,} tokens of text, "
@@ -88,10 +88,10 @@ def main(t, args):
     held = memory.totals(ours.modules, optimizer)
     say(t, f"\n{memory.report(ours.modules, optimizer, ours.wrapped)}\n\n{t.report()}")
     valid_loss = evaluate(args, ours, valid)
-    sample = write(t, args, ours.whole_state(), pairs)
+    sample = write(t, args, ours.whole_state(), tokenizer)
     say(t, f"\n--- five methods that it writes ---\n{sample}\n---")
 
-    tokens_per_byte = len(valid) / len(byte_pairs.decode(valid, pairs))
+    tokens_per_byte = len(valid) / len(tokenizer.decode_bytes(valid))
     table.row("validation loss, bits per byte", valid_loss / math.log(2) * tokens_per_byte)
     table.row("loss before training, bits per token", losses[0] / math.log(2),
               math.log2(args.vocabulary), "rel<0.1")
@@ -121,7 +121,7 @@ def main(t, args):
 
 
 def read(t, args):
-    """(tokens to train on, tokens to validate with, the pairs they stand for): rank 0's, since
+    """Returns (tokens to train on, tokens to validate with, the tokenizer). They are rank 0's, for
     other machines may have another version of Python."""
     folder = Path(sysconfig.get_path("stdlib"), args.text)
     if args.vocabulary < 256 or not folder.is_dir():
@@ -129,9 +129,11 @@ def read(t, args):
                           f"name of a folder; got {args.vocabulary}, {folder}")
     tokens = None
     if t.rank == 0:
-        train, valid = text.split(text.stdlib_corpus(4 << 20, folder))
-        pairs = byte_pairs.learn(train[:1 << 20], args.vocabulary)
-        tokens = byte_pairs.encode(train, pairs), byte_pairs.encode(valid, pairs), pairs
+        train, valid = [part.tobytes().decode("utf-8", "replace")
+                        for part in text.split(text.stdlib_corpus(4 << 20, folder))]
+        tokenizer = Tokenizer.learn(train[:1 << 20], args.vocabulary)
+        data, valid = [np.array(tokenizer.encode(part), np.int32) for part in (train, valid)]
+        tokens = data, valid, tokenizer
     return objects.broadcast(t, tokens)
 
 
@@ -297,19 +299,20 @@ def n_different(t, arrays):
     return sum(other != mine for other in objects.all_gather(t, mine))
 
 
-def write(t, args, state, pairs):
+def write(t, args, state, tokenizer):
     """On rank 0: five methods by the model of these weights, each up to the next 'def'."""
     if t.rank > 0:
         return ""
     model = gpt(args)
     model.load_state_dict(state)
-    prompt = byte_pairs.encode(np.frombuffer(b"\n\n    def ", np.uint8), pairs).astype(np.int64)
+    start = "\n\n    def"  # without a space after it: it belongs to the next word
+    prompt = np.array(tokenizer.encode(start))
     ids = model.generate(put(args, np.stack([prompt] * 5)), args.sample, temperature=0.4,
                          generator=minidl.Generator(args.seed, 1))
-    written = [byte_pairs.decode(row, pairs).decode("ascii", "replace") for row in host(ids)]
+    written = [tokenizer.decode(row) for row in host(ids)]
     # without the last line, which is cut, or is the next method's first
-    return "\n\n".join(f"    def {part.split('def ')[1]}".rpartition("\n")[0].rstrip()
-                       for part in written)
+    methods = [part.removeprefix(start).split("def ")[0] for part in written]
+    return "\n\n".join(f"    def{part}".rpartition("\n")[0].rstrip() for part in methods)
 
 
 def draw(plt, vocabulary, losses, valid_loss, sample):

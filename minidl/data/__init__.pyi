@@ -1,5 +1,6 @@
 """minidl.data as editors see it. `make stubs` writes this file."""
 
+from minidl.data import byte_pairs as byte_pairs
 from minidl.data import collate as collate
 from minidl.data import dataset as dataset
 from minidl.data import datasets as datasets
@@ -12,6 +13,7 @@ from minidl.data import pipe as pipe
 from minidl.data import pipeline as pipeline
 from minidl.data import sampler as sampler
 from minidl.data import text as text
+from minidl.data.byte_pairs import Tokenizer as Tokenizer
 from minidl.data.collate import default_collate as default_collate
 from minidl.data.dataset import ConcatDataset as ConcatDataset
 from minidl.data.dataset import Dataset as Dataset

@@ -1,58 +1,279 @@
-"""Byte-pair encoding: a text as fewer, longer tokens than its bytes, and back, exactly.
+"""A tokenizer: a text as fewer, longer tokens than its bytes, and back, exactly.
 
-The plain form: minidl/plain/tokens.py. Here: NumPy, with one pass over the text for each pair.
+    tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
+    tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
+    ids = tokenizer.encode("a text")
+    tokenizer.decode(ids)                                    "a text"
 
-A model reads further back with the same number of tokens, and spells fewer words. What it learns
-is measured in bits per byte: that does not depend on the vocabulary.
-Sources: Gage 1994; Sennrich et al. 2016 (arXiv 1508.07909). GPT-2 has one of 50,257 tokens, whose
-pairs stay within a word; here they may end after a line's indent.
-Test: tests/data/test_byte_pairs.py   Tutorial: tutorials/train_gpt.py
+A model reads further back with the same number of tokens, and spells fewer words. Its loss is
+compared in bits per byte: a byte is the same for every vocabulary, and a token is not.
+
+The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's files, and speed.
+
+    words       pairs join within a word (words.py), so a word is encoded once and then looked up
+    learn       counts each different word once. Where a pair stands is written down, so a merge
+                visits these places alone. A heap gives the most frequent pair
+    encode      of the pairs of a word that are in the list, the first learned one joins first. A
+                heap gives it: n log n steps for a word of n bytes, however long
+    special     <|endoftext|> separates two texts. Text from a user must not make it, so it becomes
+                a token only if the caller names it
+
+Sources: Gage 1994; Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
+Test: tests/data/test_byte_pairs.py   Tutorials: 30_tokens, train_gpt
 """
 
-import numpy as np
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minidl.data import vocabulary_files
+from minidl.data.words import GPT2, words
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+CACHED_WORDS = 1 << 16  # the different words of megabytes; some 10 MB
+CACHED_LENGTH = 64  # characters. A longer one hardly comes twice
+BYTES = [bytes([byte]) for byte in range(256)]
 
 
-def learn(data, n_tokens):
-    """The pairs (left, right) that become tokens 256, 257, ... of a vocabulary of n_tokens, from a
-    text of bytes (n,) uint8; fewer, once no pair occurs twice. Seconds for a megabyte."""
-    ids, pairs = data.astype(np.int64), []
-    while len(pairs) < n_tokens - 256:
-        counts = np.bincount(ids[:-1] * n_tokens + ids[1:], minlength=1)
-        if counts.max() < 2:
+class Tokenizer:
+    """Byte-pair encoding with the vocabulary {id: bytes}, which has all 256 bytes, and the merges
+    [(bytes, bytes)], the first learned one first. special_tokens: {name: id}. pattern: how a text
+    is cut into words (words.py). whole_words: a word that is a token is taken as it is, as Llama 3
+    does."""
+
+    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
+                 special_tokens: Mapping[str, int] | None = None, pattern: str = GPT2,
+                 whole_words: bool = False) -> None:
+        self.vocab = dict(vocab)
+        self.merges = list(merges)
+        self.special_tokens = dict(special_tokens or {})
+        self.pattern, self.whole_words = pattern, whole_words
+        self._ids = {spelled: i for i, spelled in self.vocab.items()}
+        if missing := [byte for byte in BYTES if byte not in self._ids]:
+            raise ValueError(f"Tokenizer: the vocabulary has no token for the byte {missing[0]!r}; "
+                             "want all 256 bytes, so that every text can be written")
+        self._byte_ids = [self._ids[byte] for byte in BYTES]
+        self._ranks, self._joined = {}, []  # {(left, right): rank}, [the token of each rank]
+        for rank, (left, right) in enumerate(self.merges):
+            for token in left, right, left + right:
+                if token not in self._ids:
+                    raise ValueError(f"Tokenizer: merge {rank} is {left!r} {right!r}, but the "
+                                     f"vocabulary has no token {token!r}")
+            self._ranks[self._ids[left], self._ids[right]] = rank
+            self._joined.append(self._ids[left + right])
+        for name, i in self.special_tokens.items():
+            if not name or i in self.vocab:
+                raise ValueError(f"Tokenizer: special token {name!r} with id {i}; want a name, and "
+                                 "an id that no other token has")
+        self._spelled = self.vocab | {i: name.encode() for name, i in self.special_tokens.items()}
+        self._cache = _Cache(self.encode_word)
+
+    @classmethod
+    def learn(cls, text: str | Iterable[str], n_tokens: int,
+              special_tokens: Sequence[str] = ()) -> Tokenizer:
+        """Returns a tokenizer with n_tokens tokens, learned from a text or from its pieces: bytes 0
+        to 255, then pairs, then the special tokens. It has fewer once no pair occurs twice. Of
+        equally frequent pairs the one of the smallest ids comes first."""
+        n_pairs = n_tokens - 256 - len(special_tokens)
+        if n_pairs < 0:
+            raise ValueError(f"Tokenizer.learn: n_tokens is {n_tokens}; want {n_tokens - n_pairs} "
+                             f"or more, for 256 bytes and {len(special_tokens)} special tokens")
+        counts = Counter()
+        for found, _ in words([text] if isinstance(text, str) else text, GPT2, special_tokens):
+            counts.update(found)
+        pairs = learn_pairs({word.encode(): count for word, count in counts.items()}, n_pairs)
+        vocab, merges = list(BYTES), []
+        for left, right in pairs:
+            merges.append((vocab[left], vocab[right]))
+            vocab.append(vocab[left] + vocab[right])
+        ends = {name: len(vocab) + i for i, name in enumerate(special_tokens)}
+        return cls(dict(enumerate(vocab)), merges, ends)
+
+    @classmethod
+    def from_files(cls, vocab: str | PathLike[str], merges: str | PathLike[str],
+                   special_tokens: Sequence[str] | None = None) -> Tokenizer:
+        """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. special_tokens:
+        their names in vocab.json; if they are not given, <|endoftext|> if it is there. ValueError
+        names the file, the place, and what belongs there."""
+        return cls(*vocabulary_files.read_two(Path(vocab), Path(merges), special_tokens))
+
+    @classmethod
+    def from_hugging_face(cls, folder: str | PathLike[str]) -> Tokenizer:
+        """Returns the tokenizer of a model's folder, from tokenizer.json or, without it, from
+        vocab.json and merges.txt. Reads GPT-2's and Llama 3's. Nothing is downloaded. ValueError
+        names the file and what minidl does not have, such as a normalizer."""
+        return cls(*vocabulary_files.read_folder(Path(folder)))
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Writes vocab.json and merges.txt into the folder, as GPT-2 has them."""
+        if self.pattern != GPT2 or self.whole_words:
+            raise ValueError("Tokenizer.save: vocab.json and merges.txt mean GPT-2's words, and "
+                             "this tokenizer cuts a text in another way. Copy its tokenizer.json")
+        vocabulary_files.write_two(Path(folder), self.vocab, self.merges, self.special_tokens)
+
+    @property
+    def n_vocab(self) -> int:
+        """The largest id + 1: how many rows the embedding needs."""
+        return max(self._spelled) + 1
+
+    def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
+               disallowed_special: str | Collection[str] = "all") -> list[int]:
+        """Returns the ids of a text. A special token that is in allowed_special ("all": each one)
+        becomes its id. ValueError if the text has a special token that is in disallowed_special and
+        not allowed. One that is in neither is encoded as ordinary text. As in tiktoken."""
+        if not isinstance(text, str):
+            raise TypeError(f"encode: want a str, got {type(text).__name__}")
+        return list(self.encode_iterable([text], allowed_special=allowed_special,
+                                         disallowed_special=disallowed_special))
+
+    def encode_iterable(self, pieces: Iterable[str], *, allowed_special: str | Collection[str] = (),
+                        disallowed_special: str | Collection[str] = "all") -> Iterator[int]:
+        """Yields the ids of the joined pieces, such as the lines of a file, without holding the
+        whole text. The pieces may cut words and special tokens. Options: as in encode."""
+        names = self.special_tokens.keys()
+        allowed = set(names if allowed_special == "all" else allowed_special)
+        if unknown := allowed - names:
+            raise ValueError(f"encode: no special token {min(unknown)!r}; this tokenizer has "
+                             f"{list(names) or 'none'}")
+        refused = set(names if disallowed_special == "all" else disallowed_special) - allowed
+        found = words(pieces, self.pattern, allowed | refused)
+        return itertools.chain.from_iterable(self._parts(found, refused))
+
+    def _parts(self, found, refused):
+        """Yields lists and iterators of ids. Python's C code walks along them: this is fast."""
+        for part, name in found:
+            yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
+            if name in refused:
+                raise ValueError(f"encode: the text has the special token {name!r}. If it may be "
+                                 f"one, pass allowed_special={{{name!r}}}. If it is ordinary text, "
+                                 "pass disallowed_special=()")
+            if name is not None:
+                yield [self.special_tokens[name]]
+
+    def encode_word(self, word: bytes) -> list[int]:
+        """Returns the ids of some bytes, joined as if they were one word."""
+        if self.whole_words and word in self._ids:
+            return [self._ids[word]]
+        ids = [self._byte_ids[byte] for byte in word]
+        n = len(ids)
+        left, right = list(range(-1, n - 1)), list(range(1, n + 1))  # neighbours' places
+        ranks = self._ranks
+        heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
+        heapq.heapify(heap)
+        while heap:
+            rank, i = heapq.heappop(heap)  # of equal pairs the left one: a a a is [aa] a
+            j = right[i]
+            if j == n or ranks.get((ids[i], ids[j])) != rank:
+                continue  # a neighbour has been joined since
+            ids[i], ids[j] = self._joined[rank], None
+            right[i] = after = right[j]
+            if after < n:
+                left[after] = i
+            for first, second in (left[i], i), (i, after):
+                if 0 <= first and second < n:
+                    pair = ids[first], ids[second]
+                    if pair in ranks:
+                        heapq.heappush(heap, (ranks[pair], first))
+        return [i for i in ids if i is not None]
+
+    def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
+        """Returns the text of some ids. Ids that a model wrote may cut a character: each such part
+        becomes U+FFFD, or, with errors="strict", a UnicodeDecodeError."""
+        return self.decode_bytes(ids).decode("utf-8", errors)
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Returns the bytes of some ids, of a list or of an array (n,)."""
+        if hasattr(ids, "tolist"):
+            ids = ids.tolist()
+        ids = list(ids)
+        try:
+            return b"".join([self._spelled[i] for i in ids])
+        except (KeyError, TypeError):
+            wrong = next(i for i in ids if not hasattr(i, "__index__") or i not in self._spelled)
+            raise ValueError(f"decode: {str(wrong)[:40]} is no token; want whole numbers from 0 to "
+                             f"{self.n_vocab - 1} in one list") from None
+
+    def __reduce__(self):  # a message or a copy has no cache
+        return Tokenizer, (self.vocab, self.merges, self.special_tokens, self.pattern,
+                           self.whole_words)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.n_vocab:,} tokens, {len(self.special_tokens)} of them special)"
+
+
+class _Cache(dict):
+    """{word: its ids}. A word that is not in it is encoded."""
+
+    def __init__(self, encode_word):
+        self.encode_word = encode_word
+
+    def __missing__(self, word):
+        ids = self.encode_word(word.encode())
+        if len(word) <= CACHED_LENGTH:
+            if len(self) >= CACHED_WORDS:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
+    """Returns at most n_pairs pairs (left, right), which become the tokens 256, 257, ..., from
+    words and how often each occurs. The pairs of minidl/plain/tokens.py, if there is one word."""
+    # All words in one row. A token stands where its first byte stood; `left` and `right` are the
+    # places of its neighbours in the word, -1 at its ends.
+    ids, left, right, times = [], [], [], []
+    for word, count in counts.items():
+        start, end = len(ids), len(ids) + len(word)
+        ids += word
+        left += [-1, *range(start, end - 1)][:len(word)]
+        right += [*range(start + 1, end), -1][:len(word)]
+        times += [count] * len(word)
+    n_times, places = defaultdict(int), defaultdict(list)  # of each pair
+    for i, j in enumerate(right):
+        if j >= 0:
+            n_times[ids[i], ids[j]] += times[i]
+            places[ids[i], ids[j]].append(i)
+    heap = [(-count, pair) for pair, count in n_times.items()]  # of equals the smallest pair
+    heapq.heapify(heap)
+
+    pairs = []
+    while heap and len(pairs) < n_pairs:
+        count, pair = heapq.heappop(heap)
+        if -count != n_times[pair]:  # it has become rarer since
+            heapq.heappush(heap, (-n_times[pair], pair))
+            continue
+        if -count < 2:
             break
-        pairs.append(divmod(int(counts.argmax()), n_tokens))  # the first of equals
-        ids = join(ids, *pairs[-1], 255 + len(pairs))
+        token = 256 + len(pairs)
+        pairs.append(pair)
+        new = set()
+        for i in places.pop(pair):  # from left to right: a a a is [aa] a
+            j = right[i]
+            if j < 0 or (ids[i], ids[j]) != pair:
+                continue  # joined since, or in this loop
+            before, after = left[i], right[j]
+            n_times[pair] -= times[i]
+            for first, second in (before, i), (j, after):
+                if first >= 0 and second >= 0:
+                    n_times[ids[first], ids[second]] -= times[i]
+            ids[i], ids[j] = token, -1
+            right[i] = after
+            if after >= 0:
+                left[after] = i
+            for first, second in (before, i), (i, after):
+                if first >= 0 and second >= 0:
+                    joined = ids[first], ids[second]
+                    n_times[joined] += times[i]
+                    places[joined].append(first)
+                    new.add(joined)
+        # only pairs with the new token have become more frequent
+        for joined in new:
+            heapq.heappush(heap, (-n_times[joined], joined))
     return pairs
-
-
-def encode(data, pairs):
-    """The tokens of a text of bytes, (m,) uint16."""
-    ids = data.astype(np.uint16)
-    for token, (left, right) in enumerate(pairs, 256):
-        ids = join(ids, left, right, token)
-    return ids
-
-
-def decode(ids, pairs):
-    """The bytes of some tokens."""
-    return b"".join(map(spelled(pairs).__getitem__, ids))
-
-
-def spelled(pairs):
-    """[the bytes of each token of the vocabulary]."""
-    words = [bytes([byte]) for byte in range(256)]
-    for left, right in pairs:
-        words.append(words[left] + words[right])
-    return words
-
-
-def join(ids, left, right, token):
-    """`ids`, each (left, right) in it replaced by `token`, from the left: a a a is [a a] a."""
-    at = np.flatnonzero((ids[:-1] == left) & (ids[1:] == right))
-    if left == right:  # of a run of k places, one after the other, take every second
-        first_of_run = np.maximum.accumulate(np.where(np.diff(at, prepend=-2) > 1, at, 0))
-        at = at[(at - first_of_run) % 2 == 0]
-    kept = np.ones(len(ids), bool)
-    kept[at + 1] = False
-    ids[at] = token
-    return ids[kept]

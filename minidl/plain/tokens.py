@@ -17,8 +17,8 @@ Whatever the text, it can be written: in the worst case byte by byte.
 
 Papers: Gage, "A new algorithm for data compression", 1994; Sennrich et al., "Neural machine
 translation of rare words with subword units", 2016.
-The real one, minidl/data/byte_pairs.py, adds: NumPy in place of Python's loops, some 80 times as
-fast.
+The real one, minidl/data/byte_pairs.py, adds: words, which no pair reaches over; special tokens;
+GPT-2's files; a table of the places of each pair, so that a merge visits these places alone.
 """
 
 from collections import Counter

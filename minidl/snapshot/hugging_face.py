@@ -1,7 +1,9 @@
 """GPT-2 and Llama from a folder in Hugging Face's layout.
 
     model = minidl.snapshot.from_hugging_face("gpt2/")          nn.GPT or nn.Llama, in eval mode
-    infer.decoder(model).generate(ids, 100)
+    tokenizer = minidl.data.Tokenizer.from_hugging_face("gpt2/")            data/byte_pairs.py
+    ids = infer.decoder(model).generate(np.array([tokenizer.encode("Once upon a time")]), 100)
+    print(tokenizer.decode(ids[0]))
 
     config.json                     the sizes, and what kind of model it is
     model.safetensors               all tensors by their names; of a large model several files, and

@@ -245,7 +245,7 @@ def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
 
 
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "
-            "center mine syncthreads rank reduce scatter gather "
+            "center mine syncthreads rank reduce scatter gather token "
             "all inf max nat ulp Kahan MiB KiB".split())
 
 

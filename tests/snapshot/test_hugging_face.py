@@ -9,6 +9,7 @@ import pytest
 
 import minidl
 from minidl import infer, nn
+from minidl.data import Tokenizer
 from minidl.snapshot import SnapshotError, from_hugging_face
 from tests.nn.test_llama import oracle
 
@@ -110,6 +111,26 @@ def test_gpt_2s_logits_are_those_of_the_paper(tmp_path, prefix):
     assert model.head.weight is model.token.weight
     with minidl.no_grad():
         close(model(ids[None]).array[0], gpt2_oracle(gpt2_tensors(), ids))
+
+
+def test_a_folder_with_its_vocabulary_reads_and_writes_text(tmp_path):
+    """Text in, text out: the most likely token each time, by the oracle above."""
+    tokenizer = Tokenizer.learn("banana band " * 9, 270, ["<|endoftext|>"])
+    n_vocab = tokenizer.n_vocab
+    tensors = gpt2_tensors()
+    tensors["wte.weight"] = drawn({"wte": (n_vocab, 8)})["wte"]
+    path = folder(tmp_path, GPT2 | {"vocab_size": n_vocab}, tensors)
+    tokenizer.save(path)
+
+    read = Tokenizer.from_hugging_face(path)
+    prompt = read.encode("a banana band")
+    assert prompt == tokenizer.encode("a banana band") and len(prompt) < 6
+    written = infer.decoder(from_hugging_face(path)).generate(np.array([prompt]), 5, temperature=0)
+    want = list(prompt)
+    for _ in range(5):
+        want.append(int(gpt2_oracle(tensors, want)[-1].argmax()))
+    assert read.decode(written[0]) == tokenizer.decode(want)
+    assert read.decode(written[0]).startswith("a banana band")
 
 
 def test_llamas_tensors_go_where_they_belong(tmp_path):

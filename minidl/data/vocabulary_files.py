@@ -1,0 +1,292 @@
+"""The files of a byte-pair vocabulary, as GPT-2 and Hugging Face write them.
+
+    vocab.json       {"!": 0, ..., "Ġthe": 262, ..., "<|endoftext|>": 50256}
+    merges.txt       #version: 0.2              a comment
+                     Ġ t                        the first pair that joins: a space and a t
+                     h e
+    tokenizer.json   both in one file, with the special tokens and the pattern that cuts words
+
+A token is bytes, and JSON holds characters. So each byte has a printable character: the bytes of
+printable Latin-1 characters are these characters, and the other 68 bytes are the characters from
+256 on, in order. A space, byte 32, is "Ġ", which is character 256 + 32.
+
+A file may come from anybody, or be cut. A wrong table would still encode every text, into ids that
+the model was not trained on. So everything is compared before it is used: each byte has a token,
+each pair and what it makes have one, no pair comes twice, the ids are 0, 1, 2, ..., each once, and
+each token is a byte, a special token, or made by a pair. An error names the file, the place, and
+what belongs there.
+
+Source: Radford et al. 2019 (GPT-2).   Test: tests/data/test_vocabulary_files.py
+Used by: byte_pairs.py
+"""
+
+import json
+
+from minidl.data.words import GPT2, LLAMA3
+
+END_OF_TEXT = "<|endoftext|>"
+MOST_BYTES = 1 << 28  # of a file. Llama 3's tokenizer.json has 9 million
+MOST_IDS = 1 << 31
+
+
+def byte_characters():
+    """Returns the 256 characters that stand for the bytes 0 to 255."""
+    itself = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1),
+              *range(ord("®"), ord("ÿ") + 1)]
+    others = (byte for byte in range(256) if byte not in itself)
+    characters = {byte: chr(byte) for byte in itself}
+    characters |= {byte: chr(256 + n) for n, byte in enumerate(others)}
+    return [characters[byte] for byte in range(256)]
+
+
+CHARACTERS = byte_characters()
+BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
+
+
+def spell(token):
+    """Returns the characters of a token of bytes."""
+    return "".join(CHARACTERS[byte] for byte in token)
+
+
+# -- GPT-2's two files
+
+def read_two(vocab_path, merges_path, special_names=None):
+    """Returns (vocab, merges, special tokens), as Tokenizer takes them."""
+    ids = _ids(_json_of(vocab_path), vocab_path)
+    if special_names is None:
+        special_names = [END_OF_TEXT] if END_OF_TEXT in ids else []
+    for name in special_names:
+        if name not in ids:
+            raise ValueError(f"{vocab_path}: no special token {name!r}; want it as an entry, or "
+                             "leave it out of special_tokens")
+    special = {name: ids.pop(name) for name in special_names}
+    return *_checked(ids, special, vocab_path, _lines_of(merges_path), merges_path), special
+
+
+def write_two(folder, vocab, merges, special):
+    """Writes vocab.json and merges.txt into a folder."""
+    ids = {spell(token): i for i, token in vocab.items()}
+    if taken := special.keys() & ids.keys():
+        raise ValueError(f"{folder}: {min(taken)!r} is a special token and an ordinary one, and "
+                         "vocab.json has room for one of them; want another name")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(ids | special, ensure_ascii=False)
+    (folder / "vocab.json").write_text(text, "utf-8")
+    lines = [f"{spell(left)} {spell(right)}\n" for left, right in merges]
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(lines), "utf-8", newline="\n")
+
+
+def _lines_of(path):
+    """Returns [(place, the tokens in this line)] of merges.txt."""
+    lines = _text_of(path).split("\n")  # splitlines() cuts at more characters
+    while lines and not lines[-1].strip():
+        lines.pop()
+    first = 1 if lines and lines[0].startswith("#version") else 0
+    return [(f"line {n + 1}", line.removesuffix("\r").split(" "))
+            for n, line in enumerate(lines) if n >= first]
+
+
+# -- Hugging Face's
+
+def read_folder(folder):
+    """Returns what Tokenizer takes, from whichever files are in a model's folder."""
+    path = folder / "tokenizer.json"
+    if path.exists():
+        return read_one(path)
+    if not (folder / "vocab.json").exists():
+        raise ValueError(f"{folder}: no tokenizer.json and no vocab.json; want a folder as "
+                         "transformers' save_pretrained writes it, with its tokenizer")
+    return read_two(folder / "vocab.json", folder / "merges.txt")
+
+
+def read_one(path):
+    """Returns (vocab, merges, special tokens, pattern, whole words) from a tokenizer.json."""
+    found = _json_of(path)
+    model = found.get("model")
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
+        raise ValueError(f"{path}: model is {_short(model)}; want one of type BPE")
+    for where, part, name, wanted in (
+            ("", found, "normalizer", None), ("model.", model, "dropout", None),
+            ("model.", model, "byte_fallback", False),
+            ("model.", model, "continuing_subword_prefix", None),
+            ("model.", model, "end_of_word_suffix", None)):
+        if part.get(name):
+            raise ValueError(f"{path}: {where}{name} is {_short(part[name])}; minidl has none, so "
+                             f"want {json.dumps(wanted)}")
+    pattern = _pattern(found.get("pre_tokenizer"), path)
+    special = _special(found.get("added_tokens") or [], path)
+    ids = _ids(model.get("vocab"), path)
+    for name, i in special.items():
+        if ids.pop(name, i) != i:
+            raise ValueError(f"{path}: special token {name!r} has two ids; want one")
+    merges = model.get("merges")
+    if not isinstance(merges, list):
+        raise ValueError(f"{path}: model.merges is {_short(merges)}; want a list of pairs")
+    whole_words = model.get("ignore_merges") is True
+    pairs = [(f"model.merges[{n}]", pair.split(" ") if isinstance(pair, str) else pair)
+             for n, pair in enumerate(merges)]
+    return *_checked(ids, special, path, pairs, path, whole_words), special, pattern, whole_words
+
+
+def _pattern(cutter, path):
+    """Returns the pattern of a pre_tokenizer: GPT-2's, or a Split by Llama 3's, then bytes."""
+    steps = cutter.get("pretokenizers", [cutter]) if isinstance(cutter, dict) else []
+    steps = steps if isinstance(steps, list) else []
+    steps = [step if isinstance(step, dict) else {} for step in steps]
+    kinds = [step.get("type") for step in steps]
+    if kinds and steps[-1].get("add_prefix_space") is False:
+        with_regex = steps[-1].get("use_regex", True)
+        if kinds == ["ByteLevel"] and with_regex is True:
+            return GPT2
+        if kinds == ["Split", "ByteLevel"] and with_regex is False:
+            split = steps[0]
+            like_findall = split.get("behavior") == "Isolated" and not split.get("invert")
+            for pattern in GPT2, LLAMA3:  # another one might take for ever
+                if split.get("pattern") == {"Regex": pattern} and like_findall:
+                    return pattern
+    raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; minidl cuts words as GPT-2 or "
+                     "Llama 3: want ByteLevel without a prefix space, or a Split by the pattern of "
+                     "one of them and then ByteLevel")
+
+
+def _special(added, path):
+    """Returns {name: id} of the added tokens."""
+    special = {}
+    for n, token in enumerate(added if isinstance(added, list) else [None]):
+        name, i = (token.get("content"), token.get("id")) if isinstance(token, dict) else (0, 0)
+        if not isinstance(name, str) or not name or not _is_id(i):
+            raise ValueError(f"{path}: added_tokens[{n}] is {_short(token)}; want an object with "
+                             "content and id")
+        unlike = [flag for flag in ("lstrip", "rstrip", "single_word") if token.get(flag)]
+        if token.get("special") is not True or unlike:
+            raise ValueError(f"{path}: added_tokens[{n}], {name!r}, is "
+                             f"{unlike[0] if unlike else 'not special'}; minidl has special tokens "
+                             "alone, which stand where their text stands")
+        if name in special or i in special.values():
+            raise ValueError(f"{path}: added_tokens[{n}], {name!r} with id {i}, comes a second "
+                             "time; want each name and id once")
+        special[name] = i
+    for name in special:
+        _utf8(name, path)
+    return special
+
+
+# -- common to all
+
+def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
+    """Returns ({id: bytes}, [(bytes, bytes)]) from {characters: id} and [(place, characters)]."""
+    there = {*ids.values(), *special.values()}
+    if len(there) < len(ids) + len(special) or max(there) >= len(there):
+        missing = next(i for i in range(len(there) + 1) if i not in there)
+        raise ValueError(f"{vocab_path}: {len(ids) + len(special)} tokens, but none has the id "
+                         f"{missing}; want the ids 0 to {len(ids) + len(special) - 1}, each once")
+    tokens = {name: _spelled(name, vocab_path) for name in ids}
+    for byte, character in enumerate(CHARACTERS):
+        if character not in ids:
+            raise ValueError(f"{vocab_path}: no token {character!r}, which is byte {byte}; want "
+                             "all 256 bytes, so that every text can be written")
+    merges, seen = [], {}
+    for place, pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(
+                isinstance(part, str) and part for part in pair):
+            raise ValueError(f"{merges_path}: {place} is {_short(pair)}; want two tokens with one "
+                             "space between them")
+        left, right = pair
+        for name in left, right, left + right:
+            if name not in tokens:
+                raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)},"
+                                 f" but {vocab_path.name} has no token {_short(name)}. One of the "
+                                 "files is damaged, or they are of two models")
+        if (before := seen.setdefault((left, right), place)) is not place:
+            raise ValueError(f"{merges_path}: {place} joins {_short(left)} and {_short(right)}, as "
+                             f"{before} does; want each pair once")
+        merges.append((tokens[left], tokens[right]))
+    made = {left + right for left, right in seen}
+    for name, token in tokens.items():
+        if len(token) > 1 and name not in made and not whole_words:
+            raise ValueError(f"{merges_path}: no pair makes {_short(name)}, token {ids[name]} of "
+                             f"{vocab_path.name}. If it is a special token, name it in "
+                             "special_tokens. If not, the file is cut")
+    return {ids[name]: token for name, token in tokens.items()}, merges
+
+
+def _ids(found, path):
+    """Returns {characters: id}, from a JSON object."""
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: the vocabulary is {_short(found)}; want an object of tokens and "
+                         "their ids")
+    names = {}
+    for name, i in found.items():
+        if not _is_id(i):
+            raise ValueError(f"{path}: token {_short(name)} has the id {_short(i)}; want a whole "
+                             "number from 0 on")
+        if (other := names.setdefault(i, name)) is not name:
+            raise ValueError(f"{path}: tokens {_short(other)} and {_short(name)} both have the id "
+                             f"{i}; want one id for each")
+    return dict(found)
+
+
+def _is_id(i):
+    return type(i) is int and 0 <= i < MOST_IDS
+
+
+def _spelled(name, path):
+    """Returns the bytes of a token's characters."""
+    try:
+        return bytes([BYTE_OF[character] for character in name])
+    except KeyError as error:
+        raise ValueError(f"{path}: token {_short(name)} has the character {error.args[0]!a}, which "
+                         "stands for no byte. If it is a special token, name it in special_tokens"
+                         ) from None
+
+
+def _utf8(name, path):
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path}: special token {name!a} has half of a character; want text that "
+                         "UTF-8 can write") from None
+
+
+def _text_of(path):
+    """Returns the text of a file."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe has no end
+            raise OSError("it is no ordinary file")
+        if path.stat().st_size > MOST_BYTES:
+            raise OSError(f"it has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); want a file of a "
+                         "tokenizer") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is no UTF-8; want a text file in UTF-8"
+                         ) from None
+
+
+def _json_of(path):
+    """Returns the object in a JSON file."""
+    def unique(pairs):
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"the name {_short(twice)} comes twice in one object")
+        return found
+
+    text = _text_of(path)
+    try:
+        found = json.loads(text, object_pairs_hook=unique)
+        if not isinstance(found, dict):
+            raise ValueError(f"it holds {_short(found)} and no object")
+    except RecursionError:
+        raise ValueError(f"{path}: objects in objects, too deep; want a tokenizer's file"
+                         ) from None
+    except ValueError as error:  # JSONDecodeError says the line and the column
+        raise ValueError(f"{path}: no JSON of a tokenizer ({error}); want a whole file") from None
+    return found
+
+
+def _short(value):
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
