@@ -60,7 +60,10 @@ def messages(text):
         if has_docstring and ast.get_docstring(node):
             if not getattr(node, "name", "").startswith("grade_"):  # it says what is checked
                 skipped.add(node.body[0])
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "WRONG":
+        # a grader's wrong answers, and the pieces that they are made of: WRONG, _PIECE
+        if isinstance(node, ast.Assign) and re.fullmatch(
+                "WRONG|_[A-Z]+" if "WRONG = {" in text else "WRONG",
+                getattr(node.targets[0], "id", "")):
             skipped.add(node)
 
     def walk(node, is_shown=False):
