@@ -6,7 +6,7 @@ A message or a comment without Chinese is shown in English; a head, a task or a 
 than its English says so in its first line. Whoever has translated one writes the digest of its
 English, with `make register ARGS="--translated FILE"`.
 
-    docs/zh/messages.po            what tutorials 00 to 07 and 28, their graders and the commands
+    docs/zh/messages.po            what tutorials 00 to 07, 28, 29, their graders and the commands
                                    show
     docs/zh/comments.po            the comments of these tutorials and of the kernels they name
     docs/zh/tutorials/NN.txt       their heads and tasks: whole texts, with digests
@@ -25,7 +25,7 @@ from minidl.profile import advice, summary
 from minidl.text import ROOT
 from tests.course.messages import messages
 
-TUTORIALS = [path for number in ("0[0-7]", "28")  # those with Chinese
+TUTORIALS = [path for number in ("0[0-7]", "28", "29")  # those with Chinese
              for path in sorted((ROOT / "tutorials").glob(f"{number}_*.py"))]
 SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORIALS[1:]),
          *(ROOT / "minidl" / name for name in (

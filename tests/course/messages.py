@@ -12,7 +12,7 @@ LABELS = {"title", "xlabel", "ylabel", "label"}  # these keywords' strings
 TWO_WORDS = re.compile(r"[A-Za-z]{2}.* .*[A-Za-z]|[A-Za-z] .*[A-Za-z]{2}", re.S)
 NOT_SHOWN = re.compile(
     r"upper (left|right)|lower (left|right)|center (left|right)|offset points"
-    r"|Build Dependencies|I am 0 of|I am 1 of|from minidl import|^import |#include"
+    r"|Build Dependencies|I am 0 of|I am 1 of|from minidl import|^import |#include|extern \"C\""
     r"|\(\?|\\w|\\d|\\s|nonlocal best"
     r"|^[a-z]+\.[\w.]+ [a-z_ ]+$|id title start|mark name text|raise NotImplementedError"
     r"|root.*allow"

@@ -63,6 +63,8 @@ def code(text):
         is_def = isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
         if is_def and ast.get_docstring(node):
             node.body[0].value.value = ""
+        if isinstance(node, ast.Constant) and "__global__" in str(node.value):
+            node.value = re.sub("//.*", "", node.value)  # a kernel in a script has comments, too
     return ast.dump(tree)
 
 
