@@ -1,4 +1,4 @@
-"""29  Flash attention: tiles, forward and backward.       75 minutes, needs: 03, 22, 27
+"""29  Flash attention: tiles, forward and backward.       75 minutes, needs: 03, 22
 
 Attention without the L x L scores in memory: the same result, fewer bytes.
 
