@@ -75,6 +75,11 @@ BUGS = [
         "(go * o).sum(axis=1, keepdims=True)", "(p * (go @ v.T)).sum(axis=1, keepdims=True)",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
     Bug(
+        "a kernel in a script keeps its English comments",
+        "minidl/course/comments.py", "_in_python",
+        '"__global__" in text', '"__global__" in ""',
+        "tests/course/test_comments.py::test_the_comments_of_a_script_are_found"),
+    Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",
