@@ -9,7 +9,7 @@ kernel that reads keys in blocks of 16.
 
 Without it the n-th token is n tokens' work. The cache's memory is no arena's: it lives on between
 calls. Several heads of queries may share a head of keys. Bytes: n_bytes below.
-Test: tests/infer/test_decoder.py
+Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
 import math

@@ -7,7 +7,8 @@ floats a token and layer, shrinks by that factor.
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
-Test: tests/nn/test_llama.py   Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
+Test: tests/nn/test_llama.py   Tutorial: tutorials/28_transformer.py
+Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
 """
 
 from __future__ import annotations
