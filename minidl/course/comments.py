@@ -40,9 +40,9 @@ def comments(text):
     marks of an exercise are none. Neighbours at one column are one comment."""
     lines, found, before = text.split("\n"), [], None
     is_python = not re.match(r"\s*(//|/\*|#include|#pragma|extern )", text)
-    in_cpp = ((row, line.index("//")) for row, line in enumerate(lines) if "//" in line)
-    for row, column in _in_python(text) if is_python else in_cpp:  # no kernel has // in a string
-        mark, alone = "#" if is_python else "//", not lines[row][:column].strip()
+    places = _in_python(text) if is_python else _in_cpp(lines, range(len(lines)))
+    for row, column, mark in places:
+        alone = not lines[row][:column].strip()
         words = lines[row][column + len(mark) + 1 :].rstrip()
         if MARK.match(lines[row]):
             before = None
@@ -56,8 +56,21 @@ def comments(text):
 
 
 def _in_python(text):
+    """Returns [(row, column, mark)], those of kernels that stand in strings among them."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    return [(t.start[0] - 1, t.start[1]) for t in tokens if t.type == tokenize.COMMENT]
+    found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
+    found = [(row - 1, column, mark) for row, column, mark in found]
+    if "__global__" in text:
+        lines = text.split("\n")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and "__global__" in str(node.value):
+                found += _in_cpp(lines, range(node.lineno - 1, node.end_lineno))
+    return sorted(found)
+
+
+def _in_cpp(lines, rows):
+    """Returns [(row, column, mark)]. No kernel has // in a string."""
+    return [(row, lines[row].index("//"), "//") for row in rows if "//" in lines[row]]
 
 
 def _docstrings(text, lines):

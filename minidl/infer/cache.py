@@ -8,8 +8,8 @@ kernel that reads keys in blocks of 16.
     T > 1    a text from position 0 on: kept, and attended to as in training
 
 Without it the n-th token is n tokens' work. The cache's memory is no arena's: it lives on between
-calls. Bytes: 2 B context K E floats a layer, of K heads; several heads of queries may share one.
-Test: tests/infer/test_decoder.py
+calls. Several heads of queries may share a head of keys. Bytes: n_bytes below.
+Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
 import math
@@ -21,6 +21,13 @@ from minidl.infer import lower
 from minidl.infer.graph import Node, Value
 from minidl.nn.llama import turned
 from minidl.ops.attention import SelfAttention
+
+
+def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
+    """Returns the bytes of all keys and values, float32. If the blocks are full, that is
+    2 n_layers n_texts context n_kv_heads head_width numbers."""
+    keys = -(-context // 16) * 16  # whole blocks of 16
+    return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
 
 class CachedAttention(Function):

@@ -14,7 +14,7 @@ in one go.
 Both give the logits of what comes next, equal to those of the whole text computed anew.
 Sampling: minidl/plain/sampling.py is the plain form. Here: several texts, and a draw by noise.
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
-Test: tests/infer/test_decoder.py
+Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
 import math

@@ -7,7 +7,8 @@ floats a token and layer, shrinks by that factor.
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
-Test: tests/nn/test_llama.py   Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
+Test: tests/nn/test_llama.py   Tutorial: tutorials/28_transformer.py
+Loaded by: snapshot/hugging_face.py   Text: infer/decoder.py
 """
 
 from __future__ import annotations
@@ -65,6 +66,36 @@ def frequencies(width, theta=10000.0, scaling=None):
     turns = f * scaling["original_max_position_embeddings"] / (2 * math.pi)
     kept = np.clip((turns - low) / (high - low), 0, 1)
     return f * (kept + (1 - kept) / factor)
+
+
+def n_parameters(vocab_size: int, n_layers: int, width: int, n_heads: int, n_kv_heads: int,
+                 head_width: int, hidden: int, tied: bool = False) -> int:
+    """Returns how many numbers a Llama of these sizes learns."""
+    embedding = vocab_size * width
+    norms = (2 * n_layers + 1) * width
+    matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
+    return matrices + norms + embedding * (1 if tied else 2)
+
+
+def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_heads: int,
+                 n_kv_heads: int, head_width: int, hidden: int) -> tuple[int, int]:
+    """Returns (forward, backward): the floating-point operations of matrix products and attention
+    for one text of n_tokens.
+
+    A token meets each number of a matrix in one product and one sum. Backward does that twice, for
+    the gradient of the input and for the gradient of the weight. Attention has two products of
+    head_width for each pair of a query and a key that the query may see, and five in backward,
+    which makes the scores again."""
+    matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
+    products = 2 * n_tokens * (matrices + vocab_size * width)
+    pairs = n_tokens * (n_tokens + 1) // 2
+    one = 2 * n_layers * n_heads * head_width * pairs
+    return products + 2 * one, 2 * products + 5 * one
+
+
+def _block_matrices(width, n_heads, n_kv_heads, head_width, hidden):
+    """Returns how many numbers the matrices of one block have: qkv and proj; gate, up and down."""
+    return 2 * (n_heads + n_kv_heads) * head_width * width + 3 * hidden * width
 
 
 class LlamaAttention(Module):

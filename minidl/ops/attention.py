@@ -18,7 +18,7 @@ A kernel does the same, with mask and dropout, without leaving the core's regist
 broadcast, a floating mask that wants a gradient of its own.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
-Test: tests/ops/test_attention.py
+Test: tests/ops/test_attention.py   Tutorial: tutorials/29_flash_attention.py
 """
 
 import math

@@ -6,7 +6,8 @@ A message or a comment without Chinese is shown in English; a head, a task or a 
 than its English says so in its first line. Whoever has translated one writes the digest of its
 English, with `make register ARGS="--translated FILE"`.
 
-    docs/zh/messages.po            what tutorials 00 to 07, 30, their graders, the commands show
+    docs/zh/messages.po            what the tutorials with Chinese, their graders and the
+                                   commands show
     docs/zh/comments.po            the comments of these tutorials and of the kernels they name
     docs/zh/tutorials/NN.txt       their heads and tasks: whole texts, with digests
     docs/zh/book.txt               the texts of the pages of minidl/plain, with digests
@@ -24,8 +25,8 @@ from minidl.profile import advice, summary
 from minidl.text import ROOT
 from tests.course.messages import messages
 
-TUTORIALS = sorted((ROOT / "tutorials").glob("0[0-7]_*.py")) + sorted(
-    (ROOT / "tutorials").glob("30_*.py"))
+TUTORIALS = [path for number in ("0[0-7]", "28", "29", "30")  # those with Chinese
+             for path in sorted((ROOT / "tutorials").glob(f"{number}_*.py"))]
 SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORIALS[1:]),
          *(ROOT / "minidl" / name for name in (
              *(f"comm/observe/{name}.py" for name in ("lookout", "waits", "watch", "signature",

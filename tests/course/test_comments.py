@@ -33,6 +33,12 @@ def test_the_comments_of_a_script_are_found():
     assert [(c.first, c.last, c.text) for c in found] == [
         (0, 4, "Head.\n\nStory.\n"), (5, 6, "behind"), (6, 8, "two\n  lines"),
         (11, 12, "What f does."), (13, 14, "The task."), (16, 17, "after")]
+    found = comments.comments(
+        'KERNEL = """\n// A kernel.\n__global__ void f() {\n  // >>> exercise 08b: a step\n'
+        '  // Two lines\n  // of a task.\n  g();  // done\n  // <<<\n}\n"""\nx = "//"  # none\n')
+    assert [(c.first, c.last, c.mark, c.text) for c in found] == [
+        (1, 2, "//", "A kernel."), (4, 6, "//", "Two lines\nof a task."), (6, 7, "//", "done"),
+        (10, 11, "#", "none")]
     assert [c.text for c in comments.comments(exercise.read(ROOT / "kernels/add3.cu"))][1:3] == [
         "Naive: one launch for each plus sign, t = a + b, then out = t + c.",
         "guard: the last block may reach past the end"]
@@ -53,16 +59,22 @@ def test_a_script_in_chinese_has_the_same_code_and_no_english_comment(path, zh):
     assert [r.id for r in exercise.regions(text)] == [r.id for r in exercise.regions(english)]
 
 
+def of_kernel(text):
+    return [line.split("//")[0].rstrip() for line in text.splitlines()
+            if line.split("//")[0].strip()]
+
+
 def code(text):
     """Without comments and docstrings."""
     if text.startswith("//"):
-        return [line.split("//")[0].rstrip() for line in text.splitlines()
-                if line.split("//")[0].strip()]
+        return of_kernel(text)
     tree = ast.parse(text)
     for node in ast.walk(tree):
         is_def = isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef))
         if is_def and ast.get_docstring(node):
             node.body[0].value.value = ""
+        if isinstance(node, ast.Constant) and "__global__" in str(node.value):
+            node.value = "\n".join(of_kernel(node.value))
     return ast.dump(tree)
 
 

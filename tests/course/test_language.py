@@ -245,8 +245,8 @@ def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
 
 
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "
-            "center mine syncthreads rank reduce scatter gather token "
-            "all inf max nat ulp Kahan MiB KiB".split())
+            "center mine syncthreads rank reduce scatter gather "
+            "all inf max nat ulp Kahan MiB KiB RoPE log token top".split())
 
 
 @pytest.mark.slow
@@ -388,7 +388,8 @@ def test_a_script_prints_nothing_in_english(path, tmp_path):
         [sys.executable, path, *ranks], cwd=tmp_path, capture_output=True, text=True, check=True,
         env=os.environ | {"MINIDL_LANG": "zh", "PYTHONPATH": str(ROOT)})
     assert CHINESE.search(done.stdout)
-    assert not LEFT.search(without_what_is_behind(done.stdout))
+    said = re.sub(r"""b'.*'|b".*\"""", "", done.stdout)  # what a model wrote: bytes, as its corpus
+    assert not LEFT.search(without_what_is_behind(said))
     assert Path(tmp_path, "out", path.stem + ".json").exists()
 
 

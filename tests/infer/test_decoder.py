@@ -5,6 +5,7 @@ import pytest
 
 import minidl
 from minidl import infer, nn
+from minidl.infer.cache import n_bytes
 from minidl.infer.decoder import nucleus
 from tests.infer.models import same
 
@@ -65,6 +66,10 @@ def test_heads_of_keys_that_are_shared_make_the_cache_smaller():
     step = infer.decoder(llama(1), n_texts=3)
     keys, values = step.caches[0]
     assert keys.shape == (3, 1, 1, 8, 16) and values.shape == (3, 1, 16, 8)
+    assert sum(a.nbytes for pair in step.caches for a in pair) == n_bytes(2, 3, 16, 1, 8)
+    step = infer.decoder(llama(2, head_width=6), context=13)  # no whole number of blocks
+    assert sum(a.nbytes for pair in step.caches for a in pair) == n_bytes(2, 1, 13, 2, 6)
+    step = infer.decoder(llama(1), n_texts=3)
     ids = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]])
     want = llama(1).generate(ids, 10, temperature=0)
     np.testing.assert_array_equal(step.generate(ids, 10, temperature=0), want)

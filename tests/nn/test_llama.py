@@ -9,7 +9,7 @@ import minidl
 from minidl import nn, optim
 from minidl.gradcheck import gradcheck
 from minidl.nn import functional as F
-from minidl.nn.llama import Rotary, frequencies
+from minidl.nn.llama import Rotary, frequencies, n_operations, n_parameters
 from tests.devices import put
 
 
@@ -98,6 +98,21 @@ def test_llama_3s_scaling_keeps_fast_angles_and_slows_slow_ones():
     np.testing.assert_array_equal(scaled[turns >= 4], plain[turns >= 4])
     np.testing.assert_allclose(scaled[turns <= 1], plain[turns <= 1] / 8)
     assert (np.diff(scaled) < 0).all()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("n_kv_heads, head_width", [(4, 4), (2, 6), (1, 4)])
+def test_parameters_and_operations_are_those_of_the_formulas(tied, n_kv_heads, head_width):
+    shape = dict(vocab_size=11, n_layers=3, width=16, n_heads=4, n_kv_heads=n_kv_heads,
+                 head_width=head_width, hidden=20)
+    model = nn.Llama(context=7, tied=tied, **shape)
+    assert n_parameters(**shape, tied=tied) == sum(p.numel() for p in model.parameters())
+    ids = np.random.default_rng(0).integers(0, 11, (2, 7))
+    with minidl.profile() as run:
+        model(ids).sum().backward()
+    for phase, wanted in zip(("forward", "backward"), n_operations(7, **shape), strict=True):
+        counted = sum(op["flops"] for op in run.summary["operators"] if op["phase"] == phase)
+        assert counted == 2 * wanted, "two texts"
 
 
 def test_it_learns_to_count_and_generates(device):

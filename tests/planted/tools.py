@@ -55,6 +55,42 @@ BUGS = [
         "min(places)", "places[0]",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
     Bug(
+        "the gradient of a rotation is turned on, not back",
+        "tutorials/28_transformer.py", "rope",
+        "turned(gy, -angles)", "turned(gy, angles)",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "top-p keeps one token more than it needs",
+        "tutorials/28_transformer.py", "nucleus",
+        "before < top_p", "before <= top_p",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "a Llama's operations leave out the scores that backward makes again",
+        "minidl/nn/llama.py", "n_operations",
+        "5 * one", "4 * one",
+        "tests/nn/test_llama.py::test_parameters_and_operations_are_those_of_the_formulas"),
+    Bug(
+        "the bytes of a cache are those of full blocks alone",
+        "minidl/infer/cache.py", "n_bytes",
+        "-(-context // 16) * 16", "context",
+        "tests/infer/test_decoder.py"
+        "::test_heads_of_keys_that_are_shared_make_the_cache_smaller"),
+    Bug(
+        "a tile of attention leaves the sum with the old maximum",
+        "tutorials/29_flash_attention.py", "add_tile",
+        "shrink * total", "total",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "the gradient of softmax is made from the keys of one tile",
+        "tutorials/29_flash_attention.py", "tile_gradients",
+        "(go * o).sum(axis=1, keepdims=True)", "(p * (go @ v.T)).sum(axis=1, keepdims=True)",
+        "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
+    Bug(
+        "a kernel in a script keeps its English comments",
+        "minidl/course/comments.py", "_in_python",
+        '"__global__" in text', '"__global__" in ""',
+        "tests/course/test_comments.py::test_the_comments_of_a_script_are_found"),
+    Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",

@@ -40,6 +40,8 @@ QUICK = {
     "24_stream": ["--records", "320", "--kills", "3", "--shown", "3000"],
     "26_input": ["--load", "3", "--step", "2", "--steps", "2", "--rows", "1", "--width", "8"],
     "27_convolution": ["--channels", "9", "--steps", "3"],
+    "28_transformer": ["--steps", "5", "--width", "32", "--context", "48", "--tokens", "20"],
+    "29_flash_attention": ["--length", "40", "--width", "8"],
     "30_tokens": ["--bytes", "60000", "--vocabulary", "600", "--sample", "4000", "--merges", "20"],
     "11_zero": ["--steps", "1", "--layers", "3", "--width", "16", "--context", "8"],
 }

@@ -1,0 +1,9 @@
+# wrong: the sum of the kept tokens stays below top_p; the likeliest is kept by hand
+order = np.argsort(-p, axis=1, kind="stable")
+ordered = np.take_along_axis(p, order, 1)
+sums = ordered.cumsum(1)
+stays = sums <= top_p
+stays[:, 0] = True
+kept = np.zeros_like(p)
+np.put_along_axis(kept, order, np.where(stays, ordered, 0), 1)
+return kept / kept.sum(1, keepdims=True)

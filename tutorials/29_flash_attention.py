@@ -1,0 +1,486 @@
+"""29  Flash attention: tiles, forward and backward.       75 minutes, needs: 03, 22
+
+Attention without the L x L scores in memory: the same result, fewer bytes.
+
+    python tutorials/29_flash_attention.py       one process; picture: out/29_flash_attention.png
+
+1. Attention of L queries and L keys, rows of E numbers (S: scores, P: softmax of each row):
+
+    S = Q K^T / sqrt(E)        P = softmax(S)        O = P V
+
+Three operations write S and P to memory and read them again. So they move
+
+    4 L^2 + 4 L E numbers        S and P, each written and read; Q, K, V read and O written
+
+E is 64 or 128, L is thousands: L^2 is nearly all of it. And memory is slower than arithmetic.
+
+2. Tiles. Hold some rows of Q in fast memory. Fetch K and V some keys at a time: a tile of S exists
+until the next tile comes. Softmax needs the largest score m and the sum l of e^(s - m), both over
+all keys of a row. Both can be kept up to date. When a tile brings a larger m', the sums so far are
+scaled down (online softmax, exercise 29a):
+
+    m' = max(m, largest of the tile)      l' = e^(m - m') l + sum of e^(s - m')
+                                          o' = e^(m - m') o + e^(s - m') V_tile
+
+After the last tile O = o / l. With R rows of Q at a time, K and V are read L / R times:
+
+    2 L E + L + 2 L E ceil(L / R) numbers        Q read, O and lse written; K and V
+
+For large L that is E / (2 R) of the plain way. lse = m + log(l) is kept for backward. A causal mask
+leaves out the tiles above the diagonal.
+
+3. Backward makes each tile of P again: P = e^(S - lse). With dO, the gradient of the loss by O:
+
+    dV = P^T dO                 dP = dO V^T                 dS = P * (dP - D)
+    dQ = dS K / sqrt(E)         dK = dS^T Q / sqrt(E)
+
+The derivative of softmax wants D_i = sum over j of P_ij dP_ij, over all keys. A tile has some of
+them. But the sum over j can be done first (exercise 29b):
+
+    D_i = sum_j P_ij sum_c dO_ic V_jc = sum_c dO_ic sum_j P_ij V_jc = sum_c dO_ic O_ic
+
+4. On a GPU a block of threads has the rows of Q, one a thread, and shares the tiles of K and V
+(exercise 29c). The ledger of its loads has the numbers of part 2.
+
+The plain pages: minidl/plain/attention.py, flash.py. The real ones: minidl/ops/attention.py,
+kernels/attention.cu. Papers: Dao et al. 2022, FlashAttention (arXiv 2205.14135); Dao 2023 (arXiv
+2307.08691); Milakov & Gimelshein 2018 (arXiv 1805.02867; online softmax).
+Exercises: `minidl exercise 29` writes work/29_flash_attention.py, `minidl check 29` grades it.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import minidl
+from minidl import cuda
+from minidl.course.out import BLUE, GREY, ORANGE, RED
+from minidl.course.tutorial import Table, host, launch, picture, put, say
+from minidl.nn import functional as F
+from minidl.plain import attention as plain
+from minidl.plain import autograd, flash
+
+ROWS, KEYS, WIDTH = 16, 8, 8  # of the kernel: rows of Q a block, keys a tile, E
+
+
+def add_tile(m, total, o, s, v):
+    """Returns (m, total, o) after one more tile. m, total (R, 1) and o (R, E) are those of the
+    tiles before: -inf, 0 and 0 at first. s (R, n): the tile's scores; v (n, E): its values."""
+    # >>> exercise 29a: the running sum of online softmax
+    # The new m is the larger one of the old m and the tile's largest score, row by row (keep the
+    # axis: keepdims=True). total and o hold e^(s - old m), so multiply both by e^(old m - new m):
+    # 0 for the first tile, whose old m is -inf. Then add the tile: e^(s - new m), its sum over the
+    # keys to total, its product with v to o. A score may be -inf where a key is masked. Do not
+    # divide here: that is done after the last tile.
+    new_m = np.maximum(m, s.max(axis=1, keepdims=True))
+    shrink = np.exp(m - new_m)
+    p = np.exp(s - new_m)
+    return new_m, shrink * total + p.sum(axis=1, keepdims=True), shrink * o + p @ v
+    # <<<
+
+
+def tile_gradients(s, q, k, v, o, lse, go):
+    """Returns (gq, gk, gv): what the tile of scores s (R, n) adds to the gradients of q, k and v.
+    q, o and go (R, E), lse (R, 1): the rows of the queries. k and v (n, E): the keys of the tile.
+    o and lse are those of all keys."""
+    # >>> exercise 29b: the gradient of softmax, from a tile
+    # s is q k^T / sqrt(E), with -inf where a key is masked. P = e^(s - lse) are the weights, as
+    # lse is of all keys. gV = P^T gO, and gP = gO V^T. Then gS = P * (gP - D), D (R, 1) the sum of
+    # gO * O over a row: it has the sum over all keys of P * gP in it, although here are only some.
+    # At last gQ = gS K / sqrt(E) and gK = gS^T Q / sqrt(E).
+    scale = q.shape[1] ** -0.5
+    p = np.exp(s - lse)
+    d = (go * o).sum(axis=1, keepdims=True)
+    gs = p * (go @ v.T - d)
+    return gs @ k * scale, gs.T @ q * scale, p.T @ go
+    # <<<
+
+
+class Memory:
+    """The large, slow memory: counts the bytes that are read from its arrays and written to them.
+    """
+
+    def __init__(self):
+        self.n_bytes = 0
+
+    def read(self, x, rows):
+        self.n_bytes += x[rows].nbytes
+        return x[rows].copy()
+
+    def write(self, x, rows, tile):
+        self.n_bytes += x[rows].nbytes
+        x[rows] = tile
+
+
+def parts(n, size):
+    """Returns slices of `size` that cover n rows; the last may be shorter."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def scores(q, k, rows, keys, causal):
+    """Returns the tile S[rows, keys] from its rows of q and k: -inf where key j > query i."""
+    s = q @ k.T * q.shape[1] ** -0.5
+    if causal:
+        s[np.arange(rows.start, rows.stop)[:, None] < np.arange(keys.start, keys.stop)] = -np.inf
+    return s
+
+
+def visible(rows, keys, causal):
+    """Returns False for a tile that lies above the diagonal: the mask hides all of it."""
+    return not causal or keys.start < rows.stop
+
+
+def forward(memory, q, k, v, n_rows, n_keys, causal=False):
+    """Returns (o (L, E), lse (L, 1)). Fast memory holds n_rows of q and o, n_keys of k and v."""
+    out, lse = np.empty_like(q), np.empty_like(q[:, :1])
+    for rows in parts(len(q), n_rows):
+        q_tile = memory.read(q, rows)
+        m = np.full_like(q_tile[:, :1], -np.inf)
+        total, o = np.zeros_like(m), np.zeros_like(q_tile)
+        for keys in parts(len(k), n_keys):
+            if visible(rows, keys, causal):
+                s = scores(q_tile, memory.read(k, keys), rows, keys, causal)
+                m, total, o = add_tile(m, total, o, s, memory.read(v, keys))
+        memory.write(out, rows, o / total)
+        memory.write(lse, rows, m + np.log(total))
+    return out, lse
+
+
+def backward(memory, go, q, k, v, o, lse, n_rows, n_keys, causal=False):
+    """Returns (gq, gk, gv). A tile of keys stays in fast memory while all queries pass by."""
+    gq, gk, gv = np.zeros_like(q), np.empty_like(k), np.empty_like(v)
+    for keys in parts(len(k), n_keys):
+        k_tile, v_tile = memory.read(k, keys), memory.read(v, keys)
+        gk_tile, gv_tile = np.zeros_like(k_tile), np.zeros_like(v_tile)
+        for rows in parts(len(q), n_rows):
+            if visible(rows, keys, causal):
+                q_tile, o_tile, lse_tile, go_tile = (
+                    memory.read(x, rows) for x in (q, o, lse, go))
+                s = scores(q_tile, k_tile, rows, keys, causal)
+                grads = tile_gradients(s, q_tile, k_tile, v_tile, o_tile, lse_tile, go_tile)
+                memory.write(gq, rows, memory.read(gq, rows) + grads[0])
+                gk_tile += grads[1]
+                gv_tile += grads[2]
+        memory.write(gk, keys, gk_tile)
+        memory.write(gv, keys, gv_tile)
+    return gq, gk, gv
+
+
+def bytes_by_three(length, width, itemsize=4):
+    """Returns the bytes that the three operations move: 4 L^2 + 4 L E numbers."""
+    return itemsize * (4 * length**2 + 4 * length * width)
+
+
+def bytes_by_forward(length, width, n_rows, n_keys, causal=False, itemsize=4):
+    """Returns the bytes that forward moves in tiles: 2 L E + L + 2 E numbers for each key that some
+    rows fetch. Without a mask ceil(L / n_rows) parts of the rows fetch all L keys."""
+    fetched = sum(keys.stop - keys.start for rows in parts(length, n_rows)
+                  for keys in parts(length, n_keys) if visible(rows, keys, causal))
+    return itemsize * (2 * length * width + length + 2 * width * fetched)
+
+
+def bytes_by_backward(length, width, n_rows, n_keys, causal=False, itemsize=4):
+    """Returns the bytes that backward moves in tiles. k and v are read once, gk and gv written
+    once: 4 L E numbers. A query that passes by a tile of keys costs 5 E + 1: q, o, lse and go are
+    read, gq is read and written. Without a mask all L queries pass by ceil(L / n_keys) tiles."""
+    passed = sum(rows.stop - rows.start for keys in parts(length, n_keys)
+                 for rows in parts(length, n_rows) if visible(rows, keys, causal))
+    return itemsize * (4 * length * width + (5 * width + 1) * passed)
+
+
+def problem(length, width):
+    """Returns q, k, v and go (length, width), float64. Scores have a standard deviation of 3."""
+    q, k, v, go = minidl.Generator(29).normal(4, length, width).astype(float)
+    return 3 * q, k, v, go
+
+
+def plainly(q, k, v, go, causal):
+    """Returns (o, gq, gk, gv) by the page attention, with all scores at once."""
+    leaves = [autograd.Tensor(x) for x in (q, k, v)]
+    if causal:
+        o = plain.attention(*leaves)
+    else:
+        o = plain.softmax(leaves[0] @ leaves[1].swap() * q.shape[1] ** -0.5) @ leaves[2]
+    return [o.array, *(g.array for g in autograd.grad((o * go).sum(), leaves))]
+
+
+def by_op(args, q, k, v, go, causal):
+    """Returns the same by minidl's attention."""
+    query, key, value = (minidl.Tensor(put(args, x[None, None]), requires_grad=True)
+                         for x in (q, k, v))
+    o = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+    o.backward(minidl.Tensor(put(args, go[None, None])))
+    return [host(x)[0, 0] for x in (o, query.grad, key.grad, value.grad)]
+
+
+def apart(found, wanted):
+    """Returns the largest difference between two lists of arrays."""
+    return max(float(np.abs(a - b).max()) for a, b in zip(found, wanted, strict=True))
+
+
+def in_tiles(args, table):
+    """Parts 2 and 3: results and gradients of the tiles, and the bytes that they move."""
+    length, width = args.length, args.width
+    sizes = args.rows, args.keys
+    q, k, v, go = problem(length, width)
+    for causal, name in ((False, "all keys"), (True, "causal")):
+        memory, memory_back = Memory(), Memory()
+        o, lse = forward(memory, q, k, v, *sizes, causal)
+        grads = backward(memory_back, go, q, k, v, o, lse, *sizes, causal)
+        wanted = plainly(q, k, v, go, causal)
+        # float64: sums of L products in another order
+        table.row(f"29a, {name}: O, unlike the plain page's", apart([o], wanted[:1]), 0.0,
+                  "abs<1e-11")
+        table.row(f"29b, {name}: gradients, unlike the page's", apart(grads, wanted[1:]), 0.0,
+                  "abs<1e-10")
+        found = by_op(args, q, k, v, go, causal)
+        table.row(f"{name}: all four, unlike minidl's op", apart([o, *grads], found), 0.0,
+                  "abs<1e-10")
+        theory = bytes_by_forward(length, width, *sizes, causal, q.itemsize)
+        table.row(f"{name}: bytes moved by forward", memory.n_bytes, theory, "exact")
+        theory = bytes_by_backward(length, width, *sizes, causal, q.itemsize)
+        table.row(f"{name}: bytes moved by backward", memory_back.n_bytes, theory, "exact")
+        if not causal:
+            page, page_lse = flash.forward(q, k, v, args.keys)
+            page_grads = flash.backward(go, q, k, v, page, page_lse, args.keys)
+            table.row("all four, unlike the page flash", apart([o, *grads], [page, *page_grads]),
+                      0.0, "abs<1e-10")
+            closed = length * width * (2 + 2 * -(-length // args.rows)) + length
+            table.row("... 2 L E + L + 2 L E ceil(L / R) numbers", memory.n_bytes // q.itemsize,
+                      closed, "exact")
+
+    # D from all keys, from O, and from the first tile of keys alone
+    p = np.exp(q @ k.T * width**-0.5 - lse_of(q, k))
+    gp = go @ v.T
+    of_all = (p * gp).sum(axis=1)
+    of_output = (go * (p @ v)).sum(axis=1)
+    of_tile = (p * gp)[:, : args.keys].sum(axis=1)
+    table.row("D from O, unlike the sum over all keys", np.abs(of_output - of_all).max(), 0.0,
+              "abs<1e-11")
+    table.row("D from the first tile alone, unlike it", np.abs(of_tile - of_all).max())
+
+
+def lse_of(q, k):
+    """Returns the log of the sum of e^score, (L, 1)."""
+    s = q @ k.T * q.shape[1] ** -0.5
+    top = s.max(axis=1, keepdims=True)
+    return top + np.log(np.exp(s - top).sum(axis=1, keepdims=True))
+
+
+def traffic(args, table):
+    """Part 1: the bytes that three operations of minidl move, by its profile; and those of tiles.
+    Returns {L: (bytes of three operations, bytes of tiles)}, float32."""
+    width, moved = args.width, {}
+    for length in (64, 128, 256, 512):
+        q, k, v = (x.astype(np.float32) for x in problem(length, width)[:3])
+        tensors = [put(args, minidl.Tensor(x)) for x in (q, k, v)]
+        with minidl.profile() as run, minidl.no_grad():
+            three_operations(*tensors)
+        n_bytes = sum(operator["bytes"] for operator in run.summary["operators"]
+                      if operator["name"] in ("matmul", "softmax"))
+        table.row(f"L = {length}: bytes moved by three operations", int(n_bytes),
+                  bytes_by_three(length, width), "exact")
+        memory = Memory()
+        forward(memory, q, k, v, args.rows, args.keys)
+        moved[length] = int(n_bytes), memory.n_bytes
+    table.row("L = 512: part of it that tiles move; E / (2 R)", moved[512][1] / moved[512][0],
+              width / (2 * args.rows))
+    for name, run in (("three operations", three_operations), ("minidl's op", one_operation)):
+        x = [put(args, minidl.Tensor(np.float32(x))) for x in problem(1024, 64)[:3]]
+        with minidl.no_grad():
+            run(*x)
+            start = time.perf_counter()
+            host(run(*x))
+        table.row(f"ms, L = 1024, E = 64, {name}", 1e3 * (time.perf_counter() - start))
+    return moved
+
+
+def three_operations(q, k, v):
+    """Attention as it is written in part 1; the scale goes into q, which is small."""
+    return F.softmax(q * q.shape[1] ** -0.5 @ k.T, -1) @ v
+
+
+def one_operation(q, k, v):
+    return F.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])
+
+
+KERNEL = """
+// o (n_queries, E), lse (n_queries) from q (n_queries, E), k and v (n_keys, E). A thread has one
+// row of q, a block 16 rows. Tiles of 8 keys pass by.
+#define ROWS 16
+#define KEYS 8
+#define E 8
+extern "C" __global__ void attend(float* o, float* lse, const float* q, const float* k,
+                                  const float* v, float scale, int n_queries, int n_keys) {
+  __shared__ float kt[KEYS][E], vt[KEYS][E];
+  const int t = threadIdx.x, i = blockIdx.x * ROWS + t;
+  float row[E], sum[E], top = -1e30f, total = 0;
+  for (int c = 0; c < E; ++c) {
+    row[c] = i < n_queries ? scale * q[i * E + c] : 0;
+    sum[c] = 0;
+  }
+  for (int first = 0; first < n_keys; first += KEYS) {
+    const int n = min(KEYS, n_keys - first);  // the last tile may be shorter
+    for (int j = t; j < n * E; j += ROWS) {
+      kt[j / E][j % E] = k[first * E + j];
+      vt[j / E][j % E] = v[first * E + j];
+    }
+    // >>> exercise 29c: a tile of keys, in the kernel
+    // The threads of the block have fetched n keys and values: kt[j] and vt[j], j = 0 to n - 1.
+    // Compute this thread's n scores, row times kt[j], and the new top. Scale total and sum down by
+    // expf(top - new top), add expf(score - new top) to total, and that times vt[j] to sum. Then
+    // top is the new top. Other threads have fetched most of kt and vt: a __syncthreads() before
+    // they are read, and one at the end, before the next tile is written over them. Threads with
+    // i >= n_queries come to both.
+    __syncthreads();
+    float s[KEYS], new_top = top;
+    for (int j = 0; j < n; ++j) {
+      s[j] = 0;
+      for (int c = 0; c < E; ++c) s[j] += row[c] * kt[j][c];
+      new_top = fmaxf(new_top, s[j]);
+    }
+    const float shrink = expf(top - new_top);
+    total *= shrink;
+    for (int c = 0; c < E; ++c) sum[c] *= shrink;
+    for (int j = 0; j < n; ++j) {
+      const float p = expf(s[j] - new_top);
+      total += p;
+      for (int c = 0; c < E; ++c) sum[c] += p * vt[j][c];
+    }
+    top = new_top;
+    __syncthreads();
+    // <<<
+  }
+  if (i >= n_queries) return;
+  for (int c = 0; c < E; ++c) o[i * E + c] = sum[c] / total;
+  lse[i] = top + logf(total);
+}
+"""
+
+
+def source(folder, text=KERNEL):
+    """The kernel as a file. Empty lines before it: so messages name the lines of this script."""
+    script = Path(__file__)
+    before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
+    path = Path(folder, script.name)
+    path.write_text("\n" * before.count("\n") + text, encoding="utf-8")
+    return path
+
+
+def launch_of(q, k, v):
+    """Returns (grid, block, arguments) of the kernel; the first two arguments are its results."""
+    o, lse = np.empty_like(q), np.empty(len(q), np.float32)
+    arguments = o, lse, q, k, v, np.float32(WIDTH**-0.5), len(q), len(k)
+    return -(-len(q) // ROWS), ROWS, arguments
+
+
+def on_a_gpu(t, args, table):
+    """Part 4: the kernel under watch: values, errors, and the bytes that it loads and stores."""
+    length = 3 * ROWS - 5  # the last block and the last tile are not full
+    q, k, v, _ = (x.astype(np.float32) for x in problem(length, WIDTH))
+    grid, block, arguments = launch_of(q, k, v)
+    with tempfile.TemporaryDirectory() as folder:
+        report = cuda.check(source(folder), grid, block, arguments, name="attend",
+                            outputs=["o", "lse"])
+        say(t, *(f"   {error}" for error in report.errors))
+        table.row("29c: errors", len(report.errors), 0, "exact")
+        wanted, wanted_lse = flash.forward(q.astype(float), k.astype(float), v.astype(float), KEYS)
+        # float32: scores of up to 10, so exponentials have errors of 10 eps
+        table.row("29c: O, unlike the page flash", np.abs(arguments[0] - wanted).max(), 0.0,
+                  "abs<1e-4")
+        table.row("29c: lse, unlike the page's", np.abs(arguments[1] - wanted_lse[:, 0]).max(), 0.0,
+                  "abs<1e-4")
+        if args.device == "cuda":  # what was checked on the CPU runs on the GPU
+            arrays = [put(args, a) if isinstance(a, np.ndarray) else a for a in arguments]
+            cuda.kernel(source(folder), "attend")(grid, block, arrays)
+            table.row("29c on the GPU: O, unlike the page flash",
+                      np.abs(host(arrays[0]) - wanted).max(), 0.0, "abs<1e-4")
+    n_blocks = -(-length // ROWS)
+    for name in "k", "v":
+        table.row(f"loads of {name}: L E ceil(L / R)", report.ledger[name].loads,
+                  length * WIDTH * n_blocks, "exact")
+    n_bytes = report.bytes_read + report.bytes_written
+    table.row("bytes moved by the kernel: part 2's formula", n_bytes,
+              bytes_by_forward(length, WIDTH, ROWS, KEYS), "exact")
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, "1. Three operations, and tiles: bytes moved.")
+    moved = traffic(args, table)
+    say(t, "2. and 3. Forward and backward in tiles.")
+    in_tiles(args, table)
+    say(t, "4. Forward as a kernel, 16 threads a block.")
+    on_a_gpu(t, args, table)
+    picture(t, args, draw, args, moved)
+    return table
+
+
+OPTIONS = {
+    "length": (150, "queries and keys, L"),
+    "width": (16, "numbers of a query, E"),
+    "rows": (32, "rows of Q in fast memory, R"),
+    "keys": (16, "keys of a tile"),
+}
+
+
+def draw(plt, args, moved):
+    """Left: the tiles of a causal attention. Middle: bytes moved, by L. Right: a running sum."""
+    figure, (grid, curve, running) = plt.subplots(1, 3, figsize=(16, 5))
+    n, n_rows, n_keys = 24, 6, 4
+    number = 0
+    for rows in parts(n, n_rows):
+        for keys in parts(n, n_keys):
+            shown = visible(rows, keys, True)
+            crossed = shown and keys.stop - 1 > rows.start
+            number += shown
+            grid.add_patch(plt.Rectangle(
+                (keys.start, rows.start), n_keys, n_rows, edgecolor="white", linewidth=2,
+                facecolor=ORANGE if crossed else BLUE if shown else "#d9d9d9"))
+            if shown:
+                grid.text(keys.start + n_keys / 2, rows.start + n_rows / 2, str(number),
+                          ha="center", va="center", color="white", fontsize=11)
+    grid.plot([0, n], [0, n], color="black", linewidth=1)
+    grid.set(xlim=(0, n), ylim=(n, 0), aspect="equal", xticks=range(0, n + 1, n_keys),
+             yticks=range(0, n + 1, n_rows), xlabel="keys", ylabel="queries",
+             title="Tiles of S, in their order. Orange:\nthe mask cuts them; grey: left out")
+
+    width, lengths = args.width, np.geomspace(32, 16384, 40).astype(int).tolist()
+    curve.loglog(lengths, [bytes_by_three(n, width) for n in lengths], color=RED,
+                 label="three operations")
+    for n_rows, colour in ((args.rows, BLUE), (8 * args.rows, ORANGE)):
+        curve.loglog(lengths, [bytes_by_forward(n, width, n_rows, n) for n in lengths],
+                     color=colour, label=f"tiles, {n_rows} rows of Q")
+    for which in 0, 1:
+        curve.loglog(list(moved), [pair[which] for pair in moved.values()], "o", color="black",
+                     markersize=5, label=None if which else "counted")
+    curve.set(title=f"Bytes moved by forward, E = {width}", xlabel="L, queries and keys",
+              ylabel="bytes")
+    curve.legend()
+
+    s = np.linspace(0, 6, 40) + minidl.Generator(3).normal(40).astype(float)
+    m, total, o = np.full((1, 1), -np.inf), np.zeros((1, 1)), np.zeros((1, 1))
+    n_seen, largest, logs, unscaled, wrong = [], [], [], 0.0, []
+    for keys in parts(len(s), 4):
+        m, total, o = add_tile(m, total, o, s[None, keys], np.ones((4, 1)))
+        unscaled += np.exp(s[keys] - m[0, 0]).sum()
+        n_seen.append(keys.stop)
+        largest.append(m[0, 0])
+        logs.append(m[0, 0] + np.log(total[0, 0]))
+        wrong.append(m[0, 0] + np.log(unscaled))
+    exact = np.log(np.cumsum(np.exp(s)))
+    running.plot(np.arange(1, 41), s, ".", color=GREY, label="score of a key")
+    running.plot(np.arange(1, 41), exact, color=GREY, linewidth=6, alpha=0.4,
+                 label="log of the sum of all so far")
+    running.plot(n_seen, logs, "s-", color=BLUE, markersize=5, label="m + log l, a tile at a time")
+    running.plot(n_seen, wrong, "x--", color=RED, label="the same without e^(m - m')")
+    running.plot(n_seen, largest, drawstyle="steps-post", color=ORANGE, label="m")
+    running.set(title="One query: the running sum", xlabel="keys so far")
+    running.legend(fontsize=10)
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)
