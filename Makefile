@@ -114,7 +114,8 @@ stubs: $(VENV)/test.stamp ## write what editors read of names made at run time, 
 lint: $(VENV)/test.stamp ## check style, imports and likely bugs
 	@$(BIN)/python -m flake8 . && flake=0 || flake=1; \
 	$(BIN)/python -m isort --check-only --diff --quiet . \
-	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; exit $$flake
+	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; \
+	$(BIN)/python -m tests.plain_words || flake=1; exit $$flake
 
 typecheck: $(VENV)/typecheck.stamp ## let pyright read README.md, docs/*.md, the tutorials, calls that users write; 25 seconds (some: ARGS=tutorials/07_ring.py)
 	@$(BIN)/python -m tests.typecheck $(ARGS)
