@@ -12,7 +12,7 @@ from minidl import backend
 from minidl.cuda import dispatch, rows
 from minidl.ops import conv_kernel
 from minidl.ops.conv import output_size
-from tests.kernel_arrays import normal
+from tests.kernel_arrays import counts_packs, normal
 
 Case = namedtuple("Case", "x w stride padding dilation groups")
 SAME, NONE = ((1, 1), (1, 1)), ((0, 0), (0, 0))
@@ -237,7 +237,8 @@ def test_under_watch(rung, dtype, name, reports):
         assert len(reports) == (3 if rung in (3, 5) else 2)
 
 
-@pytest.mark.parametrize("rung, side", [(1, (1, 1)), (2, (16, 16)), (3, (64, 64)), (4, (64, 64))])
+@pytest.mark.parametrize("rung, side", [
+    (1, (1, 1)), (2, (16, 16)), (3, (64, 64)), pytest.param(4, (64, 64), marks=counts_packs)])
 def test_each_element_is_loaded_once_for_each_tile_it_serves(rung, side, reports):
     """Without padding each tap of each pixel is a load of x."""
     case = Case((1, 4, 6, 7), (18, 4, 2, 2), ONE, NONE, ONE, 1)
@@ -252,6 +253,7 @@ def test_each_element_is_loaded_once_for_each_tile_it_serves(rung, side, reports
     assert report.ledger["y"].stores == n_rows * n_pixels
 
 
+@counts_packs
 def test_packs_of_pixels_are_four_floats_a_load(reports):
     case = CASES["pointwise"]
     x, w, b, _ = arrays(case, "f4")

@@ -7,7 +7,7 @@ import pytest
 import minidl.cuda as cuda
 from minidl.cuda import rows
 from minidl.ops import matmul
-from tests.kernel_arrays import normal
+from tests.kernel_arrays import counts_packs, normal
 
 
 def reference(a, b):
@@ -48,6 +48,7 @@ def test_tensor_cores_take_arrays_that_begin_anywhere():
     np.testing.assert_allclose(matmul.by_kernel(a, b, 4), want, **CLOSE["f2"])
 
 
+@counts_packs
 def test_tensor_cores_load_each_element_once_for_128():
     m, k, n = 130, 40, 8
     a, b, c = normal((m, k), "f2", 1), normal((k, n), "f2", 2), np.empty((m, n), "f2")
