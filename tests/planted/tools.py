@@ -44,6 +44,18 @@ BUGS = [
         "range(0, len(of_pixel), step)", "range(0, len(of_pixel) - step, step)",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
     Bug(
+        "AdamW's decay goes through the gradient",
+        "tutorials/31_optimizers.py", "adamw_step",
+        "w *= 1 - lr * decay", "g = g + decay * w",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[31-31a]"),
+    Bug(
+        "a convolution's fan_in forgets the window",
+        "tutorials/31_optimizers.py", "he_variance",
+        "math.prod(shape[1:])", "shape[1]",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[31-31b]"),
+    Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",

@@ -40,6 +40,7 @@ QUICK = {
     "24_stream": ["--records", "320", "--kills", "3", "--shown", "3000"],
     "26_input": ["--load", "3", "--step", "2", "--steps", "2", "--rows", "1", "--width", "8"],
     "27_convolution": ["--channels", "9", "--steps", "3"],
+    "31_optimizers": ["--width", "64", "--networks", "32"],
     "11_zero": ["--steps", "1", "--layers", "3", "--width", "16", "--context", "8"],
 }
 
