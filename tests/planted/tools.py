@@ -56,6 +56,18 @@ BUGS = [
         "tests/tutorials/test_exercises.py"
         "::test_the_tutorial_passes_its_own_grader[31-31b]"),
     Bug(
+        "the scatter of a fit divides by all points",
+        "tutorials/33_scaling.py", "fit_power_law",
+        "(len(u) - 2)", "len(u)",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[33-33a]"),
+    Bug(
+        "a budget is spent with alpha for beta",
+        "tutorials/33_scaling.py", "compute_optimal",
+        "(c / 6) ** (beta / (alpha + beta))", "(c / 6) ** (alpha / (alpha + beta))",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[33-33b]"),
+    Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",
