@@ -56,6 +56,18 @@ BUGS = [
         "tests/tutorials/test_exercises.py"
         "::test_the_tutorial_passes_its_own_grader[31-31b]"),
     Bug(
+        "a step back through time goes through W turned around",
+        "tutorials/32_recurrent.py", "step_back",
+        "return gx, gx @ w", "return gx, gx @ w.T",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[32-32a]"),
+    Bug(
+        "two steps of a linear recurrence are combined in the other order",
+        "tutorials/32_recurrent.py", "combine",
+        "a2 * b1 + b2", "a1 * b2 + b1",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[32-32b]"),
+    Bug(
         "the scatter of a fit divides by all points",
         "tutorials/33_scaling.py", "fit_power_law",
         "(len(u) - 2)", "len(u)",

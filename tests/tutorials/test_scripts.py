@@ -41,6 +41,7 @@ QUICK = {
     "26_input": ["--load", "3", "--step", "2", "--steps", "2", "--rows", "1", "--width", "8"],
     "27_convolution": ["--channels", "9", "--steps", "3"],
     "31_optimizers": ["--width", "64", "--networks", "32"],
+    "32_recurrent": ["--steps", "30", "--length", "64"],
     "33_scaling": ["--steps", "4", "--seeds", "2"],
     "11_zero": ["--steps", "1", "--layers", "3", "--width", "16", "--context", "8"],
 }

@@ -211,7 +211,6 @@ def grade_31b(student):
         yield f"{what}: {got:.6g}"
 
 
-# >>> reference
 def _check_variance(what, got, shape, slope):
     fan_in = math.prod(shape[1:])
     fan_out = shape[0] * math.prod(shape[2:])
@@ -242,7 +241,6 @@ def _check_variance(what, got, shape, slope):
         if math.isclose(got, other, rel_tol=1e-9) and not math.isclose(other, wanted):
             raise Wrong(f"{what}: the variance should be {wanted:.6g}, is {got:.6g}: {hint}")
     raise Wrong(f"{what}: the variance should be {wanted:.6g}, is {got:.6g}")
-# <<<
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must

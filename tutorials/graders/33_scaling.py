@@ -190,7 +190,6 @@ def _check_least(what, n, case):
     raise Wrong(f"{what}: N = {n:.6g} is not the best: {better} parameters have a smaller loss")
 
 
-# >>> reference
 def _name_the_mistake(what, n, case):
     c, a, b, alpha, beta = case
     total = alpha + beta
@@ -214,7 +213,6 @@ def _name_the_mistake(what, n, case):
     ):
         if math.isclose(n, other, rel_tol=1e-6):
             raise Wrong(f"{what}: N should be {right:.6g}, is {n:.6g}: {words}")
-# <<<
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
