@@ -160,12 +160,12 @@ def four_optimizers(args, table):
         ours = run(step, start, gradients)
         apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
         if name in ("SGD", "momentum"):  # the same operations in the same order
-            table.row(f"{name}: apart from minidl.optim", apart, 0.0, "exact")
+            table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
         else:  # float64, factors in another order, 20 steps
-            table.row(f"{name}: apart from minidl.optim", apart, 0.0, "abs<1e-13")
+            table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
     page = run(partial(plain.adam_step, lr=LR), start, gradients)
     apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
-    table.row("Adam: apart from the plain page", apart, 0.0, "abs<1e-13")
+    table.row("Adam: difference from the plain page", apart, 0.0, "abs<1e-13")
 
 
 # the valley: (k_x (x - 2)^2 + k_y (y - 1)^2) / 2
@@ -284,7 +284,7 @@ def clipping(t, args, table):
     nn.utils.clip_grad_norm_(weights, 1.0)
     apart = max(float(np.abs(host(w.grad) - g).max())
                 for w, g in zip(weights, ours, strict=True))
-    table.row("clipping: apart from nn.utils.clip_grad_norm_", apart, 0.0, "abs<1e-14")
+    table.row("clipping: difference from nn.utils.clip_grad_norm_", apart, 0.0, "abs<1e-14")
 
     whole = np.concatenate([g.ravel() for g in gradients])
     by_value = np.clip(whole, -1, 1)
@@ -302,7 +302,7 @@ def cosine(a, b):
 
 
 def schedules(table):
-    """Part 5: the lr of single steps, and of all steps beside minidl's schedule."""
+    """Part 5: the lr of single steps, and the difference from minidl's schedule."""
     warmup, total, lr = 8, 40, 0.3
     lrs = [plain.schedule(step, warmup, total, lr) for step in range(total)]
     table.row("schedule: lr of the first step, lr / warmup", lrs[0], lr / warmup, "exact")
@@ -319,7 +319,7 @@ def schedules(table):
         sgd.step()
         scheduler.step()
     # the real one multiplies the lr of the step before: a rounding each
-    table.row("schedule: apart from minidl's, relative", apart, 0.0, "abs<1e-12")
+    table.row("schedule: relative difference from minidl's", apart, 0.0, "abs<1e-12")
 
 
 def starts(width):
@@ -367,12 +367,12 @@ def through_layers(args, table):
 
 def main(t, args):
     table = Table(t)
-    say(t, "1. Four optimizers by hand, beside minidl.optim.")
+    say(t, "1. Four optimizers by hand, compared with minidl.optim.")
     four_optimizers(args, table)
     paths = valley(args, table)
     say(t, "2. Bias correction: Adam's first step.")
     bias_correction(table)
-    say(t, "3. AdamW beside Adam with L2: weights with gradients of different sizes.")
+    say(t, "3. AdamW and Adam with L2: weights with gradients of different sizes.")
     weights = decays(args, table)
     say(t, "4. Clipping by the global norm.")
     clipping(t, args, table)

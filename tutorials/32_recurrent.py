@@ -20,7 +20,7 @@ rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2
 1: the norm is at most rho^T. (For other matrices the largest singular value bounds each step, and
 the spectral radius, the largest |eigenvalue|, says how the norm falls in the end.)
 
-3. The LSTM has a cell c beside h, which no matrix multiplies:
+3. The LSTM has h and a cell c, which no matrix multiplies:
 
     c_t = f_t c_{t-1} + i_t g_t         h_t = o_t tanh(c_t)
 
@@ -110,7 +110,7 @@ def backward(states, w, gys):
 
 
 def through_time(args, table):
-    """Part 1: the loop by hand beside minidl's op."""
+    """Part 1: the loop by hand, compared with minidl's op."""
     draw = np.random.default_rng(32)
     n_steps, n, size = 12, 3, 5
     x = draw.normal(size=(n_steps, n, size))
@@ -126,10 +126,10 @@ def through_time(args, table):
     (ys * put(args, minidl.tensor(gys))).sum().backward()
     # float64, sums of some dozens of products
     apart = float(np.abs(host(ys.detach()) - states[1:]).max())
-    table.row("states, apart from minidl's RNN", apart, 0.0, "abs<1e-13")
+    table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
     for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
         apart = float(np.abs(host(leaf.grad) - gradient).max())
-        table.row(f"32a: gradient by {name}, apart from minidl's RNN", apart, 0.0, "abs<1e-12")
+        table.row(f"32a: gradient by {name}, difference from minidl's RNN", apart, 0.0, "abs<1e-12")
 
 
 RADII = (0.9, 1.0, 1.1)
@@ -270,7 +270,7 @@ def scans(t, args, table):
         (to_a, to_b), rounds, combinations = scan(a, b)
         # float64; |h| is some 10, and older steps fade
         apart = float(np.abs(to_a * h + to_b - wanted).max())
-        table.row(f"{name}: apart from the loop", apart, 0.0, "abs<1e-12")
+        table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
         table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")
         table.row(f"{name}: combinations", combinations, theory[name][1], "exact")
 
@@ -278,7 +278,7 @@ def scans(t, args, table):
     ledger = Ledger(t)
     found = over_ranks(ledger, a[mine], b[mine], h)
     apart = float(np.abs(found - wanted[mine]).max()) if len(found) else 0.0
-    table.row("time divided over the ranks: apart from the loop", apart, 0.0, "abs<1e-12")
+    table.row("time divided over the ranks: difference from the loop", apart, 0.0, "abs<1e-12")
     pairs = np.zeros((t.size, 2, size))
     table.row("bytes sent, for any number of steps", ledger.bytes_sent,
               ring.bytes_sent(pairs.size, pairs.itemsize, t.size, t.rank), "exact")
@@ -324,7 +324,7 @@ def halves(table):
 
 def main(t, args):
     table = Table(t)
-    say(t, "1. Backpropagation through time, beside minidl's RNN.")
+    say(t, "1. Backpropagation through time, compared with minidl's RNN.")
     through_time(args, table)
     say(t, f"2. The gradient {args.steps} steps back.")
     norms = vanishing(args, table)

@@ -175,13 +175,13 @@ def grade_33b(student):
 
 
 def _check_least(what, n, case):
-    """No N beside this one has a smaller loss."""
+    """Raises Wrong if a slightly larger or smaller N has a smaller loss."""
     c, a, b, alpha, beta = case
 
     def loss(n):
         return a * n**-alpha + b * (c / (6 * n)) ** -beta
 
-    # near the least value the loss is a parabola: at 0.1 % beside it grows by some 1e-7
+    # near the least value the loss is a parabola: at 0.1 % from there it is some 1e-7 larger
     here, less, more = loss(n), loss(n * 0.999), loss(n * 1.001)
     if here < less and here < more:
         return
