@@ -121,8 +121,9 @@ def through_time(args, table):
     ours = backward(states, w, gys)
 
     leaves = [put(args, minidl.tensor(value.copy())).requires_grad_() for value in (x, h, w)]
+    x_leaf, h_leaf, w_leaf = leaves
     bias = put(args, minidl.tensor(np.zeros(size)))
-    ys, _ = F.rnn_sequence(*leaves, bias, "tanh")
+    ys, _ = F.rnn_sequence(x_leaf, h_leaf, w_leaf, bias, "tanh")
     (ys * put(args, minidl.tensor(gys))).sum().backward()
     # float64, sums of some dozens of products
     apart = float(np.abs(host(ys.detach()) - states[1:]).max())

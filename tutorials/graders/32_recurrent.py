@@ -44,16 +44,25 @@ def grade_32a(student):
             if np.shape(part) != (n, size):
                 raise Wrong(f"{what}: the gradient by {name} should have the shape {(n, size)}, "
                             f"got {_kind(part)}")
+            _check_dtype(f"{what}: the gradient by {name}", part)
         _check_step(what, *(np.asarray(part) for part in result), gw, *inputs(n, size))
         yield what
+
+
+def _check_dtype(what, part):
+    dtype = np.asarray(part).dtype
+    if dtype != np.float64:
+        raise Wrong(f"{what} should be float64, as the arguments are; it is {dtype}")
 
 
 def _kind(value):
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):
-        return f"{len(value)} values"
-    return f"{type(value).__name__} of shape {np.shape(value)}"
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape}"
+    return f"{type(value).__name__} {value!r:.40}"
 
 
 def _check_step(what, gx, gb, gw, gh, h, before, w, old):
@@ -148,6 +157,7 @@ def grade_32b(student):
         for name, part in zip("ab", two, strict=True):
             if part is None or np.shape(part) != tuple(shape):
                 raise Wrong(f"{what}: {name} should have this shape, got {_kind(part)}")
+            _check_dtype(f"{what}: {name}", part)
         (a1, b1), (a2, b2), _ = pairs(shape)
         h = np.random.default_rng(SEED).normal(size=shape)
         a, b = two
