@@ -7,7 +7,7 @@
 A uniform distribution with the same std has bounds +-sqrt(3) std. Without `generator=` they draw
 from this rank's default generator, so equal seeds give equal weights on all ranks.
 Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
-Test: tests/nn/test_init.py
+Test: tests/nn/test_init.py   Tutorial: tutorials/31_optimizers.py
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
 bias_ih_l0, bias_hh_l0, and with _reverse for the other direction; k is 1, 4 (LSTM: i, f, g, o) or 3
 (GRU: r, z, n). All start uniform in +-1/sqrt(H). The loop over time is one op, minidl/ops/extra/
-recurrent.py, which names the sources.   Test: tests/nn/test_recurrent.py
+recurrent.py, which names the sources.
+Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 
 from __future__ import annotations

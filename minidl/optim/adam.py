@@ -12,7 +12,7 @@ copy, and the fp16 copy is written in the same pass.
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
 Test: tests/optim/test_optimizer.py, test_adam_kernel.py
-Tutorial: tutorials/03_kernel_tour.py
+Tutorial: tutorials/31_optimizers.py, and for the kernel 03_kernel_tour.py
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ ranks, and on a GPU a norm for which nobody waits.
 
 Clip after all gradients are summed over micro-batches and ranks, and after unscaling.
 Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063); the 1e-6 is PyTorch's.
-Test: tests/optim/test_clip.py
+Test: tests/optim/test_clip.py   Tutorial: tutorials/31_optimizers.py
 """
 
 from __future__ import annotations

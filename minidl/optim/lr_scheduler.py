@@ -15,6 +15,7 @@ multiply their factors, and one of them goes on from where another stops. The on
 looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in mid-run
 keeps its lr until the next step and then follows the schedule as the others do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
+Tutorial: tutorials/31_optimizers.py
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ momentum 20 bytes move for each parameter, without it 12. NumPy's operations mov
 Source: Sutskever, Martens, Dahl, Hinton 2013.
 Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu
 Test: tests/optim/test_optimizer.py, test_sgd_kernel.py
+Tutorial: tutorials/31_optimizers.py
 """
 
 from __future__ import annotations

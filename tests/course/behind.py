@@ -25,7 +25,7 @@ from minidl.profile import advice, summary
 from minidl.text import ROOT
 from tests.course.messages import messages
 
-TUTORIALS = [path for number in ("0[0-7]", "28", "29", "30")  # those with Chinese
+TUTORIALS = [path for number in ("0[0-7]", "28", "29", "30", "31", "32", "33")  # those with Chinese
              for path in sorted((ROOT / "tutorials").glob(f"{number}_*.py"))]
 SHOWN = [*TUTORIALS, *(ROOT / "tutorials/graders" / path.name for path in TUTORIALS[1:]),
          *(ROOT / "minidl" / name for name in (

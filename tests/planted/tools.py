@@ -90,6 +90,41 @@ BUGS = [
         "minidl/course/comments.py", "_in_python",
         '"__global__" in text', '"__global__" in ""',
         "tests/course/test_comments.py::test_the_comments_of_a_script_are_found"),
+        "AdamW's decay goes through the gradient",
+        "tutorials/31_optimizers.py", "adamw_step",
+        "w *= 1 - lr * decay", "g = g + decay * w",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[31-31a]"),
+    Bug(
+        "a convolution's fan_in forgets the window",
+        "tutorials/31_optimizers.py", "he_variance",
+        "math.prod(shape[1:])", "shape[1]",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[31-31b]"),
+    Bug(
+        "a step back through time goes through W turned around",
+        "tutorials/32_recurrent.py", "step_back",
+        "return gx, gx @ w", "return gx, gx @ w.T",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[32-32a]"),
+    Bug(
+        "two steps of a linear recurrence are combined in the other order",
+        "tutorials/32_recurrent.py", "combine",
+        "a2 * b1 + b2", "a1 * b2 + b1",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[32-32b]"),
+    Bug(
+        "the scatter of a fit divides by all points",
+        "tutorials/33_scaling.py", "fit_power_law",
+        "(len(u) - 2)", "len(u)",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[33-33a]"),
+    Bug(
+        "a budget is spent with alpha for beta",
+        "tutorials/33_scaling.py", "compute_optimal",
+        "(c / 6) ** (beta / (alpha + beta))", "(c / 6) ** (alpha / (alpha + beta))",
+        "tests/tutorials/test_exercises.py"
+        "::test_the_tutorial_passes_its_own_grader[33-33b]"),
     Bug(
         "a command works with the clone of the folder, not with that of its file",
         "minidl/cli/clone.py", "wanted",

@@ -43,6 +43,9 @@ QUICK = {
     "28_transformer": ["--steps", "5", "--width", "32", "--context", "48", "--tokens", "20"],
     "29_flash_attention": ["--length", "40", "--width", "8"],
     "30_tokens": ["--bytes", "60000", "--vocabulary", "600", "--sample", "4000", "--merges", "20"],
+    "31_optimizers": ["--width", "64", "--networks", "32"],
+    "32_recurrent": ["--steps", "30", "--length", "64"],
+    "33_scaling": ["--steps", "4", "--seeds", "2"],
     "11_zero": ["--steps", "1", "--layers", "3", "--width", "16", "--context", "8"],
 }
 

@@ -8,7 +8,8 @@
 The input's part of all steps is one product before the loop; the gradient of W_hh is one after it.
 So a Function is a whole sequence, and its backward is backpropagation through time, written out.
 Sources: Elman 1990 (RNN); Hochreiter & Schmidhuber 1997, Gers et al. 2000 (LSTM); Cho et al. 2014
-(GRU, here with the reset after the product, as in PyTorch).   Test: tests/nn/test_recurrent.py
+(GRU, here with the reset after the product, as in PyTorch).
+Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 
 from minidl.function import Function

@@ -1,0 +1,3 @@
+# wrong: the slope of tanh is left out
+gw += gh.T @ before
+return gh, gh @ w

@@ -1,0 +1,4 @@
+# wrong: b1 is not multiplied
+a1, b1 = first
+a2, b2 = second
+return a1 * a2, b1 + b2

@@ -1,0 +1,9 @@
+# wrong: the logarithm of the mean
+log_x = np.log(x)
+y = np.log(loss)
+u = log_x - log_x.mean()
+slope = np.sum(u * y) / np.sum(u**2)
+level = np.log(np.mean(loss))
+rest = y - (level + slope * u)
+s = np.sqrt(np.sum(rest**2) / (len(x) - 2))
+return level, slope, s, s / np.sqrt(len(x)), s / np.sqrt(np.sum(u**2))

@@ -1,0 +1,438 @@
+"""31  Optimizers: from a gradient to a step, and where to begin.   60 minutes, needs: 01
+
+    python tutorials/31_optimizers.py                   picture: out/31_optimizers.png
+
+A gradient g says in which direction the loss grows. An optimizer makes a step of it.
+
+1. Four optimizers, each for every weight by itself:
+
+    SGD         w <- w - lr g
+    momentum    v <- b v + g                         w <- w - lr v
+    Adam        m <- b1 m + (1 - b1) g               a running mean of g
+                v <- b2 v + (1 - b2) g^2             a running mean of g^2
+                m' = m / (1 - b1^t),  v' = v / (1 - b2^t)            t = 1, 2, ...
+                w <- w - lr m' / (sqrt(v') + eps)
+    AdamW       w <- (1 - lr decay) w, and then Adam's step          (exercise 31a)
+
+On a quadratic loss, k (w - w*)^2 / 2, each step of SGD multiplies the distance w - w* by 1 - lr k.
+So lr must be below 2 / k for the steepest direction, and the flattest direction is then slow.
+
+2. Bias correction. m and v begin at 0. At step 1 they are (1 - b1) g and (1 - b2) g^2: too small.
+The divisors 1 - b1^t and 1 - b2^t are the sums of the weights in the means, and correct this. So at
+step 1 m' = g and v' = g^2, and the step is lr g / |g|: it is lr or -lr, however large g is. Without
+the correction it is lr (1 - b1) / sqrt(1 - b2), which is 3.16 lr for the usual b1 and b2.
+
+3. AdamW is not Adam with L2. L2 adds decay * w to the gradient. Adam then divides it by sqrt(v'),
+as all of the gradient. Let a weight have gradients +G, -G, +G, ... whose mean is 0. Then sqrt(v')
+is G, and after T steps
+
+    AdamW          w = w0 (1 - lr decay)^T           the same for every weight
+    Adam with L2   w = w0 (1 - lr decay / G)^T       nearly no decay where gradients are large
+
+4. Clipping by the global norm multiplies all gradients by one number, min(1, max_norm / norm). The
+direction stays. The norm is one number for all arrays. If ranks hold parts of the gradients, each
+rank squares and sums its part, and one number a rank is all-reduced.
+
+5. A schedule changes lr: up in a straight line (warm-up), down along half a cosine.
+
+6. Initialisation. Let z = W h with n inputs and weights of mean 0 and variance s. For each output
+the mean of z^2 is n s times the mean of h^2, and ReLU keeps half of it. So one layer multiplies the
+mean square of the activations by n s / 2, and L layers by (n s / 2)^L:
+
+    He        s = 2 / n       factor 1         (exercise 31b: also for leaky ReLU and convolutions)
+    Xavier    s = 1 / n       factor 1/2       made for layers without ReLU, n inputs and outputs
+
+The measured value is a mean over networks, and it has an error. For normal weights the ratio of two
+layers has a relative variance of exactly 5 / n: the mean of relu(z)^4 is 3/2, the mean of relu(z)^2
+is 1/2, and (3/2 - 1/4) / (1/4) = 5. Ratios of different layers are independent. So a mean over R
+networks has the relative variance ((1 + 5/n)^L - 1) / R. The rows allow four standard deviations.
+
+The plain page: minidl/plain/optimizers.py. Papers: Sutskever et al. 2013 (momentum); Kingma & Ba
+2014, arXiv 1412.6980 (Adam); Loshchilov & Hutter 2017, arXiv 1711.05101 (AdamW); Pascanu et al.
+2012, arXiv 1211.5063 (clipping); Loshchilov & Hutter 2016, arXiv 1608.03983 (cosine); Glorot &
+Bengio 2010 (Xavier); He et al. 2015, arXiv 1502.01852 (He).
+Exercises: `minidl exercise 31` writes work/31_optimizers.py, `minidl check 31` grades it.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+
+import minidl
+from minidl import nn, optim
+from minidl.comm import ring
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED
+from minidl.course.tutorial import Table, host, launch, picture, put, say
+from minidl.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from minidl.plain import optimizers as plain
+
+N_LAYERS = 10
+
+
+def sgd_step(w, g, lr):
+    """One step of w, in place."""
+    w -= lr * g
+
+
+def momentum_step(w, g, v, lr, momentum=0.9):
+    """One step of w, in place. v: the velocity, zeros at first, changed in place."""
+    v[...] = momentum * v + g
+    w -= lr * v
+
+
+def adamw_step(w, g, m, v, t, lr, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
+    """Step number t = 1, 2, ... of w, in place. m, v: zeros at first, changed in place.
+    With decay=0 it is Adam's step."""
+    # >>> exercise 31a: AdamW's step
+    # Shrink w by the factor 1 - lr * decay. Then update the running means m of g and v of g^2.
+    # Correct both for their start at 0. Then move w by lr * m' / (sqrt(v') + eps).
+    # Change w, m and v in place (w *= ..., m[...] = ..., w -= ...), because the caller keeps these
+    # arrays. Do not change g.
+    w *= 1 - lr * decay
+    m[...] = b1 * m + (1 - b1) * g
+    v[...] = b2 * v + (1 - b2) * g**2
+    mean = m / (1 - b1**t)  # m'
+    mean_square = v / (1 - b2**t)  # v'
+    w -= lr * mean / (np.sqrt(mean_square) + eps)
+    # <<<
+
+
+def he_variance(shape, slope=0.0):
+    """Returns the variance of the weights with which a layer keeps the mean square of its inputs.
+    shape: the weights', (outputs, inputs), or (outputs, inputs, kh, kw) of a convolution.
+    slope: the slope of the leaky ReLU below 0. 0 is ReLU, 1 is no nonlinearity at all."""
+    # >>> exercise 31b: He's variance
+    # One output is a sum over fan_in products: how many for each kind of shape? If z is as often
+    # positive as negative, what part of the mean of z^2 does the leaky ReLU keep? The variance
+    # times fan_in times this part must be 1.
+    fan_in = math.prod(shape[1:])
+    kept = (1 + slope**2) / 2
+    return 1 / (fan_in * kept)
+    # <<<
+
+
+def run(step, start, gradients):
+    """Returns the weights after one step for each gradient. step(w, g, m, v, t) changes w."""
+    w = start.copy()
+    m = np.zeros_like(w)
+    v = np.zeros_like(w)
+    for t, g in enumerate(gradients, 1):
+        step(w, g, m, v, t)
+    return w
+
+
+def run_real(args, make, start, gradients):
+    """Returns the weights after the same steps of make([w]), an optimizer of minidl.optim."""
+    w = put(args, minidl.tensor(start.copy())).requires_grad_()
+    optimizer = make([w])
+    for g in gradients:
+        w.grad = put(args, minidl.tensor(g.copy()))
+        optimizer.step()
+    return host(w.detach())
+
+
+# {name: step(w, g, m, v, t)}, and the same of minidl.optim
+LR = 0.03
+DECAY = 0.1
+BY_HAND = {
+    "SGD": lambda w, g, m, v, t: sgd_step(w, g, LR),
+    "momentum": lambda w, g, m, v, t: momentum_step(w, g, v, LR),
+    "Adam": partial(adamw_step, lr=LR),
+    "AdamW": partial(adamw_step, lr=LR, decay=DECAY),
+}
+REAL = {
+    "SGD": partial(optim.SGD, lr=LR),
+    "momentum": partial(optim.SGD, lr=LR, momentum=0.9),
+    "Adam": partial(optim.Adam, lr=LR),
+    "AdamW": partial(optim.AdamW, lr=LR, weight_decay=DECAY),
+}
+
+
+def four_optimizers(args, table):
+    """Part 1: by hand and in minidl.optim; SGD on a quadratic loss."""
+    draw = np.random.default_rng(31)
+    start = draw.normal(size=(5, 7))
+    # sizes from 1e-2 to 1e2, and some gradients are exactly 0
+    gradients = [draw.normal(size=start.shape) * 10.0 ** draw.integers(-2, 3) for _ in range(20)]
+    gradients[3][:, :2] = 0
+    for name, step in BY_HAND.items():
+        ours = run(step, start, gradients)
+        apart = float(np.abs(ours - run_real(args, REAL[name], start, gradients)).max())
+        if name in ("SGD", "momentum"):  # the same operations in the same order
+            table.row(f"{name}: difference from minidl.optim", apart, 0.0, "exact")
+        else:  # float64, factors in another order, 20 steps
+            table.row(f"{name}: difference from minidl.optim", apart, 0.0, "abs<1e-13")
+    page = run(partial(plain.adam_step, lr=LR), start, gradients)
+    apart = float(np.abs(run(BY_HAND["Adam"], start, gradients) - page).max())
+    table.row("Adam: difference from the plain page", apart, 0.0, "abs<1e-13")
+
+
+# the valley: (k_x (x - 2)^2 + k_y (y - 1)^2) / 2
+STEEPNESS = np.array([1.0, 30.0])
+BOTTOM = np.array([2.0, 1.0])
+VALLEY_START = np.array([-1.5, -0.6])
+VALLEY = {
+    "SGD": lambda w, g, m, v, t: sgd_step(w, g, 0.05),
+    "momentum": lambda w, g, m, v, t: momentum_step(w, g, v, 0.02, 0.8),
+    "Adam": partial(adamw_step, lr=0.15),
+    "AdamW": partial(adamw_step, lr=0.15, decay=0.3),
+}
+
+
+def valley_loss(w):
+    return (STEEPNESS * (w - BOTTOM) ** 2).sum(-1) / 2
+
+
+def valley(args, table):
+    """Returns {name: path (steps + 1, 2)} on the valley."""
+    paths = {}
+    for name, step in VALLEY.items():
+        w = VALLEY_START.copy()
+        m = np.zeros(2)
+        v = np.zeros(2)
+        path = [w.copy()]
+        for t in range(1, args.steps + 1):
+            step(w, STEEPNESS * (w - BOTTOM), m, v, t)
+            path.append(w.copy())
+        paths[name] = np.array(path)
+    distance = paths["SGD"][-1] - BOTTOM
+    theory = (1 - 0.05 * STEEPNESS) ** args.steps * (VALLEY_START - BOTTOM)
+    # float64, one rounding of a number near 2 in a step
+    table.row("SGD: x - 2 after all steps", float(distance[0]), float(theory[0]), "abs<1e-13")
+    for name, path in paths.items():
+        table.row(f"{name}: the last loss on the valley", float(valley_loss(path[-1])),
+                  float(valley_loss(path[0])), "<=")
+    return paths
+
+
+def bias_correction(table):
+    """Part 2: Adam's first step."""
+    # powers of two: then every operation of the first step is exact
+    g = np.concatenate([2.0 ** np.arange(-20, 21), -(2.0 ** np.arange(-20, 21))])
+    first = run(partial(plain.adam_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
+    unlike = int((first != -0.1 * np.sign(g)).sum())
+    table.row("Adam's first step: weights where it is not +-lr, of 82", unlike, 0, "exact")
+    ours = run(partial(adamw_step, lr=0.1, eps=0.0), np.zeros_like(g), [g])
+    table.row("31a: the first step / lr, the largest", float(np.abs(ours).max() / 0.1), 1.0,
+              "rel<1e-14")
+    # without the correction: the same running means, not divided
+    raw = 0.1 * (1 - 0.9) * g / np.sqrt((1 - 0.999) * g**2)
+    table.row("without the correction: the first step / lr", float(np.abs(raw).max() / 0.1),
+              (1 - 0.9) / math.sqrt(1 - 0.999), "rel<1e-14")
+    w = run(partial(adamw_step, lr=0.1, eps=0.0), np.zeros(1), [np.full(1, 7.0)] * 100)
+    # each of 100 steps has some roundings of float64
+    table.row("100 steps with a constant gradient: -w / lr", -w.item() / 0.1, 100.0, "rel<1e-12")
+
+
+SIZES = np.array([0.5, 2.0, 10.0, 100.0])  # G
+RATE = 0.01
+
+
+def decays(args, table):
+    """Part 3: the decay of weights with gradients +-G. Returns {way: (steps + 1, sizes)}."""
+    # For each G two weights with opposite gradients. In their mean the steps +-lr cancel, and the
+    # decay is left. (2, sizes)
+    signs = np.array([[1.0], [-1.0]])
+    paths = {}
+    for way in ("AdamW", "Adam with L2"):
+        w = np.ones((2, len(SIZES)))
+        m = np.zeros_like(w)
+        v = np.zeros_like(w)
+        path = [w.mean(0)]
+        for t in range(1, args.decay_steps + 1):
+            g = signs * SIZES * (-1.0) ** t
+            if way == "AdamW":
+                adamw_step(w, g, m, v, t, RATE, DECAY)
+            else:
+                adamw_step(w, g + DECAY * w, m, v, t, RATE)
+            path.append(w.mean(0))
+        paths[way] = np.array(path)
+    for i, size in enumerate(SIZES):
+        table.row(f"AdamW: a weight with gradients +-{size:g}", float(paths["AdamW"][-1, i]),
+                  float(decayed("AdamW", size, args.decay_steps)), "rel<1e-11")
+        # the formula leaves out parts of (decay w / G)^2 of sqrt(v'), and that m' lags behind by
+        # ten steps, each of lr decay / G: both are less than 0.1 / G here
+        table.row(f"Adam with L2: a weight with gradients +-{size:g}",
+                  float(paths["Adam with L2"][-1, i]),
+                  float(decayed("Adam with L2", size, args.decay_steps)),
+                  f"rel<{0.1 / size:.3g}")
+    return paths
+
+
+def decayed(way, size, n_steps):
+    """Returns the formula of part 3, for w0 = 1."""
+    if way == "AdamW":
+        size = 1.0
+    return (1 - RATE * DECAY / size) ** n_steps
+
+
+def clipping(t, args, table):
+    """Part 4: one norm for all arrays, and for all ranks."""
+    draw = np.random.default_rng(4)
+    gradients = [draw.normal(size=shape) * 3 for shape in ((8, 3), (17,), (2, 2, 5))]
+    norm = math.sqrt(sum((g**2).sum() for g in gradients))
+    ours = [g.copy() for g in gradients]
+    plain.clip(ours, 1.0)
+    # float64, some 60 squares
+    table.row("norm after clipping to 1", math.sqrt(sum((g**2).sum() for g in ours)),
+              norm / (norm + 1e-6), "rel<1e-13")
+
+    weights = [put(args, minidl.tensor(np.zeros_like(g))).requires_grad_() for g in gradients]
+    for w, g in zip(weights, gradients, strict=True):
+        w.grad = put(args, minidl.tensor(g.copy()))
+    nn.utils.clip_grad_norm_(weights, 1.0)
+    apart = max(float(np.abs(host(w.grad) - g).max())
+                for w, g in zip(weights, ours, strict=True))
+    table.row("clipping: difference from nn.utils.clip_grad_norm_", apart, 0.0, "abs<1e-14")
+
+    whole = np.concatenate([g.ravel() for g in gradients])
+    by_value = np.clip(whole, -1, 1)
+    table.row("cosine of the angle to g: by the global norm", cosine(whole, np.concatenate(
+        [g.ravel() for g in ours])), 1.0, "rel<1e-13")
+    table.row("cosine of the angle to g: every number cut to [-1, 1]", cosine(whole, by_value))
+
+    part = np.array_split(whole, t.size)[t.rank]
+    square_sum = ring.all_reduce(t, np.array([(part**2).sum()]))
+    table.row("the norm from the ranks' parts", math.sqrt(square_sum[0]), norm, "rel<1e-13")
+
+
+def cosine(a, b):
+    return float(a @ b / math.sqrt((a @ a) * (b @ b)))
+
+
+def schedules(table):
+    """Part 5: the lr of single steps, and the difference from minidl's schedule."""
+    warmup, total, lr = 8, 40, 0.3
+    lrs = [plain.schedule(step, warmup, total, lr) for step in range(total)]
+    table.row("schedule: lr of the first step, lr / warmup", lrs[0], lr / warmup, "exact")
+    table.row("schedule: lr at the end of the warm-up", lrs[warmup - 1], lr, "exact")
+    table.row("schedule: lr half way down, lr / 2", lrs[(warmup + total) // 2], lr / 2, "exact")
+    table.row("schedule: lr of the last step", lrs[-1],
+              lr * math.sin(math.pi / 2 / (total - warmup)) ** 2, "rel<1e-12")  # 1 + cos = 2 sin^2
+    sgd = optim.SGD([minidl.tensor(np.zeros(1), requires_grad=True)], lr=lr)
+    scheduler = SequentialLR(sgd, [LinearLR(sgd, 1 / warmup, 1.0, total_iters=warmup - 1),
+                                   CosineAnnealingLR(sgd, T_max=total - warmup)], [warmup])
+    apart = 0.0
+    for wanted in lrs:
+        apart = max(apart, abs(sgd.param_groups[0]["lr"] / wanted - 1))
+        sgd.step()
+        scheduler.step()
+    # the real one multiplies the lr of the step before: a rounding each
+    table.row("schedule: relative difference from minidl's", apart, 0.0, "abs<1e-12")
+
+
+def starts(width):
+    """Returns {initialisation: variance of the weights}, width inputs and outputs."""
+    he = he_variance((width, width))
+    return {
+        "He": he,
+        "Xavier": 2 / (width + width),
+        "too small: He / 4": he / 4,
+        "too large: 2 He": 2 * he,
+    }
+
+
+def through_layers(args, table):
+    """Part 6: mean squares behind ten layers. Returns {initialisation: (networks, layers + 1)}."""
+    width, n_networks = args.width, args.networks
+    draw = np.random.default_rng(6)
+    found = {}
+    for name, variance in starts(width).items():
+        h = draw.standard_normal((n_networks, width, 1), np.float32)
+        squares = [(h**2).mean((1, 2))]
+        for _ in range(N_LAYERS):
+            weights = draw.standard_normal((n_networks, width, width), np.float32)
+            h = np.maximum(math.sqrt(variance) * weights @ h, 0)
+            squares.append((h**2).mean((1, 2)))
+        found[name] = np.array(squares).T
+        # relative to h^2 of the first layer's input, which is no sample of the layers
+        ratio = float((found[name][:, -1] / found[name][:, 0]).mean())
+        bound = 4 * math.sqrt(((1 + 5 / width) ** N_LAYERS - 1) / n_networks)
+        table.row(f"{name}: mean square behind ten layers", ratio,
+                  (width * variance / 2) ** N_LAYERS, f"rel<{bound:.3f}")
+
+    kernels = minidl.tensor(np.zeros((64, 16, 3, 3), np.float32))
+    nn.init.kaiming_normal_(kernels, nonlinearity="relu", generator=minidl.Generator(31))
+    measured = float((host(kernels).astype(float) ** 2).mean())
+    # the mean of N squares of normal numbers: a relative standard deviation of sqrt(2 / N)
+    bound = 4 * math.sqrt(2 / kernels.numel())
+    table.row("31b: variance of (64, 16, 3, 3) by kaiming_normal_", measured,
+              he_variance((64, 16, 3, 3)), f"rel<{bound:.3f}")
+    gain = nn.init.calculate_gain("leaky_relu", 0.2)
+    table.row("31b: He's variance for slope 0.2", he_variance((9, 50), 0.2), gain**2 / 50,
+              "rel<1e-14")
+    return found
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, "1. Four optimizers by hand, compared with minidl.optim.")
+    four_optimizers(args, table)
+    paths = valley(args, table)
+    say(t, "2. Bias correction: Adam's first step.")
+    bias_correction(table)
+    say(t, "3. AdamW and Adam with L2: weights with gradients of different sizes.")
+    weights = decays(args, table)
+    say(t, "4. Clipping by the global norm.")
+    clipping(t, args, table)
+    say(t, "5. Warm-up and cosine.")
+    schedules(table)
+    say(t, f"6. Mean squares through {N_LAYERS} layers, {args.networks} networks for each start.")
+    squares = through_layers(args, table)
+    picture(t, args, draw, paths, weights, squares)
+    return table
+
+
+OPTIONS = {
+    "steps": (40, "steps on the valley"),
+    "decay_steps": (1000, "steps of the weights that decay"),
+    "width": (128, "inputs and outputs of a layer in part 6"),
+    "networks": (64, "networks for each initialisation in part 6"),
+}
+
+
+def draw(plt, paths, weights, squares):
+    """Left: paths on the valley. Middle: weights that decay. Right: mean squares by layer."""
+    figure, (map_of, decay, layers) = plt.subplots(1, 3, figsize=(17, 5.2),
+                                                   width_ratios=(1.25, 1, 1))
+    x, y = np.meshgrid(np.linspace(-2, 3.2, 200), np.linspace(-0.9, 2.7, 200))
+    loss = valley_loss(np.stack([x, y], axis=-1))
+    map_of.contourf(x, y, loss, levels=[0, 0.3, 1, 3, 7, 15, 30, 60], cmap="Greys", alpha=0.35)
+    colours = {"SGD": RED, "momentum": ORANGE, "Adam": BLUE, "AdamW": GREEN}
+    for name, path in paths.items():
+        map_of.plot(*path.T, ".-", color=colours[name], linewidth=1.3, markersize=5, label=name)
+    map_of.plot(*BOTTOM, "*", color="black", markersize=13)
+    map_of.annotate("least loss", BOTTOM, (22, 8), textcoords="offset points")
+    map_of.annotate("start", VALLEY_START, (-6, -16), textcoords="offset points")
+    map_of.set(title="Paths on a narrow valley: AdamW's decay pulls it to 0", xlabel="x",
+               ylabel="y", xlim=(-2, 3.2), ylim=(-0.9, 2.7))
+    map_of.legend(loc="upper left", ncols=2)
+
+    n_steps = len(weights["AdamW"]) - 1
+    steps = np.arange(n_steps + 1)
+    shades = [RED, ORANGE, BLUE, GREEN]
+    for i, size in enumerate(SIZES):
+        path = weights["Adam with L2"][:, i]
+        decay.plot(steps, path, color=shades[i])
+        decay.text(n_steps * 1.02, path[-1], f"G = {size:g}", color=shades[i], va="center")
+        decay.plot(steps, decayed("Adam with L2", size, steps), ":", color="black", linewidth=1.2)
+    decay.plot(steps, weights["AdamW"][:, 0], color=GREY, linewidth=5, alpha=0.5)
+    decay.text(n_steps * 1.02, weights["AdamW"][-1, 0], "AdamW, all G", color=GREY, va="center")
+    decay.set(title="Weights with gradients +G, -G, ...\nAdam with L2; dotted: the formula",
+              xlabel="step", ylabel="weight", xlim=(0, n_steps * 1.32), ylim=(0, 1.03),
+              xticks=np.linspace(0, n_steps, 5).round().astype(int))
+
+    for (name, found), colour in zip(squares.items(), (BLUE, ORANGE, GREY, RED), strict=True):
+        ratio = found / found[:, :1]
+        layers.plot(ratio.mean(0), "o-", color=colour, label=name)
+        step = {"He": 1, "Xavier": 2, "too small: He / 4": 4, "too large: 2 He": 0.5}[name]
+        layers.plot((1 / step) ** np.arange(ratio.shape[1]), ":", color="black", linewidth=1.2)
+    layers.set(title="Mean square of the activations, ReLU\nDotted: the formula", xlabel="layer",
+               yscale="log")
+    layers.legend(loc="lower left")
+    return figure
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS)

@@ -1,0 +1,406 @@
+"""32  Recurrence: gradients through time, gates, and scans.   50 minutes, needs: 01, 07
+
+    mpirun -n 4 python tutorials/32_recurrent.py        (or: minidl run -n 4 ...)
+    python tutorials/32_recurrent.py --sim 4            picture: out/32_recurrent.png
+
+A recurrent layer has one state, and one step that makes the next state of it:
+
+    h_t = tanh(x_t + W h_{t-1})          t = 1, ..., T         x_t: the input's part
+
+1. Backpropagation through time is the chain rule, from the last step to the first. Let gh be the
+gradient of the loss by h_t: from the loss at t itself, and from step t + 1. Then (exercise 32a)
+
+    gx = gh (1 - h_t^2)         by x_t, and by all that stands inside of tanh
+    gW = gW + gx h_{t-1}^T      every step uses the same W, so the gradients add up
+    gh = W^T gx                 by h_{t-1}; the next step back adds the loss's own part
+
+2. T steps multiply the gradient by W^T T times. Let W be rho Q with an orthogonal Q, which changes
+no norm. Then without tanh the norm of the gradient is multiplied by rho^T, exactly: it vanishes for
+rho < 1 and explodes for rho > 1. With tanh each step also multiplies by 1 - h^2, which is at most
+1: the norm is at most rho^T. (For other matrices the largest singular value bounds each step, and
+the spectral radius, the largest |eigenvalue|, says how the norm falls in the end.)
+
+3. The LSTM has h and a cell c, which no matrix multiplies:
+
+    c_t = f_t c_{t-1} + i_t g_t         h_t = o_t tanh(c_t)
+
+The direct path from c_T back to c_0 multiplies the gradient by f_T ... f_1, the forget gates. Gates
+near 1 keep it. If the gates look at the input alone (W = 0), there is no other path, and the
+product is the whole gradient. A bias of b on the forget gate makes it about sigmoid(b)^T.
+
+4. Without tanh the loop can be divided. The step h -> a h + b, with numbers a_t and b_t for each
+step, is described by the pair (a, b). One step and then another are one step again:
+
+    first (a1, b1), then (a2, b2):    a2 (a1 h + b1) + b2  =  (a1 a2) h + (a2 b1 + b2)
+
+So pairs can be combined, in any grouping: the operation is associative (exercise 32b). A scan then
+finds all T states in few rounds, where the combinations of a round do not need each other:
+
+    the loop               T rounds                     T combinations
+    Hillis and Steele      log2 T                       T log2 T - T + 1
+    Blelloch               2 log2 T, and one            3 T - 2
+
+Ranks divide time in the same way: each combines its part to one pair, all get all pairs, and each
+goes through its own part once more from the right state. (Martin & Cundy; Mamba's layers do it.)
+
+With tanh there is no such pair. Half of a linear recurrence is known from its results for h = 0 and
+h = 1. For half of a tanh recurrence the two say little about a third h.
+
+The real layers: minidl/ops/extra/recurrent.py, minidl/nn/recurrent.py. Papers: Werbos 1990; Bengio
+et al. 1994; Pascanu et al. 2012, arXiv 1211.5063; Hochreiter & Schmidhuber 1997; Gers et al. 2000
+(forget gate); Hillis & Steele 1986; Blelloch 1990; Martin & Cundy 2018, arXiv 1709.04057; Gu & Dao
+2023, arXiv 2312.00752 (Mamba).
+Exercises: `minidl exercise 32` writes work/32_recurrent.py, `minidl check 32` grades it.
+"""
+
+import math
+
+import numpy as np
+
+import minidl
+from minidl import nn
+from minidl.comm import Ledger, ring
+from minidl.course.out import BLUE, GREEN, GREY, ORANGE, RED
+from minidl.course.tutorial import Table, host, launch, picture, put, say
+from minidl.nn import functional as F
+
+
+def step_back(gh, h, before, w, gw):
+    """One step of backpropagation through time. gh: the gradient by h_t, (N, H). h, before: h_t and
+    h_{t-1}, (N, H). w: (H, H), h_t = tanh(x_t + before @ w.T). Adds this step's part to gw, (H, H),
+    in place. Returns (gradient by x_t, gradient by h_{t-1}), both (N, H)."""
+    # >>> exercise 32a: one step back through time
+    # The slope of tanh is 1 - h^2, with the h that is there. Multiply gh by it: this is gx. In the
+    # product before @ w.T number j of a row of the result is the sum over k of before[k] w[j, k].
+    # So w[j, k] has the gradient gx[j] before[k], summed over the N rows: add it to gw. And
+    # before[k] has the gradient sum over j of gx[j] w[j, k].
+    gx = gh * (1 - h**2)
+    gw += gx.T @ before
+    return gx, gx @ w
+    # <<<
+
+
+def combine(first, second):
+    """Returns the pair (a, b) of one step h -> a h + b that does what `first` and then `second` do.
+    first, second: such pairs, of arrays of one shape, number by number."""
+    # >>> exercise 32b: two steps of a linear recurrence are one
+    # Put h -> a1 h + b1 into h -> a2 h + b2, and sort by h. Make new arrays.
+    a1, b1 = first
+    a2, b2 = second
+    return a1 * a2, a2 * b1 + b2
+    # <<<
+
+
+def forward(x, w, h):
+    """Returns the states h_0, ..., h_T, (T + 1, N, H). x: (T, N, H)."""
+    states = [h]
+    for x_t in x:
+        states.append(np.tanh(x_t + states[-1] @ w.T))
+    return np.array(states)
+
+
+def backward(states, w, gys):
+    """Returns the gradients (by x, by h_0, by w). gys: (T, N, H), by h_1, ..., h_T in the loss."""
+    gw = np.zeros_like(w)
+    gx = np.zeros_like(gys)
+    gh = np.zeros_like(states[0])
+    for t in reversed(range(len(gys))):
+        gx[t], gh = step_back(gh + gys[t], states[t + 1], states[t], w, gw)
+    return gx, gh, gw
+
+
+def through_time(args, table):
+    """Part 1: the loop by hand, compared with minidl's op."""
+    draw = np.random.default_rng(32)
+    n_steps, n, size = 12, 3, 5
+    x = draw.normal(size=(n_steps, n, size))
+    h = draw.normal(size=(n, size))
+    w = draw.normal(size=(size, size)) / math.sqrt(size)
+    gys = draw.normal(size=x.shape)
+    states = forward(x, w, h)
+    ours = backward(states, w, gys)
+
+    leaves = [put(args, minidl.tensor(value.copy())).requires_grad_() for value in (x, h, w)]
+    x_leaf, h_leaf, w_leaf = leaves
+    bias = put(args, minidl.tensor(np.zeros(size)))
+    ys, _ = F.rnn_sequence(x_leaf, h_leaf, w_leaf, bias, "tanh")
+    (ys * put(args, minidl.tensor(gys))).sum().backward()
+    # float64, sums of some dozens of products
+    apart = float(np.abs(host(ys.detach()) - states[1:]).max())
+    table.row("states, difference from minidl's RNN", apart, 0.0, "abs<1e-13")
+    for name, gradient, leaf in zip(("x", "h_0", "W"), ours, leaves, strict=True):
+        apart = float(np.abs(host(leaf.grad) - gradient).max())
+        table.row(f"32a: gradient by {name}, difference from minidl's RNN", apart, 0.0, "abs<1e-12")
+
+
+RADII = (0.9, 1.0, 1.1)
+
+
+def orthogonal(size, seed=0):
+    weight = minidl.tensor(np.zeros((size, size)))
+    nn.init.orthogonal_(weight, generator=minidl.Generator(seed))
+    q, _ = np.linalg.qr(weight.numpy())  # its numbers were drawn as float32
+    return q
+
+
+def vanishing(args, table):
+    """Part 2: norms of the gradient, step by step back. Returns {(kind, rho): (T + 1,)}."""
+    draw = np.random.default_rng(2)
+    size, n_steps = 16, args.steps
+    q = orthogonal(size)
+    start = draw.normal(size=(1, size))
+    x = 0.3 * draw.normal(size=(n_steps, 1, size))
+    norms = {}
+    for rho in RADII:
+        w = rho * q
+        states = forward(x, w, np.zeros((1, size)))
+        for kind in "linear", "tanh":
+            gh = start
+            found = [np.linalg.norm(gh)]
+            gw = np.zeros_like(w)
+            for t in reversed(range(n_steps)):
+                if kind == "linear":
+                    gh = gh @ w
+                else:
+                    _, gh = step_back(gh, states[t + 1], states[t], w, gw)
+                found.append(np.linalg.norm(gh))
+            norms[kind, rho] = np.array(found) / found[0]
+        # each of the steps has some roundings of float64
+        table.row(f"rho {rho:g}: norm of the gradient, linear, {n_steps} steps back",
+                  float(norms["linear", rho][-1]), rho**n_steps, "rel<1e-12")
+        table.row(f"rho {rho:g}: the same with tanh, at most rho^T",
+                  float(norms["tanh", rho][-1]), rho**n_steps, "<=")
+    return norms
+
+
+BIASES = (0.0, 1.0, 5.0)
+
+
+def gates(args, table):
+    """Part 3: the gradient of an LSTM's cell. Returns {bias: norms from c_T back to c_0}."""
+    draw = np.random.default_rng(3)
+    size, n_steps = 4, args.steps
+    curves = {}
+    for bias in BIASES:
+        x = draw.normal(size=(n_steps, 1, 4 * size)) * 0.5
+        x[:, :, size : 2 * size] += bias  # order i, f, g, o
+        forget = 1 / (1 + np.exp(-x[:, 0, size : 2 * size]))
+        h = put(args, minidl.tensor(np.zeros((1, size))))
+        c = put(args, minidl.tensor(draw.normal(size=(1, size)))).requires_grad_()
+        w = put(args, minidl.tensor(np.zeros((4 * size, size))))
+        b = put(args, minidl.tensor(np.zeros(4 * size)))
+        _, _, last = F.lstm_sequence(put(args, minidl.tensor(x)), h, c, w, b)
+        last.sum().backward()
+        product = forget.prod(axis=0)
+        worst = float(np.abs(host(c.grad)[0] / product - 1).max())
+        # each step has some roundings of float64
+        table.row(f"LSTM, forget bias {bias:g}: cell's gradient / product of the gates, minus 1",
+                  worst, 0.0, "abs<1e-12")
+        table.row(f"LSTM, forget bias {bias:g}: the gradient, {n_steps} steps back",
+                  float(product.mean()))
+        curves[bias] = np.concatenate([[1.0], forget[::-1].cumprod(axis=0).mean(axis=1)])
+    return curves
+
+
+def loop(a, b, h):
+    """Returns h_1, ..., h_T of h_t = a_t h_{t-1} + b_t. a, b: (T, ...)."""
+    states = []
+    for a_t, b_t in zip(a, b, strict=True):
+        h = a_t * h + b_t
+        states.append(h)
+    return np.array(states)
+
+
+def hillis_steele(a, b):
+    """Returns (pairs, rounds, combinations). Pair t does the steps 1 to t + 1. a, b: (T, ...)."""
+    a, b = a.copy(), b.copy()
+    rounds = combinations = 0
+    distance = 1
+    while distance < len(a):
+        # all at once: the right side is complete before anything is written
+        a[distance:], b[distance:] = combine((a[:-distance], b[:-distance]),
+                                             (a[distance:], b[distance:]))
+        combinations += len(a) - distance
+        rounds += 1
+        distance *= 2
+    return (a, b), rounds, combinations
+
+
+def blelloch(a, b):
+    """Returns (pairs, rounds, combinations), as hillis_steele(). T must be a power of two."""
+    n_steps = len(a)
+    up = a.copy(), b.copy()
+    rounds = combinations = 0
+    distance = 1
+    while distance < n_steps:  # up the tree: node i gets all of its 2 distance leaves
+        left = slice(distance - 1, None, 2 * distance)
+        right = slice(2 * distance - 1, None, 2 * distance)
+        up[0][right], up[1][right] = combine((up[0][left], up[1][left]),
+                                             (up[0][right], up[1][right]))
+        combinations += n_steps // (2 * distance)
+        rounds += 1
+        distance *= 2
+    up[0][-1], up[1][-1] = 1, 0  # nothing is before the first step: h -> h
+    while distance > 1:  # down: the left child gets what is before its parent
+        distance //= 2
+        left = slice(distance - 1, None, 2 * distance)
+        right = slice(2 * distance - 1, None, 2 * distance)
+        of_left = up[0][left].copy(), up[1][left].copy()
+        up[0][left], up[1][left] = up[0][right], up[1][right]
+        up[0][right], up[1][right] = combine((up[0][right], up[1][right]), of_left)
+        combinations += n_steps // (2 * distance)
+        rounds += 1
+    combinations += n_steps
+    return combine(up, (a, b)), rounds + 1, combinations  # up: before each step; then the step
+
+
+def scans(t, args, table):
+    """Part 4: the loop, two scans, and time divided over the ranks."""
+    draw = np.random.default_rng(4)
+    n_steps, size = args.length, 8
+    if n_steps & (n_steps - 1):
+        n_steps = 1 << n_steps.bit_length()
+    a = draw.uniform(0.5, 1.0, (n_steps, size))
+    b = draw.normal(size=(n_steps, size))
+    h = draw.normal(size=size)
+    wanted = loop(a, b, h)
+    log = int(math.log2(n_steps))
+    theory = {"Hillis and Steele": (log, n_steps * log - n_steps + 1),
+              "Blelloch": (2 * log + 1, 3 * n_steps - 2)}
+    for name, scan in (("Hillis and Steele", hillis_steele), ("Blelloch", blelloch)):
+        (to_a, to_b), rounds, combinations = scan(a, b)
+        # float64; |h| is some 10, and older steps fade
+        apart = float(np.abs(to_a * h + to_b - wanted).max())
+        table.row(f"{name}: difference from the loop", apart, 0.0, "abs<1e-12")
+        table.row(f"{name}: rounds for {n_steps} steps", rounds, theory[name][0], "exact")
+        table.row(f"{name}: combinations", combinations, theory[name][1], "exact")
+
+    mine = slice(n_steps * t.rank // t.size, n_steps * (t.rank + 1) // t.size)
+    ledger = Ledger(t)
+    found = over_ranks(ledger, a[mine], b[mine], h)
+    apart = float(np.abs(found - wanted[mine]).max()) if len(found) else 0.0
+    table.row("time divided over the ranks: difference from the loop", apart, 0.0, "abs<1e-12")
+    pairs = np.zeros((t.size, 2, size))
+    table.row("bytes sent, for any number of steps", ledger.bytes_sent,
+              ring.bytes_sent(pairs.size, pairs.itemsize, t.size, t.rank), "exact")
+    return n_steps
+
+
+def over_ranks(t, a, b, h):
+    """Returns the states of this rank's steps. a, b: this rank's part; h: before the first step of
+    all. Each rank sends one pair, however many steps it has."""
+    pairs = np.zeros((t.size, 2, *h.shape))
+    mine = np.ones_like(h), np.zeros_like(h)
+    for step in zip(a, b, strict=True):
+        mine = combine(mine, step)
+    pairs[t.rank] = mine
+    ring.all_reduce(t, pairs)  # every other rank has zeros there
+    for to_a, to_b in pairs[: t.rank]:
+        h = to_a * h + to_b
+    return loop(a, b, h)
+
+
+def halves(table):
+    """What a pair of numbers says of many steps, linear and with tanh."""
+    draw = np.random.default_rng(5)
+    n_steps = 4
+    w = draw.uniform(1.0, 1.5, n_steps)
+    b = draw.normal(size=n_steps)
+    for kind in "linear", "tanh":
+        def run(h, kind=kind):
+            for w_t, b_t in zip(w, b, strict=True):
+                h = w_t * h + b_t
+                if kind == "tanh":
+                    h = math.tanh(h)
+            return h
+
+        by_two = run(0.0) + 3 * (run(1.0) - run(0.0))  # the line through h = 0 and h = 1, at 3
+        apart = abs(run(3.0) - by_two)
+        if kind == "linear":
+            table.row("linear: h = 3, from the results for 0 and 1, off by", apart, 0.0,
+                      "abs<1e-12")
+        else:
+            table.row("tanh: 0.1, at most what it is off by", 0.1, apart, "<=")
+
+
+def main(t, args):
+    table = Table(t)
+    say(t, "1. Backpropagation through time, compared with minidl's RNN.")
+    through_time(args, table)
+    say(t, f"2. The gradient {args.steps} steps back.")
+    norms = vanishing(args, table)
+    say(t, "3. The LSTM's cell: the product of the forget gates.")
+    curves = gates(args, table)
+    say(t, f"4. A linear recurrence as a scan, on {t.size} rank{'s' * (t.size > 1)}, too.")
+    scans(t, args, table)
+    halves(table)
+    picture(t, args, draw, norms, curves)
+    return table
+
+
+OPTIONS = {
+    "steps": (100, "steps of the recurrences of parts 2 and 3"),
+    "length": (1024, "steps of the linear recurrence of part 4; a power of two, else the next one"),
+}
+
+
+def draw(plt, norms, curves):
+    """Left: norms of gradients. Middle: the LSTM's. Right: Blelloch's scan of 8 steps."""
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5.2), width_ratios=(1, 1, 1.2))
+    n_steps = len(norms["linear", RADII[0]]) - 1
+    back = np.arange(n_steps + 1)
+    for rho, colour in zip(RADII, (BLUE, GREEN, RED), strict=True):
+        left.semilogy(back, norms["linear", rho], color=colour, label=f"linear, rho = {rho:g}")
+        left.semilogy(back, norms["tanh", rho], "--", color=colour, label=f"tanh, rho = {rho:g}")
+    left.set(title="Norm of the gradient: rho to the power of the steps", xlabel="steps back",
+             ylim=(1e-14, 1e16))
+    left.legend(fontsize=9, ncols=2, loc="upper left")
+
+    for bias, colour in zip(BIASES, (RED, ORANGE, GREEN), strict=True):
+        middle.semilogy(back, curves[bias], color=colour, label=f"forget bias {bias:g}")
+        gate = 1 / (1 + math.exp(-bias))
+        middle.semilogy(back, gate**back, ":", color="black", linewidth=1.2)
+    middle.set(title="LSTM: gradient by the cell\nDotted: sigmoid(bias) to the power of the steps",
+               xlabel="steps back")
+    middle.legend(loc="lower left")
+    draw_scan(right)
+    return figure
+
+
+def draw_scan(axes):
+    """Blelloch's scan of 8 steps: a column is a step, a row is a round."""
+    n, level = 8, 0
+    axes.plot(range(n), [0] * n, "o", color=GREY, markersize=9)
+    distance = 1
+    while distance < n:
+        level -= 1
+        for node in range(2 * distance - 1, n, 2 * distance):
+            axes.plot([node - distance, node], [level + 1, level], color=BLUE, linewidth=1.6)
+            axes.plot([node, node], [level + 1, level], color=BLUE, linewidth=1.6)
+            axes.plot(node, level, "o", color=BLUE, markersize=9)
+        distance *= 2
+    axes.text(n - 0.6, -1.5, "up: pairs\nof subtrees", color=BLUE, va="center")
+    axes.text(n - 0.6, level - 1.5, "down: what\nis before;\ndotted: pairs\nof the way up",
+              color=ORANGE, va="center")
+    axes.text(n - 0.6, level - 4.0, "and the step\nitself", color=GREEN, va="center")
+    while distance > 1:
+        level -= 1
+        distance //= 2
+        for node in range(2 * distance - 1, n, 2 * distance):
+            axes.plot([node, node - distance], [level + 1, level], color=ORANGE, linewidth=1.6)
+            axes.plot([node, node], [level + 1, level], color=ORANGE, linewidth=1.6)
+            axes.plot([node - distance, node], [level + 1, level], color=BLUE, linewidth=1.2,
+                      linestyle=":")  # the left subtree's pair, from the way up
+            axes.plot([node - distance, node], [level] * 2, "o", color=ORANGE, markersize=9)
+    level -= 1
+    for node in range(n):
+        axes.plot([node, node], [level + 1, level], color=GREEN, linewidth=1.6)
+        axes.plot(node, level, "o", color=GREEN, markersize=9)
+    axes.set(title=f"Blelloch's scan of {n} steps: 7 rounds", xlim=(-0.5, n + 1.6),
+             ylim=(level - 0.4, 0.4), xticks=range(n), yticks=[], xlabel="step")
+    axes.set_xticklabels(range(1, n + 1))
+    axes.spines["left"].set_visible(False)
+
+
+if __name__ == "__main__":
+    launch(main, OPTIONS, ranks=4)
