@@ -1,11 +1,13 @@
 """A wheel and a source archive hold all that minidl needs: built, installed elsewhere, and used."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -157,6 +159,64 @@ def test_ranks_and_a_tutorial_that_was_copied_out(installed, tree):
     assert sorted(said.splitlines()) == ["rank 0: [2. 2. 2.]", "rank 1: [2. 2. 2.]"]
     shutil.copy(tree / "tutorials" / "02_add3.py", folder)
     assert "ok" in run(python, "02_add3.py", "--sim", "1", cwd=folder)
+
+
+@whole
+def test_tests_that_need_no_checkout_pass_with_an_installed_minidl(installed):
+    """The tests of what users build models with, and of the ops that they call."""
+    python, folder = installed
+    shutil.copytree(ROOT / "tests", folder / "tests",
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "setup.cfg", folder)  # pytest's settings
+    parts = [f"tests/{part}" for part in ("ops", "nn", "optim", "precision", "memory")]
+    said = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *parts, cwd=folder,
+               MINIDL_EVERY_SIZE="0")
+    passed = re.search(r"(\d+) passed", said)
+    assert passed and int(passed[1]) > 2000, said[-2000:]
+
+
+@whole
+def test_pip_takes_the_repository_itself(installed):
+    if not (ROOT / ".git").exists():
+        pytest.skip("wants a repository: this is a copy of its files")
+    python, folder = installed
+    target = folder / "from_git"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+        "--no-build-isolation", "--target", target, f"git+file://{ROOT}", cwd=folder,
+        GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="safe.directory", GIT_CONFIG_VALUE_0="*")
+    assert (target / "minidl" / "shipped" / "kernels" / "gelu.cu").is_file()
+    said = run(python, "-c", "import minidl; print(minidl.__file__)", cwd=folder, PYTHONPATH=target)
+    assert str(target) in said
+
+
+@whole
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0,
+                    reason="only root can run a program as another user")
+def test_another_user_has_kernels_of_their_own(wheel):
+    """What root installed, nobody uses: its cache is where nobody may write."""
+    folder = Path(tempfile.mkdtemp(prefix="minidl-of-nobody-"))
+    try:
+        site, home = folder / "site", folder / "home"
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps",
+            "--target", site, wheel, cwd=folder)
+        home.mkdir()
+        shutil.chown(home, "nobody")
+        folder.chmod(0o755)
+        script = f"import sys; sys.path.insert(0, {str(site)!r})\n{LINES}".replace(
+            "site-packages", "site")
+        command = [sys.executable, "-c", script]
+        tried = subprocess.run([sys.executable, "-c", "import numpy, greenlet"], user="nobody",
+                               cwd=home, capture_output=True, text=True)
+        if tried.returncode:
+            pytest.skip("nobody may not read this environment")
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "MINIDL_CACHE")}
+        done = subprocess.run(command, user="nobody", cwd=home, capture_output=True, text=True,
+                              env=kept | {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")})
+        assert done.stdout == "[0.5 0.5] True\n", done.stderr
+        kernels = list((home / "cache").rglob("*.so"))
+        assert kernels and {file.owner() for file in kernels} == {"nobody"}
+    finally:
+        shutil.rmtree(folder)
 
 
 EXECUTE = """\

@@ -90,6 +90,7 @@ BUGS = [
         "minidl/course/comments.py", "_in_python",
         '"__global__" in text', '"__global__" in ""',
         "tests/course/test_comments.py::test_the_comments_of_a_script_are_found"),
+    Bug(
         "AdamW's decay goes through the gradient",
         "tutorials/31_optimizers.py", "adamw_step",
         "w *= 1 - lr * decay", "g = g + decay * w",
