@@ -94,9 +94,16 @@ def touched(array, maps="/proc/self/numa_maps"):
     return dict(found)
 
 
+def cpus_here():
+    """Returns the cpus that this process may use; all of them on macOS, which binds no process."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
 def here(root="/sys"):
     """What a rank knows of itself: its cpus, their nodes, where its memory lies."""
-    cpus = os.sched_getaffinity(0)
+    cpus = cpus_here()
     pages = touched(np.ones(TOUCHED, np.uint8))
     return {"cpus": ranges(cpus), "nodes": on(nodes(root), cpus),
             "memory": max(pages, key=pages.get, default=None)}
@@ -121,7 +128,7 @@ def time_s(n_bytes, remote, local_bps, remote_bps):
 def measure(all_nodes):
     """(bytes/s of a node's own memory, of another's), read by one core; None with fewer than two
     nodes that have cores for this process."""
-    before = os.sched_getaffinity(0)
+    before = cpus_here()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:
         return None
