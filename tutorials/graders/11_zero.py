@@ -110,14 +110,14 @@ def _gather(layer):
 
 
 def grade_11b(student):
-    """the gradients are right, every layer is gathered twice, and never are two at home."""
+    """the gradients are right, every layer is gathered twice, and never are two whole."""
     for p in WORLDS:
         weights, x, target = _problem(p)
         of_rank = [_gradients(weights, x[r], target[r]) for r in range(p)]
         means = [sum(gs) / p for gs in zip(*of_rank, strict=True)]
         for rank, result in enumerate(student.run(stepped, p)):
             _check_step(p, rank, result, means)
-        yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes at home"
+        yield f"{p} ranks, {len(SHAPES)} layers: gradients, bytes sent, bytes held"
 
 
 def _check_step(p, rank, result, means):
@@ -131,11 +131,11 @@ def _check_step(p, rank, result, means):
             raise Wrong(f"{who}: the gradient of layer {i} is not the mean of all ranks'")
         formula += 2 * 8 * (mean.size - chunks.size(mean.size, p, rank + 1))
     if result["at_home"]:
-        raise Wrong(f"{who}: after the step layers {result['at_home']} are still at home: their "
-                    "weights are held whole, as at stage 2")
+        raise Wrong(f"{who}: after the step layers {result['at_home']} are still whole: their "
+                    "weights are held, as at stage 2")
     largest, all_of_them = 8 * max(m.size for m in means), 8 * sum(m.size for m in means)
     if result["most"] > largest:
-        raise Wrong(f"{who}: {result['most']:,} bytes of weights were at home at once; the largest "
+        raise Wrong(f"{who}: {result['most']:,} bytes of weights were held whole at once; the largest "
                     f"layer has {largest:,}, all together {all_of_them:,}. Is each freed before "
                     "the next is gathered, in forward and in backward?")
     if result["gathered"] != formula:
@@ -156,6 +156,111 @@ def _gradients(weights, x, target):
         gradients.append(before.T @ g)
         gx = g @ w.T
     return gradients[::-1]
+
+
+# -- 11c
+
+LENGTHS = (1, 3, 60, 49)  # fewer elements than ranks among them
+
+
+def adam_steps(module, p, n):
+    """Of each rank, after three steps: (w, m, v, bytes sent in the last step)."""
+    w0, gradients = _adam_problem(p, n)
+
+    def body(t):
+        ledger, own = Ledger(t), chunks.size(n, p, t.rank)
+        w, m, v = w0.copy(), np.zeros(own), np.zeros(own)
+        for k in (1, 2, 3):
+            ledger.reset()
+            module.sharded_adam(ledger, w, gradients[k - 1, t.rank].copy(), m, v, k)
+        return w, m, v, ledger.bytes_sent
+
+    return simulate(p, body)
+
+
+def _adam_problem(p, n):
+    rng = np.random.default_rng([SEED, p, n])
+    return rng.normal(size=n), rng.normal(size=(3, p, n))
+
+
+def _adam(w, gradients, mean=True, corrected=True):
+    """(w, m, v) after three steps of one rank's Adam on the sum or mean over the ranks."""
+    w, m, v = w.copy(), 0.0, 0.0
+    for k, by_rank in enumerate(gradients, 1):
+        g = by_rank.mean(axis=0) if mean else by_rank.sum(axis=0)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        c1, c2 = (1 - 0.9**k, 1 - 0.999**k) if corrected else (1, 1)
+        w -= 1e-3 * m / c1 / (np.sqrt(v / c2) + 1e-8)
+    return w, m, v
+
+
+def grade_11c(student):
+    """each rank updates its share by the mean gradient, and all have all weights afterwards."""
+    for p in WORLDS:
+        for n in LENGTHS:
+            w0, gradients = _adam_problem(p, n)
+            wanted = _adam(w0, gradients)
+            bounds = chunks.bounds(n, p)
+            results = student.run(adam_steps, p, n)
+            for rank, (w, m, v, _) in enumerate(results):
+                who = f"rank {rank} of {p}, {n} weights"
+                share = slice(bounds[rank], bounds[rank + 1])
+                _check_means(who, m, v, share, wanted, gradients, rank)
+                _check_weights(who, w, share, w0, wanted, gradients)
+            for rank, (*_, sent) in enumerate(results):
+                formula = ring_blocks.bytes_sent(bounds, 8, rank, n_scatters=1, n_gathers=1)
+                if sent != formula:
+                    raise Wrong(f"rank {rank} of {p}, {n} weights: it sent {sent:,} bytes; a reduce-scatter of the gradient and "
+                                f"an all-gather of the weights send {formula:,}, as one all-reduce "
+                                "does. Is a whole gradient all-reduced?")
+        yield f"{p} ranks, {len(LENGTHS)} lengths, three steps: weights, m, v, bytes sent"
+
+
+def _check_means(who, m, v, share, wanted, gradients, rank):
+    _, wanted_m, wanted_v = wanted
+    if m.shape != wanted_m[share].shape or v.shape != m.shape:
+        raise Wrong(f"{who}: m and v are of its share, {wanted_m[share].shape}; got {m.shape}")
+    if m.size and not m.any():
+        raise Wrong(f"{who}: m is still zero. `m = ...` makes a new array that the caller does not "
+                    "have: write into m, by m[:] = ... or m += ...")
+    if _close(m, wanted_m[share]) and _close(v, wanted_v[share]):
+        return
+    _, m_of_sum, _ = _adam(np.zeros_like(wanted_m), gradients, mean=False)
+    _, m_alone, _ = _adam(np.zeros_like(wanted_m), gradients[:, rank:rank + 1])
+    if _close(m, m_of_sum[share]):
+        hint = "it is made of the sum over the ranks. Divide by their number"
+    elif _close(m, m_alone[share]):
+        hint = "it is made of this rank's own gradient. The reduce-scatter returns the sum of all"
+    elif _close(m, wanted_m[share]):
+        raise Wrong(f"{who}: m is right and v is not: v = beta2 v + (1 - beta2) g^2")
+    else:
+        hint = "m = beta1 m + (1 - beta1) g, with the mean gradient of this rank's share"
+    raise Wrong(f"{who}: m is not right: {hint}")
+
+
+def _check_weights(who, w, share, w0, wanted, gradients):
+    wanted_w, *_ = wanted
+    wrong = ~np.isclose(w, wanted_w, rtol=0, atol=1e-12)  # steps of 1e-3, in float64
+    if not wrong.any():
+        return
+    at = int(np.flatnonzero(wrong)[0])
+    uncorrected, *_ = _adam(w0, gradients, corrected=False)
+    if not wrong[share].any():
+        hint = ("Its own share is right, the others' are old: the all-gather of w brings them"
+                if _close(w[wrong], w0[wrong]) else "Its own share is right, the others' are not")
+    elif _close(w, uncorrected):
+        hint = "m and v begin at 0: divide them by 1 - beta1^k and 1 - beta2^k"
+    elif _close(w[share], w0[share]):
+        hint = "This rank's share has not changed: w[bounds[rank] : bounds[rank + 1]] -= ..."
+    elif _close(w, 2 * w0 - wanted_w):
+        hint = "It goes the wrong way: subtract the step"
+    else:
+        hint = "w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)"
+    raise Wrong(f"{who}: w[{at}] should be {wanted_w[at]:.8f}, is {w[at]:.8f}. {hint}")
+
+
+def _close(got, wanted):
+    return np.allclose(got, wanted, rtol=1e-9, atol=1e-12)
 
 
 # Lines of 11b's solution, and what is left of them where gather or free is forgotten.
@@ -204,7 +309,7 @@ flat[...] = self.kept
         ),
     },
     "11b": {
-        "never frees": ({FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD}, "still at home"),
+        "never frees": ({FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD}, "are still whole"),
         "frees after backward only": (
             {FORWARD: KEEP_FORWARD, BACKWARD: USE_BACKWARD + "    layer.free()\n"},
             "Is each freed before the next",
@@ -215,7 +320,7 @@ flat[...] = self.kept
         ),
         "frees in forward, not in backward": (
             {BACKWARD: "    layer.gather()\n" + USE_BACKWARD},
-            "still at home",
+            "are still whole",
         ),
         "gathers all before it starts": (
             {"\ninputs = []\n": "\ninputs = []\nfor layer in layers:\n    layer.gather()\n",
@@ -226,5 +331,24 @@ flat[...] = self.kept
             {BACKWARD: "    layer.gather()\n    layer.free()\n" + BACKWARD},
             "one for forward, one for backward",
         ),
+    },
+    "11c": {
+        "the sum in place of the mean": ({" / t.size\nm[:]": "\nm[:]"}, "made of the sum"),
+        "its own gradient": (
+            {"ring_blocks.reduce_scatter(t, gradient, bounds) / t.size": "gradient[mine]"},
+            "this rank's own gradient",
+        ),
+        "no all-gather": ({"ring_blocks.all_gather(t, w, bounds)": ""}, "the others' are old"),
+        "m is a new array": ({"m[:] = ": "m = "}, "write into m"),
+        "no bias correction": (
+            {" / (1 - beta1**k)": "", " / (1 - beta2**k)": ""}, "divide them by 1 - beta1^k",
+        ),
+        "v without the square": ({"g**2": "abs(g)"}, "m is right and v is not"),
+        "an all-reduce first": (
+            {"ring_blocks.reduce_scatter(t, gradient, bounds) / t.size":
+             "ring_blocks.all_reduce(t, gradient)[mine] / t.size"},
+            "Is a whole gradient all-reduced?",
+        ),
+        "the step is added": ({"w[mine] -=": "w[mine] +="}, "the wrong way"),
     },
 }

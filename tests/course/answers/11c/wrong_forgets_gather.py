@@ -1,0 +1,7 @@
+# wrong: no all-gather
+bounds = chunks.bounds(w.size, t.size)
+mine = slice(bounds[t.rank], bounds[t.rank + 1])
+g = ring_blocks.reduce_scatter(t, gradient, bounds) / t.size
+m[:] = beta1 * m + (1 - beta1) * g
+v[:] = beta2 * v + (1 - beta2) * g**2
+w[mine] -= lr * m / (1 - beta1**k) / (np.sqrt(v / (1 - beta2**k)) + eps)

@@ -1,0 +1,8 @@
+# wrong: no bias correction
+bounds = chunks.bounds(w.size, t.size)
+mine = slice(bounds[t.rank], bounds[t.rank + 1])
+g = ring_blocks.reduce_scatter(t, gradient, bounds) / t.size
+m[:] = beta1 * m + (1 - beta1) * g
+v[:] = beta2 * v + (1 - beta2) * g**2
+w[mine] -= lr * m / (np.sqrt(v) + eps)
+ring_blocks.all_gather(t, w, bounds)
