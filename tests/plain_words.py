@@ -1,4 +1,4 @@
-"""Finds phrases that a reader of English as a second language reads twice: python -m tests.plain_words
+"""Finds phrases that a student reads twice: python -m tests.plain_words
 
 Looks at docstrings, comments and texts of Python files, and at pages. It prints file, line and what
 to write instead; the exit status is 1 if there is any. CONTRIBUTING.md shows the style by pairs.

@@ -1,4 +1,4 @@
-"""What macOS has not: /proc, /sys and the calls that tie a process to cores. minidl works without."""
+"""minidl works without what macOS lacks: /proc, /sys, calls that tie a process to cores."""
 
 import os
 import subprocess

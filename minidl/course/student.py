@@ -122,7 +122,7 @@ def explain(error, path):
         if isinstance(error, SyntaxError):
             lines.append(f"{Path(path).name}, line {error.lineno}: {(error.text or '').strip()}")
         lines.append(f"{type(error).__name__}: {said}")
-        lines += [hint for words, hint in HINTS.items() if words in str(said)]
+    lines += [hint for words, hint in HINTS.items() if words in lines[-1]]
     return textwrap.indent("\n".join(lines), "    ")
 
 

@@ -159,8 +159,9 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
             say(f"watch: kernels of {_short(kernel.path)}")
         report = checker.check(kernel, grid, block, args, shared_mem=shared_mem, profile=profile)
         if time.monotonic() - last_word > SILENCE_S:
-            say(f"watch: {sum(launches.values()) + 1} launches so far, the last of {report.kernel}. "
-                "Every access is checked; with smaller arrays it takes less time.")
+            n = sum(launches.values()) + 1
+            say(f"watch: {n} launches so far, the last of {report.kernel}. Every access is "
+                "checked; with smaller arrays it takes less time.")
         if profile and not launches[report.kernel]:
             say(f"{report.kernel}, the first launch:")
             print(report.profile.text(tr) if report.profile else "")

@@ -41,7 +41,7 @@ COMMANDS = [
     ("python tutorials/07_ring.py --sim 4 --net 1Gbit,50us", 2,
      "stands before the script: minidl run -n 2 --net 1Gbit,50us "),
     ("minidl run -n 4 --net 1Gb tutorials/07_ring.py", 2, "wanted a rate and a latency such as"),
-    ("minidl run -n 4 --net 1,50us tutorials/07_ring.py", 2, "'1' has no unit, wanted a rate such as"),
+    ("minidl run -n 4 --net 1,50us tutorials/07_ring.py", 2, "'1' has no unit, wanted a rate"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 16", 2, "such as 16GB or 16GiB, got '16'"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory much", 2, "--memory wants bytes such as 16GB"),
     ("minidl plan --ranks 8 --net 1Gbit,5us --memory 1GB --model bert", 2, "--model wants gpt2,"),

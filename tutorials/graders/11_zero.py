@@ -135,9 +135,9 @@ def _check_step(p, rank, result, means):
                     "weights are held, as at stage 2")
     largest, all_of_them = 8 * max(m.size for m in means), 8 * sum(m.size for m in means)
     if result["most"] > largest:
-        raise Wrong(f"{who}: {result['most']:,} bytes of weights were held whole at once; the largest "
-                    f"layer has {largest:,}, all together {all_of_them:,}. Is each freed before "
-                    "the next is gathered, in forward and in backward?")
+        raise Wrong(f"{who}: {result['most']:,} bytes of whole weights were held at once; the "
+                    f"largest layer has {largest:,}, all together {all_of_them:,}. Is each freed "
+                    "before the next is gathered, in forward and in backward?")
     if result["gathered"] != formula:
         kept = (". Was a copy of a weight kept between the two?" if result["gathered"] < formula
                 else ". The gradient of a weight needs no weight")
@@ -210,8 +210,9 @@ def grade_11c(student):
             for rank, (*_, sent) in enumerate(results):
                 formula = ring_blocks.bytes_sent(bounds, 8, rank, n_scatters=1, n_gathers=1)
                 if sent != formula:
-                    raise Wrong(f"rank {rank} of {p}, {n} weights: it sent {sent:,} bytes; a reduce-scatter of the gradient and "
-                                f"an all-gather of the weights send {formula:,}, as one all-reduce "
+                    raise Wrong(f"rank {rank} of {p}, {n} weights: it sent {sent:,} bytes; "
+                                "a reduce-scatter of the gradient and an "
+                                f"all-gather of the weights send {formula:,}, as one all-reduce "
                                 "does. Is a whole gradient all-reduced?")
         yield f"{p} ranks, {len(LENGTHS)} lengths, three steps: weights, m, v, bytes sent"
 

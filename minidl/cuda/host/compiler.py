@@ -91,7 +91,7 @@ class Compiler:
 
     @property
     def null_faults(self):
-        # clang drops an access through a null pointer; it shall fault, and the error names the kernel
+        # else clang drops an access through a null pointer, which should be an error
         return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
