@@ -236,7 +236,8 @@ def main(t, args):
 def draw(plt, runs, delayed, seconds):
     """Above: who computes when, from which version. Below: loss in time; descent with delay."""
     figure = plt.figure(figsize=(14, 9))
-    figure.suptitle("Above: a bar is a gradient, its number the version of the weights it is from")
+    figure.suptitle("Each bar is one gradient. Its number is the version of the weights "
+                    "that it was computed with.")
     above, below = figure.subfigures(2, 1, height_ratios=[1, 1.15])
     for axes, (name, spans) in zip(above.subplots(1, len(runs)), runs.items(), strict=True):
         early = [span for span in spans if span[1] <= 10]

@@ -177,7 +177,8 @@ BIASES = (0.0, 1.0, 5.0)
 
 
 def gates(args, table):
-    """Part 3: the gradient of an LSTM's cell. Returns {bias: norms from c_T back to c_0}."""
+    """Part 3: the gradient of an LSTM's cell. Returns {bias: mean over the
+    cells of the product of forget gates, from step T back}."""
     draw = np.random.default_rng(3)
     size, n_steps = 4, args.steps
     curves = {}

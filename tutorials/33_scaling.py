@@ -175,7 +175,7 @@ def loss_of(args, model, x, y):
 
 def study(t, args):
     """Part 2: trains all runs, each on one of the ranks. Returns (N of each width, losses by width
-    (widths, seeds), losses by steps (steps, seeds))."""
+    (widths, seeds), tokens of each number of steps, losses by steps (steps, seeds))."""
     data = np.minimum(text.stdlib_corpus(1 << 21), CHARACTERS - 1)
     data, held_out = text.split(data)
     evaluation = text.spread(held_out, LENGTH, 256)

@@ -68,5 +68,6 @@ def _roofline(axes, summary):
         axes.set(xscale="log", yscale="log")
     elif ops:
         axes.set(xlim=(0, 1.1 * axes.dataLim.x1), ylim=(0, 1.1 * axes.dataLim.y1))
-    axes.set(xlabel="operations a byte", ylabel="GFLOP/s", title="the roofline" if peak else
-             "no roofline: minidl doctor --peaks")
+    title = ("speed of each operator, and the roofline" if peak else
+             "speed of each operator\n(`minidl doctor --peaks` adds the roofline)")
+    axes.set(xlabel="operations per byte", ylabel="GFLOP/s", title=title)
