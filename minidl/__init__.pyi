@@ -85,7 +85,7 @@ bfloat16: dtype[Any]
 bool: dtype[Any]
 bool_: dtype[Any]
 def compile(model: Any, **options: Any) -> Any:
-    """Returns the model as it is."""
+    """Returns the model unchanged, so that a program written for PyTorch runs."""
 double: dtype[Any]
 float: dtype[Any]
 float16: dtype[Any]

@@ -22,21 +22,23 @@ from minidl.random import Generator
 from minidl.saved import Memory as Memory
 
 class Absent:
-    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
+    """Base class of objects that replace an array or a gradient which this rank does not hold
+    now (ZeRO)."""
 class GradientHook:
     """A hook of Tensor.register_hook."""
     def __init__(self, hook: Any) -> None: ...
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """Returns the gradient array that goes on: what the hook made of this one."""
+        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        the same array if the hook returns None."""
     def __call__(self, leaf: Any) -> Any:
-        """Does nothing: the gradient was changed before it was added to the leaf's."""
+        """Does nothing: change() was called before the gradient was added to the leaf's `grad`."""
 class Handle:
-    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+    """The result of adding a hook. handle.remove() or handle() removes the hook."""
     def __init__(self, remove: Any) -> None: ...
     def remove(self) -> None: ...
     __call__ = remove
 class Size(tuple):
-    """A shape: a tuple of integers that prints as PyTorch's."""
+    """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
     def __getitem__(self, index: Any) -> Any: ...
     def __add__(self, other: Tensor | ndarray | generic | float) -> Any: ...
@@ -45,21 +47,21 @@ class Size(tuple):
     __rmul__ = __mul__
     def __repr__(self) -> str: ...
 class Tensor:
-    """An array, and the way back from it."""
+    """An array, its gradient, and the Function that made it."""
     def __init__(
         self, data: Any, requires_grad: _bool = False, *sizes: _int | Sequence[_int]
     ) -> None:
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+        """data: an array."""
     @property
     def data(self) -> Tensor: ...
     @data.setter
     def data(self, value: Any) -> None: ...
     def array_to_change(self, who: Any) -> Any:
-        """Returns the array for `who`, a function that writes into it outside of the graph (a
-        collective)."""
+        """Returns the array, for a function that writes into it outside of the graph, such as a
+        collective."""
     @property
     def memory(self) -> Memory:
-        """The Memory (saved.py) that this tensor shares with its views; made when it is asked for."""
+        """The Memory object (saved.py) that this tensor shares with its views."""
     @property
     def version(self) -> int:
         """How often this memory was written in place, through this tensor, a view or detach()."""
@@ -70,7 +72,7 @@ class Tensor:
     @grad.setter
     def grad(self, value: Any) -> None: ...
     def add_to_grad(self, gradient: Tensor | ndarray) -> None:
-        """Adds a gradient array to `grad`, in place so that views of it stay views."""
+        """Adds a gradient array to `grad`."""
     @property
     def requires_grad(self) -> bool: ...
     @requires_grad.setter
@@ -94,22 +96,21 @@ class Tensor:
         self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False,
         create_graph: _bool = False
     ) -> None:
-        """Add d(self)/d(leaf) to the `grad` of every leaf that requires it."""
+        """Computes gradients."""
     def on_grad_ready(self, hook: Any) -> Handle:
-        """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete; returns a Handle, whose remove() ends that."""
+        """Adds a hook to this leaf."""
     register_post_accumulate_grad_hook = on_grad_ready
     def register_hook(self, hook: Any) -> Handle:
-        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
-        complete and before anybody uses it."""
+        """Adds a hook that may change the gradient of this tensor."""
     def retain_grad(self) -> None:
-        """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
+        """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
     def detach(self) -> Tensor:
-        """The same memory outside the graph."""
+        """Returns a tensor of the same memory, outside the graph."""
     def __deepcopy__(self, memo: Any) -> Any:
-        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+        """Returns a leaf with a copy of the array and of the gradient, and without hooks."""
     def __getstate__(self) -> Any:
-        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+        """Returns what copy and pickle keep: the values, without gradient, graph and hooks, as in
+        PyTorch."""
     def __hash__(self) -> int:
         """Return hash(self)."""
     array: Any
@@ -806,4 +807,4 @@ class Tensor:
     def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
         """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
 def wrapped(x: Tensor | ndarray) -> Tensor:
-    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
+    """Returns x if it is a Tensor."""
