@@ -111,7 +111,7 @@ def tanh(input: Tensor | ndarray) -> Tensor: ...
 
 # minidl/ops/cast.py
 def clone(input: Tensor | ndarray) -> Tensor:
-    """A copy, recorded in the graph."""
+    """Returns a copy."""
 
 
 # minidl/ops/conv.py
@@ -145,7 +145,8 @@ def div(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, *,
     rounding_mode: str | None = None
 ) -> Tensor:
-    """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    """input / other. rounding_mode: None, "floor" (rounds down) or "trunc" (rounds towards
+    zero)."""
 def exp(input: Tensor | ndarray) -> Tensor:
     """y = e^x."""
 def floor(input: Tensor | ndarray) -> Tensor:
@@ -162,8 +163,8 @@ def pow(input: Tensor | ndarray, exponent: Tensor | ndarray | generic | float) -
 def remainder(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """a - b * floor(a / b), which has the sign of b."""
 def round(input: Tensor | ndarray, *, decimals: int = 0) -> Tensor:
-    """The nearest integer, halves to the even one; or the nearest number with so many digits
-    behind the point, before it if negative."""
+    """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
+    this number of digits after the point instead."""
 def rsqrt(input: Tensor | ndarray) -> Tensor:
     """y = x^(-1/2)."""
 def sign(input: Tensor | ndarray) -> Tensor:
@@ -454,11 +455,11 @@ def tan(input: Tensor | ndarray) -> Tensor:
 def amax(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The largest element over `dim`; equal ones share its gradient evenly."""
+    """The largest element over `dim`."""
 def amin(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The smallest element over `dim`; the rest as for Amax."""
+    """The smallest element over `dim`."""
 def argmax(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -469,33 +470,42 @@ def argmin(
     """The index of the first smallest element."""
 @overload
 def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 
 
 # minidl/ops/index.py
 def gather(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
+    for other dims in the same way."""
 def index_select(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+    """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
+    included."""
 def tril(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
-    """Zero above the diagonal."""
+    """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
+    one above it, -1 for the one below it."""
 def triu(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
-    """Zero below the diagonal."""
+    """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
 
 # minidl/ops/logic.py
@@ -524,23 +534,23 @@ def ge(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 def gt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input > other."""
 def isfinite(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is neither inf nor nan."""
+    """True where the element is not inf or nan."""
 def isinf(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is inf or -inf."""
+    """True where the element is inf or -inf."""
 def isnan(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is nan."""
+    """True where the element is nan."""
 def le(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input <= other."""
 def logical_and(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """Both are not zero."""
+    """True where both are not zero."""
 def logical_not(input: Tensor | ndarray) -> Tensor:
-    """It is zero."""
+    """True where the element is zero."""
 def logical_or(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """One of them is not zero."""
+    """True where one of them is not zero."""
 def lt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input < other."""
 def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
@@ -549,27 +559,29 @@ def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 
 # minidl/ops/matmul.py
 def matmul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+    """input @ other."""
 
 
 # minidl/ops/products.py
 def bmm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
-    """A matrix product for each of a batch; neither batch is broadcast."""
+    """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
+    n, m)."""
 def dot(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The sum of the products of two vectors' elements."""
+    """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
 def outer(input: Tensor | ndarray, vec2: Tensor | ndarray) -> Tensor:
-    """The product of every element of one vector with every element of the other."""
+    """Returns (n, m): the product of every element of the first vector with every element of
+    the second."""
 
 
 # minidl/ops/reduce.py
 def all(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Whether all elements are true, that is, not zero."""
+    """True if all elements are true (not zero)."""
 def any(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Whether an element is true, that is, not zero."""
+    """True if an element is true (not zero)."""
 def cumsum(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor: ...
 def logsumexp(
     input: Tensor | ndarray, dim: int | Sequence[int], keepdim: bool = False
@@ -595,8 +607,7 @@ def var(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, unbiased: bool = True,
     keepdim: bool = False, *, correction: int | None = None
 ) -> Tensor:
-    """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
-    all."""
+    """The variance over `dim`."""
 
 
 # minidl/ops/select.py
@@ -604,59 +615,64 @@ def clamp(
     input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
     max: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    """Limits the elements to the range from `min` to `max`."""
 def masked_fill(
     input: Tensor | ndarray, mask: Tensor | ndarray, value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    """Returns `value`, a number or a 0-d tensor, where the bool tensor `mask` is True, and
+    input elsewhere."""
 def maximum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+    """The larger of a and b."""
 def minimum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The smaller of a and b; the rest as for Maximum."""
+    """The smaller of a and b."""
 def where(
     condition: Tensor | ndarray, input: Tensor | ndarray | generic | float | None = None,
     other: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
+    """Returns input where the bool tensor `condition` is True, and other elsewhere."""
 
 
 # minidl/ops/shape.py
 def broadcast_to(input: Tensor | ndarray, shape: int | Sequence[int]) -> Tensor: ...
 def cat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
-    """One after the other along `dim`."""
+    """Joins tensors one after another along `dim`."""
 def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
+    smaller."""
 def flatten(input: Tensor | ndarray, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions from start_dim to end_dim into one."""
+    """Joins the dimensions from start_dim to end_dim into one."""
 def flip(
     input: Tensor | ndarray, *args: Any, dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    """Returns a copy with the order along the dims reversed."""
 def permute(input: Tensor | ndarray, *dims: int | Sequence[int]) -> Tensor: ...
 def reshape(input: Tensor | ndarray, *shape: int | Sequence[int]) -> Tensor: ...
 def split(
     tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
+    last may be smaller), or a list of all sizes."""
 def squeeze(input: Tensor | ndarray, dim: int | None = None) -> Tensor:
-    """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    """Removes dimensions of size 1: all of them, or only those in `dim`."""
 def stack(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor: ...
 def swapaxes(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
-    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    """Swaps two dimensions."""
 def t(input: Tensor | ndarray) -> Tensor:
-    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    """Returns the transpose of a matrix."""
 def transpose(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
-    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    """Swaps two dimensions."""
 def unbind(input: Tensor | ndarray, dim: int = 0) -> tuple[Tensor, ...]:
-    """A tuple of the slices along `dim`."""
+    """Returns a tuple of all slices along `dim`, without that dimension."""
 def unsqueeze(input: Tensor | ndarray, dim: int) -> Tensor:
-    """A new dimension of size 1 at position `dim` of the result."""
+    """Adds a dimension of size 1 at position `dim` of the result."""
 
 
 # minidl/ops/softmax.py
 def log_softmax(
     input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
+    numbers. dtype: as in softmax."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+    first."""

@@ -125,7 +125,7 @@ class Tensor:
     def __and__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
     def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **options: Any) -> Tensor:
-        """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph."""
+        """Is called by NumPy for a * x, where a is an array and x a Tensor."""
     def __bool__(self) -> bool: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[_int, _int]: ...
@@ -135,7 +135,7 @@ class Tensor:
     def __format__(self, spec: Any) -> str: ...
     def __ge__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __getitem__(self, index: Any) -> Tensor:
-        """input[index] with ints, slices, None, ..., integer arrays or tensors, _bool masks."""
+        """input[index]."""
     def __gt__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __iadd__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __imul__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
@@ -185,53 +185,51 @@ class Tensor:
 
     # minidl/ops/cast.py
     def bool(self) -> Tensor:
-        """x.to(bool)."""
+        """Returns x.to(bool)."""
     def clone(self) -> Tensor:
-        """A copy, recorded in the graph."""
+        """Returns a copy."""
     def contiguous(self) -> Tensor:
-        """x itself if it is in row-major order, else a copy that is."""
+        """Returns x itself if it is in row-major order, else a copy in row-major order."""
     def cpu(self) -> Tensor: ...
     def cuda(self, device: str | _int = 'cuda') -> Tensor:
-        """x on a GPU, by name or number; the current one unless given."""
+        """Returns x on a GPU, given by name or number."""
     def double(self) -> Tensor:
-        """x.to(float64)."""
+        """Returns x.to(float64)."""
     def float(self) -> Tensor:
-        """x.to(float32)."""
+        """Returns x.to(float32)."""
     def half(self) -> Tensor:
-        """x.to(float16)."""
+        """Returns x.to(float16)."""
     def int(self) -> Tensor:
-        """x.to(int32)."""
+        """Returns x.to(int32)."""
     def long(self) -> Tensor:
-        """x.to(int64)."""
+        """Returns x.to(int64)."""
     def to(
         self, *args: Any, dtype: DTypeLike | None = None, device: str | _int | None = None,
         non_blocking: _bool = False, copy: _bool = False
     ) -> Tensor:
-        """x.to(dtype), x.to(device), x.to(device, _dtype), x.to(other_tensor), then perhaps
-        non_blocking and copy: x itself where nothing changes, unless `copy`. non_blocking is a
-        permission, and is not made use of: each transfer is finished when it returns
-        (cuda/host_memory.py's are not)."""
+        """x.to(dtype), x.to(device), x.to(device, _dtype) or x.to(other_tensor). non_blocking and
+        copy may follow."""
     def type(self, dtype: DTypeLike) -> Tensor: ...
 
 
     # minidl/ops/convert.py
     def dim(self) -> int: ...
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Returns the number of bytes of an element."""
     def is_contiguous(self) -> bool: ...
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """Returns the only element as a Python number."""
     def numpy(self) -> ndarray:
-        """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+        """Returns the NumPy array itself, without a copy."""
     @overload
     def size(self, dim: None = None) -> tuple[_int, ...]:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     @overload
     def size(self, dim: _int) -> int:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     @overload
     def size(self, dim: Any = None) -> Any:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     def tolist(self) -> Any: ...
 
 
@@ -247,7 +245,8 @@ class Tensor:
     def div(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+        """input / other. rounding_mode: None, "floor" (rounds down) or "trunc" (rounds towards
+        zero)."""
     def exp(self) -> Tensor:
         """y = e^x."""
     def floor(self) -> Tensor:
@@ -264,8 +263,8 @@ class Tensor:
     def remainder(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """a - b * floor(a / b), which has the sign of b."""
     def round(self, *, decimals: _int = 0) -> Tensor:
-        """The nearest integer, halves to the even one; or the nearest number with so many digits
-        behind the point, before it if negative."""
+        """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
+        this number of digits after the point instead."""
     def rsqrt(self) -> Tensor:
         """y = x^(-1/2)."""
     def sign(self) -> Tensor:
@@ -619,47 +618,56 @@ class Tensor:
 
     # minidl/ops/extreme.py
     def amax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """The largest element over `dim`; equal ones share its gradient evenly."""
+        """The largest element over `dim`."""
     def amin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """The smallest element over `dim`; the rest as for Amax."""
+        """The smallest element over `dim`."""
     def argmax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
         """The index of the first largest element."""
     def argmin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
         """The index of the first smallest element."""
     @overload
     def max(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def max(self, dim: _int, keepdim: _bool = False) -> MaxResult:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def max(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def min(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: _int, keepdim: _bool = False) -> MinResult:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
 
 
     # minidl/ops/index.py
     def gather(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+        """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
+        for other dims in the same way."""
     def index_select(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+        """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
+        included."""
     def tril(self, diagonal: _int = 0) -> Tensor:
-        """Zero above the diagonal."""
+        """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
+        one above it, -1 for the one below it."""
     def triu(self, diagonal: _int = 0) -> Tensor:
-        """Zero below the diagonal."""
+        """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
 
     # minidl/ops/inplace.py
     def copy_(self, source: Tensor | ndarray | generic | _float) -> Tensor:
-        """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+        """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape."""
     def fill_(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
     def zero_(self) -> Tensor: ...
 
@@ -682,19 +690,19 @@ class Tensor:
     def gt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input > other."""
     def isfinite(self) -> Tensor:
-        """Whether the element is neither inf nor nan."""
+        """True where the element is not inf or nan."""
     def isinf(self) -> Tensor:
-        """Whether the element is inf or -inf."""
+        """True where the element is inf or -inf."""
     def isnan(self) -> Tensor:
-        """Whether the element is nan."""
+        """True where the element is nan."""
     def le(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input <= other."""
     def logical_and(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """Both are not zero."""
+        """True where both are not zero."""
     def logical_not(self) -> Tensor:
-        """It is zero."""
+        """True where the element is zero."""
     def logical_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """One of them is not zero."""
+        """True where one of them is not zero."""
     def lt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input < other."""
     def ne(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -703,23 +711,25 @@ class Tensor:
 
     # minidl/ops/matmul.py
     def matmul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+        """input @ other."""
 
 
     # minidl/ops/products.py
     def bmm(self, mat2: Tensor | ndarray) -> Tensor:
-        """A matrix product for each of a batch; neither batch is broadcast."""
+        """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
+        n, m)."""
     def dot(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The sum of the products of two vectors' elements."""
+        """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
     def outer(self, vec2: Tensor | ndarray) -> Tensor:
-        """The product of every element of one vector with every element of the other."""
+        """Returns (n, m): the product of every element of the first vector with every element of
+        the second."""
 
 
     # minidl/ops/reduce.py
     def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """Whether all elements are true, that is, not zero."""
+        """True if all elements are true (not zero)."""
     def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """Whether an element is true, that is, not zero."""
+        """True if an element is true (not zero)."""
     def cumsum(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor: ...
     def logsumexp(self, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
     def mean(
@@ -743,8 +753,7 @@ class Tensor:
         self, dim: _int | Sequence[_int] | None = None, unbiased: _bool = True, keepdim: _bool = False,
         *, correction: _int | None = None
     ) -> Tensor:
-        """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
-        all."""
+        """The variance over `dim`."""
 
 
     # minidl/ops/select.py
@@ -752,59 +761,64 @@ class Tensor:
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+        """Limits the elements to the range from `min` to `max`."""
     def masked_fill(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+        """Returns `value`, a number or a 0-d tensor, where the bool tensor `mask` is True, and
+        input elsewhere."""
     def maximum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+        """The larger of a and b."""
     def minimum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The smaller of a and b; the rest as for Maximum."""
+        """The smaller of a and b."""
 
 
     # minidl/ops/shape.py
     @property
     def T(self) -> Tensor:
-        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+        """Returns the transpose of a matrix."""
     def broadcast_to(self, shape: _int | Sequence[_int]) -> Tensor: ...
     def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+        """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
+        smaller."""
     def expand(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+        """Returns a view in which dimensions of size 1 are repeated to `shape`. -1 keeps a size."""
     def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor:
-        """Merge the dimensions from start_dim to end_dim into one."""
+        """Joins the dimensions from start_dim to end_dim into one."""
     def flip(self, *args: Any, dims: _int | Sequence[_int] | None = None) -> Tensor:
-        """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+        """Returns a copy with the order along the dims reversed."""
     @property
     def mT(self) -> Tensor:
-        """x.mT: the last two dimensions swapped."""
+        """x.mT: x with the last two dimensions swapped."""
     def permute(self, *dims: _int | Sequence[_int]) -> Tensor: ...
     def repeat(self, *repeats: _int | Sequence[_int]) -> Tensor:
-        """Tile: repeats[i] copies one after the other along dimension i."""
+        """Returns repeats[i] copies of the input, one after another, along each dimension i."""
     def reshape(self, *shape: _int | Sequence[_int]) -> Tensor: ...
     def split(self, split_size_or_sections: Any, dim: _int = 0) -> tuple[Tensor, ...]:
-        """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+        """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
+        last may be smaller), or a list of all sizes."""
     def squeeze(self, dim: _int | None = None) -> Tensor:
-        """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+        """Removes dimensions of size 1: all of them, or only those in `dim`."""
     def swapaxes(self, dim0: _int, dim1: _int) -> Tensor:
-        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+        """Swaps two dimensions."""
     def t(self) -> Tensor:
-        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+        """Returns the transpose of a matrix."""
     def transpose(self, dim0: _int, dim1: _int) -> Tensor:
-        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+        """Swaps two dimensions."""
     def unbind(self, dim: _int = 0) -> tuple[Tensor, ...]:
-        """A tuple of the slices along `dim`."""
+        """Returns a tuple of all slices along `dim`, without that dimension."""
     def unsqueeze(self, dim: _int) -> Tensor:
-        """A new dimension of size 1 at position `dim` of the result."""
+        """Adds a dimension of size 1 at position `dim` of the result."""
     def view(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """reshape that never copies: an error where the strides do not allow it."""
+        """As reshape, but never copies."""
 
 
     # minidl/ops/softmax.py
     def log_softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+        """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
+        numbers. dtype: as in softmax."""
     def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+        """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+        first."""
 def wrapped(x: Tensor | ndarray) -> Tensor:
     """Returns x if it is a Tensor."""
