@@ -184,9 +184,10 @@ def addmm(
     input: Tensor | ndarray, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: float = 1,
     alpha: float = 1
 ) -> Tensor:
-    """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    """beta * input + alpha * (mat1 @ mat2). input broadcasts to (n, m)."""
 def argwhere(input: Tensor | ndarray) -> Tensor:
-    """The index of each element that is not zero: (how many, ndim) int64."""
+    """Returns the index of each element that is not zero: (n, ndim) int64, where n is the
+    number of these elements."""
 def clip(
     input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
     max: Tensor | ndarray | generic | float | None = None
@@ -195,47 +196,45 @@ def clip(
 def concat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
     """Another name of cat."""
 def cumprod(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+    """y[i] = x[0] x[1] ... x[i] along `dim`."""
 def diff(
     input: Tensor | ndarray, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Tensor:
-    """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
-    append: what stands before and after the input."""
+    """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
 def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
-    """Whether both have the same shape and the same elements, as a bool."""
+    """Returns True if both have the same shape and the same elements."""
 def fliplr(input: Tensor | ndarray) -> Tensor: ...
 def flipud(input: Tensor | ndarray) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
-    """Side by side: cat along dimension 1, of vectors along 0."""
+    """Joins tensors along dimension 1."""
 def is_floating_point(input: Tensor | ndarray) -> bool:
-    """Whether the dtype is one of floats."""
+    """Returns True if the dtype is floating."""
 def lerp(
     input: Tensor | ndarray, end: Tensor | ndarray, weight: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    """input + weight * (end - input)."""
 def mm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
-    """(n, k), (k, m) -> (n, m)."""
+    """The matrix product (n, k), (k, m) -> (n, m)."""
 def movedim(input: Tensor | ndarray, source: Any, destination: Any) -> Tensor:
-    """Dimensions `source` go to the places `destination`; the others keep their order."""
+    """Moves the dimensions `source` to the places `destination`."""
 def mv(input: Tensor | ndarray, vec: Tensor | ndarray) -> Tensor:
-    """(n, k), (k,) -> (n,)."""
+    """A matrix times a vector: (n, k), (k,) -> (n,)."""
 def nan_to_num(
     input: Tensor | ndarray, nan: float = 0.0, posinf: float | None = None,
     neginf: float | None = None
 ) -> Tensor:
-    """nan and the infinities as numbers: the largest and the smallest of the dtype unless
-    given."""
+    """Replaces nan and the infinities by numbers."""
 def narrow(input: Tensor | ndarray, dim: int, start: Any, length: int) -> Tensor:
-    """A view of `length` slices of a dimension from `start` on."""
+    """Returns a view of `length` slices of dimension `dim`, from `start` on."""
 def tensordot(a: Tensor | ndarray, b: Tensor | ndarray, dims: Any = 2) -> Tensor:
-    """The sum of products over the last `dims` dimensions of a and the first ones of b, or
-    over dims = (dimensions of a, dimensions of b)."""
+    """The sum of products over the last `dims` dimensions of a and the first `dims` dimensions
+    of b. dims may also be a pair: (dimensions of a, dimensions of b)."""
 def trunc(input: Tensor | ndarray) -> Tensor:
-    """The nearest integer towards zero."""
+    """Rounds towards zero."""
 def unflatten(input: Tensor | ndarray, dim: int, sizes: int | Sequence[int]) -> Tensor:
-    """One dimension as several, of these sizes; one of them may be -1."""
+    """Splits one dimension into several, with these sizes."""
 def vstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
-    """One below the other: cat along dimension 0, vectors as rows."""
+    """Joins tensors along dimension 0."""
 
 
 # minidl/ops/extra/conv_transpose.py
@@ -244,14 +243,14 @@ def conv_transpose1d(
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    """Transposed convolution of sequences (N, C, L) or (C, L) with weight (C, O / groups, k)."""
 def conv_transpose2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'),
-    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    """Transposed convolution of images (N, C, H, W) or (C, H, W) with weight (C, O / groups,
+    kh, kw)."""
 
 
 # minidl/ops/extra/distance.py
@@ -259,37 +258,37 @@ def norm(
     input: Tensor | ndarray, p: float | str = 'fro', dim: int | Sequence[int] | None = None,
     keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
-    number, inf or -inf."""
+    """The p-norm of the whole tensor, or of the vectors along `dim`. p: a number, inf, -inf,
+    or "fro", which is 2."""
 
 
 # minidl/ops/extra/einsum.py
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """The sum of products that `equation` says; "..." stands for dimensions that broadcast."""
+    """Returns the sum of products that `equation` describes. "..." stands for dimensions that
+    broadcast."""
 
 
 # minidl/ops/extra/rearrange.py
 def diagonal(
     input: Tensor | ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
-    dimension; a view."""
+    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
 def meshgrid(
     *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
 ) -> tuple[Tensor, ...]:
-    """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
-    dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
+    """Returns one view of shape (n, m, ...) for each of the vectors of n, m, ... elements."""
 def repeat_interleave(
     input: Tensor | ndarray, repeats: int | Sequence[int] | Tensor | ndarray | None = None,
     dim: int | None = None, *, output_size: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
-    one number each."""
+    """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
+    tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
+    times."""
 def roll(
     input: Tensor | ndarray, shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+    """Shifts elements along dims."""
 
 
 # minidl/ops/extra/sampling.py
@@ -297,12 +296,12 @@ def bernoulli(
     input: Tensor | ndarray, p: Tensor | ndarray | generic | float | None = None, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    """Returns 0 or 1 for each element, in the input's dtype."""
 def multinomial(
     input: Tensor | ndarray, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """num_samples indices into each row of weights `input`, which need not sum to 1."""
+    """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n)."""
 
 
 # minidl/ops/extra/scatter.py
@@ -310,35 +309,37 @@ def index_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray, *,
     alpha: float = 1
 ) -> Tensor:
-    """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
+    repeats included."""
 def index_copy(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
 ) -> Tensor:
-    """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    """Returns `input` with slice j of source written at place index[j] of `dim`."""
 def index_fill(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
     value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
+    `dim`."""
 def masked_select(input: Tensor | ndarray, mask: Tensor | ndarray) -> Tensor:
-    """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
+    broadcast."""
 def scatter(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
     src: Tensor | ndarray | generic | float | None = None, *,
     value: Tensor | ndarray | generic | float | None = None, reduce: str | None = None
 ) -> Tensor:
-    """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
-    coordinates of an element of src are its own. reduce="add": added instead."""
+    """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
 def scatter_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
 ) -> Tensor:
-    """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
 def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
-    index[i, j] along `dim`, and of the old element unless include_self is False."""
+    """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
+    of all src[i, j] that index[i, j] sends to this place of `dim`."""
 
 
 # minidl/ops/extra/search.py
@@ -346,78 +347,81 @@ def allclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close, as a Python bool."""
+    """Returns True if isclose holds for all elements, a Python bool."""
 def bincount(
     input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
 ) -> Tensor:
-    """How often each integer from 0 to the largest comes; `weights`: the sums of those
-    instead."""
+    """Returns how often each integer from 0 to the largest occurs in a vector. weights:
+    returns the sums of the weights of each integer instead. minlength: the least length of
+    the result."""
 def bucketize(
     input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
     out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Which bucket each element falls into: searchsorted with its arguments exchanged."""
+    """Returns the index of the bucket of each element: searchsorted(boundaries, input)."""
 def isclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """Whether |input - other| <= atol + rtol |other|, for each element."""
+    """Returns True where |input - other| <= atol + rtol |other|, for each element."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 def searchsorted(
     sorted_sequence: Tensor | ndarray, input: Tensor | ndarray | generic | float, *,
     out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | ndarray | None = None
 ) -> Tensor:
-    """The index i with sequence[i-1] < v <= sequence[i] for each value v; with `right`, the
-    one with sequence[i-1] <= v < sequence[i]."""
+    """Returns for each value v of input the index i with sequence[i-1] < v <= sequence[i]."""
 def unique(
     input: Tensor | ndarray, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The different values in order, or the different slices along `dim`; with them, if asked
-    for, which one each element is, and how often each comes."""
+    """Returns the different values in order, or the different slices along `dim`.
+    return_inverse: also returns the index of each element in them. return_counts: also
+    returns how often each occurs."""
 
 
 # minidl/ops/extra/sort.py
 def argsort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Tensor:
-    """The indices that sort `input` along `dim`."""
+    """Returns the indices that sort `input` along `dim`."""
 def kthvalue(
     input: Tensor | ndarray, k: int, dim: int = -1, keepdim: bool = False
 ) -> KthvalueResult:
-    """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    """Returns the named tuple (values, indices) of the k-th smallest element along `dim`. k
+    counts from 1."""
 @overload
 def median(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 @overload
 def median(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MedianResult:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 @overload
 def median(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 def sort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> SortResult:
-    """Named (values, indices) in order along `dim`."""
+    """Returns the named tuple (values, indices), sorted along `dim`."""
 def topk(
     input: Tensor | ndarray, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> TopkResult:
-    """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+    """Returns the named tuple (values, indices) of the k largest (or smallest) elements along
+    `dim`, in order."""
 
 
 # minidl/ops/extra/unary.py
@@ -446,7 +450,7 @@ def reciprocal(input: Tensor | ndarray) -> Tensor:
 def sinh(input: Tensor | ndarray) -> Tensor:
     """(e^x - e^-x) / 2."""
 def square(input: Tensor | ndarray) -> Tensor:
-    """x * x, in x's own dtype."""
+    """x * x, in the dtype of x."""
 def tan(input: Tensor | ndarray) -> Tensor:
     """The tangent of x in radians."""
 

@@ -281,62 +281,60 @@ class Tensor:
     def addmm(
         self, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: _float = 1, alpha: _float = 1
     ) -> Tensor:
-        """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+        """beta * input + alpha * (mat1 @ mat2). input broadcasts to (n, m)."""
     def argwhere(self) -> Tensor:
-        """The index of each element that is not zero: (how many, ndim) int64."""
+        """Returns the index of each element that is not zero: (n, ndim) int64, where n is the
+        number of these elements."""
     def clip(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
         """Another name of clamp."""
     def cumprod(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+        """y[i] = x[0] x[1] ... x[i] along `dim`."""
     def diff(
         self, n: _int = 1, dim: _int = -1, prepend: Any = None, append: Any = None
     ) -> Tensor:
-        """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
-        append: what stands before and after the input."""
+        """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
     def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
-        """Whether both have the same shape and the same elements, as a bool."""
+        """Returns True if both have the same shape and the same elements."""
     def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def fliplr(self) -> Tensor: ...
     def flipud(self) -> Tensor: ...
     def is_floating_point(self) -> bool:
-        """Whether the dtype is one of floats."""
+        """Returns True if the dtype is floating."""
     def lerp(self, end: Tensor | ndarray, weight: Tensor | ndarray | generic | _float) -> Tensor:
-        """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+        """input + weight * (end - input)."""
     def mm(self, mat2: Tensor | ndarray) -> Tensor:
-        """(n, k), (k, m) -> (n, m)."""
+        """The matrix product (n, k), (k, m) -> (n, m)."""
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Dimensions `source` go to the places `destination`; the others keep their order."""
+        """Moves the dimensions `source` to the places `destination`."""
     def mv(self, vec: Tensor | ndarray) -> Tensor:
-        """(n, k), (k,) -> (n,)."""
+        """A matrix times a vector: (n, k), (k,) -> (n,)."""
     def nan_to_num(
         self, nan: _float = 0.0, posinf: _float | None = None, neginf: _float | None = None
     ) -> Tensor:
-        """nan and the infinities as numbers: the largest and the smallest of the dtype unless
-        given."""
+        """Replaces nan and the infinities by numbers."""
     def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
-        """A view of `length` slices of a dimension from `start` on."""
+        """Returns a view of `length` slices of dimension `dim`, from `start` on."""
     def new_ones(
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Ones of any shape, in the dtype and on the device of `input` unless others are given."""
+        """Returns ones of shape `size`."""
     def new_zeros(
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Zeros of any shape, in the dtype and on the device of `input` unless others are given."""
+        """Returns zeros of shape `size`."""
     def trunc(self) -> Tensor:
-        """The nearest integer towards zero."""
+        """Rounds towards zero."""
     def type_as(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """In the dtype, and on the device, of `other`."""
+        """Returns the input in the dtype, and on the device, of `other`."""
     def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
-        """One dimension as several, of these sizes; one of them may be -1."""
+        """Splits one dimension into several, with these sizes."""
     def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor:
-        """Windows of `size` elements along a dimension, one every `step`; a new last dimension
-        holds them."""
+        """Returns windows of `size` elements along a dimension."""
     def view_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
 
 
@@ -345,143 +343,143 @@ class Tensor:
         self, p: _float | str = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False,
         *, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
-        number, inf or -inf."""
+        """The p-norm of the whole tensor, or of the vectors along `dim`. p: a number, inf, -inf,
+        or "fro", which is 2."""
 
 
     # minidl/ops/extra/in_place_forms.py
     def abs_(self) -> Tensor:
-        """x.abs(...), written over x."""
+        """Writes x.abs(...) into x."""
     def add_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.add(...), written over x."""
+        """Writes x.add(...) into x."""
     def bernoulli_(
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """x.bernoulli(...), written over x."""
+        """Writes x.bernoulli(...) into x."""
     def ceil_(self) -> Tensor:
-        """x.ceil(...), written over x."""
+        """Writes x.ceil(...) into x."""
     def clamp_(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """x.clamp(...), written over x."""
+        """Writes x.clamp(...) into x."""
     def cos_(self) -> Tensor:
-        """x.cos(...), written over x."""
+        """Writes x.cos(...) into x."""
     def cumsum_(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """x.cumsum(...), written over x."""
+        """Writes x.cumsum(...) into x."""
     def div_(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """x.div(...), written over x."""
+        """Writes x.div(...) into x."""
     def erf_(self) -> Tensor:
-        """x.erf(...), written over x."""
+        """Writes x.erf(...) into x."""
     def exp2_(self) -> Tensor:
-        """x.exp2(...), written over x."""
+        """Writes x.exp2(...) into x."""
     def exp_(self) -> Tensor:
-        """x.exp(...), written over x."""
+        """Writes x.exp(...) into x."""
     def expm1_(self) -> Tensor:
-        """x.expm1(...), written over x."""
+        """Writes x.expm1(...) into x."""
     def floor_(self) -> Tensor:
-        """x.floor(...), written over x."""
+        """Writes x.floor(...) into x."""
     def floor_divide_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.floor_divide(...), written over x."""
+        """Writes x.floor_divide(...) into x."""
     def index_add_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """x.index_add(...), written over x."""
+        """Writes x.index_add(...) into x."""
     def index_copy_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray
     ) -> Tensor:
-        """x.index_copy(...), written over x."""
+        """Writes x.index_copy(...) into x."""
     def index_fill_(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.index_fill(...), written over x."""
+        """Writes x.index_fill(...) into x."""
     def log10_(self) -> Tensor:
-        """x.log10(...), written over x."""
+        """Writes x.log10(...) into x."""
     def log1p_(self) -> Tensor:
-        """x.log1p(...), written over x."""
+        """Writes x.log1p(...) into x."""
     def log2_(self) -> Tensor:
-        """x.log2(...), written over x."""
+        """Writes x.log2(...) into x."""
     def log_(self) -> Tensor:
-        """x.log(...), written over x."""
+        """Writes x.log(...) into x."""
     def logical_and_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_and(...), written over x."""
+        """Writes x.logical_and(...) into x."""
     def logical_not_(self) -> Tensor:
-        """x.logical_not(...), written over x."""
+        """Writes x.logical_not(...) into x."""
     def logical_or_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_or(...), written over x."""
+        """Writes x.logical_or(...) into x."""
     def masked_fill_(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.masked_fill(...), written over x."""
+        """Writes x.masked_fill(...) into x."""
     def mul_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.mul(...), written over x."""
+        """Writes x.mul(...) into x."""
     def neg_(self) -> Tensor:
-        """x.neg(...), written over x."""
+        """Writes x.neg(...) into x."""
     def normal_(
         self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Overwrite with Gaussian numbers."""
+        """Overwrites the tensor with random numbers from a normal distribution."""
     def pow_(self, exponent: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.pow(...), written over x."""
+        """Writes x.pow(...) into x."""
     def reciprocal_(self) -> Tensor:
-        """x.reciprocal(...), written over x."""
+        """Writes x.reciprocal(...) into x."""
     def relu_(self) -> Tensor:
-        """x.relu(...), written over x."""
+        """Writes x.relu(...) into x."""
     def remainder_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.remainder(...), written over x."""
+        """Writes x.remainder(...) into x."""
     def round_(self, *, decimals: _int = 0) -> Tensor:
-        """x.round(...), written over x."""
+        """Writes x.round(...) into x."""
     def rsqrt_(self) -> Tensor:
-        """x.rsqrt(...), written over x."""
+        """Writes x.rsqrt(...) into x."""
     def scatter_(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """x.scatter(...), written over x."""
+        """Writes x.scatter(...) into x."""
     def scatter_add_(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """x.scatter_add(...), written over x."""
+        """Writes x.scatter_add(...) into x."""
     def sigmoid_(self) -> Tensor:
-        """x.sigmoid(...), written over x."""
+        """Writes x.sigmoid(...) into x."""
     def sign_(self) -> Tensor:
-        """x.sign(...), written over x."""
+        """Writes x.sign(...) into x."""
     def sin_(self) -> Tensor:
-        """x.sin(...), written over x."""
+        """Writes x.sin(...) into x."""
     def sqrt_(self) -> Tensor:
-        """x.sqrt(...), written over x."""
+        """Writes x.sqrt(...) into x."""
     def square_(self) -> Tensor:
-        """x.square(...), written over x."""
+        """Writes x.square(...) into x."""
     def sub_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.sub(...), written over x."""
+        """Writes x.sub(...) into x."""
     def tanh_(self) -> Tensor:
-        """x.tanh(...), written over x."""
+        """Writes x.tanh(...) into x."""
     def tril_(self, diagonal: _int = 0) -> Tensor:
-        """x.tril(...), written over x."""
+        """Writes x.tril(...) into x."""
     def triu_(self, diagonal: _int = 0) -> Tensor:
-        """x.triu(...), written over x."""
+        """Writes x.triu(...) into x."""
     def uniform_(
         self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Overwrite with numbers uniform in [from_, to)."""
+        """Overwrites the tensor with random numbers, uniform in [from_, to)."""
 
 
     # minidl/ops/extra/rearrange.py
     def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
-        """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
-        dimension; a view."""
+        """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
     def repeat_interleave(
         self, repeats: _int | Sequence[_int] | Tensor | ndarray | None = None, dim: _int | None = None,
         *, output_size: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
-        one number each."""
+        """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
+        tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
+        times."""
     def roll(
         self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+        """Shifts elements along dims."""
 
 
     # minidl/ops/extra/sampling.py
@@ -489,41 +487,43 @@ class Tensor:
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+        """Returns 0 or 1 for each element, in the input's dtype."""
     def multinomial(
         self, num_samples: _int, replacement: _bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """num_samples indices into each row of weights `input`, which need not sum to 1."""
+        """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n)."""
 
 
     # minidl/ops/extra/scatter.py
     def index_add(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+        """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
+        repeats included."""
     def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
-        """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+        """Returns `input` with slice j of source written at place index[j] of `dim`."""
     def index_fill(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+        """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
+        `dim`."""
     def masked_select(self, mask: Tensor | ndarray) -> Tensor:
-        """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+        """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
+        broadcast."""
     def scatter(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
-        coordinates of an element of src are its own. reduce="add": added instead."""
+        """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
     def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+        """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
     def scatter_reduce(
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
     ) -> Tensor:
-        """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
-        index[i, j] along `dim`, and of the old element unless include_self is False."""
+        """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
+        of all src[i, j] that index[i, j] sends to this place of `dim`."""
 
 
     # minidl/ops/extra/search.py
@@ -531,58 +531,62 @@ class Tensor:
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
     ) -> bool:
-        """Whether all elements are close, as a Python bool."""
+        """Returns True if isclose holds for all elements, a Python bool."""
     def bincount(self, weights: Tensor | ndarray | None = None, minlength: _int = 0) -> Tensor:
-        """How often each integer from 0 to the largest comes; `weights`: the sums of those
-        instead."""
+        """Returns how often each integer from 0 to the largest occurs in a vector. weights:
+        returns the sums of the weights of each integer instead. minlength: the least length of
+        the result."""
     def isclose(
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
     ) -> Tensor:
-        """Whether |input - other| <= atol + rtol |other|, for each element."""
+        """Returns True where |input - other| <= atol + rtol |other|, for each element."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     @overload
     def nonzero(self, *, as_tuple: Any = False) -> Any:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     def unique(
         self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
         dim: _int | None = None
     ) -> Any:
-        """The different values in order, or the different slices along `dim`; with them, if asked
-        for, which one each element is, and how often each comes."""
+        """Returns the different values in order, or the different slices along `dim`.
+        return_inverse: also returns the index of each element in them. return_counts: also
+        returns how often each occurs."""
 
 
     # minidl/ops/extra/sort.py
     def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> Tensor:
-        """The indices that sort `input` along `dim`."""
+        """Returns the indices that sort `input` along `dim`."""
     def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False) -> KthvalueResult:
-        """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+        """Returns the named tuple (values, indices) of the k-th smallest element along `dim`. k
+        counts from 1."""
     @overload
     def median(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     @overload
     def median(self, dim: _int, keepdim: _bool = False) -> MedianResult:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     @overload
     def median(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> SortResult:
-        """Named (values, indices) in order along `dim`."""
+        """Returns the named tuple (values, indices), sorted along `dim`."""
     def topk(
         self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True
     ) -> TopkResult:
-        """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+        """Returns the named tuple (values, indices) of the k largest (or smallest) elements along
+        `dim`, in order."""
 
 
     # minidl/ops/extra/unary.py
@@ -611,7 +615,7 @@ class Tensor:
     def sinh(self) -> Tensor:
         """(e^x - e^-x) / 2."""
     def square(self) -> Tensor:
-        """x * x, in x's own dtype."""
+        """x * x, in the dtype of x."""
     def tan(self) -> Tensor:
         """The tangent of x in radians."""
 

@@ -92,12 +92,12 @@ def embedding(
 
 # minidl/ops/extra/activations.py
 def glu(input: Tensor | ndarray, dim: int = -1) -> Tensor:
-    """a * sigmoid(b) where a and b are the halves of input along `dim`."""
+    """a * sigmoid(b), where a and b are the two halves of input along `dim`."""
 def mish(input: Tensor | ndarray) -> Tensor: ...
 def prelu(input: Tensor | ndarray, weight: Tensor | ndarray) -> Tensor:
-    """input where positive, else weight * input; weight (1,) or (channels,)."""
+    """x where x is positive, else weight * x, for x = input. weight: (1,) or (channels,)."""
 def selu(input: Tensor | ndarray) -> Tensor:
-    """scale * (input where positive, else alpha (e^input - 1))."""
+    """scale * (x where x is positive, else alpha (e^x - 1)), for x = input."""
 
 
 # minidl/ops/extra/columns.py
@@ -106,59 +106,60 @@ def fold(
     dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images of `output_size` from columns (N, C kh kw, L) or (C kh kw, L)."""
+    """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size),
+    or the same without N."""
 def unfold(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1
 ) -> Tensor:
-    """The windows of images (N, C, H, W) or (C, H, W), as columns (N, C kh kw, L)."""
+    """Returns the windows of images as columns: (N, C, H, W) -> (N, C kh kw, L), or (C, H, W)
+    -> (C kh kw, L)."""
 
 
 # minidl/ops/extra/composed.py
 def celu(input: Tensor | ndarray, alpha: float = 1.0) -> Tensor:
-    """alpha elu(x / alpha): smooth at 0 for any alpha."""
+    """alpha * elu(x / alpha)."""
 def dropout2d(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Zero whole channels of (N, C, H, W) or (N, C, L) with probability p and scale the others
-    by 1 / (1 - p); the input itself when not training."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and
+    multiplies the others by 1 / (1 - p)."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """A random class in a form that has a gradient: softmax((logits + g) / tau), g =
-    -log(-log(u)). hard: 1 at the largest and 0 elsewhere, with the gradient of the soft
-    one. eps: not used."""
+    """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1)."""
 def hardsigmoid(input: Tensor | ndarray) -> Tensor:
-    """A sigmoid of three straight lines: relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, a sigmoid that is made of three straight lines."""
 def hardswish(input: Tensor | ndarray) -> Tensor:
-    """x hardsigmoid(x)."""
+    """x * hardsigmoid(x)."""
 def hardtanh(
     input: Tensor | ndarray, min_val: float = -1.0, max_val: float = 1.0
 ) -> Tensor:
-    """clamp, but with no gradient at the two ends themselves."""
+    """Limits elements to the range from min_val to max_val."""
 def logsigmoid(input: Tensor | ndarray) -> Tensor:
-    """log(1 / (1 + exp(-x))), without an overflow."""
+    """log(1 / (1 + exp(-x))), in a form that cannot overflow."""
 def pixel_shuffle(input: Tensor | ndarray, upscale_factor: int) -> Tensor:
-    """(..., c r r, h, w) -> (..., c, h r, w r): channels become pixels."""
+    """Turns channels into pixels: (..., c r r, h, w) -> (..., c, h r, w r), where r is
+    upscale_factor."""
 def relu6(input: Tensor | ndarray) -> Tensor:
     """min(max(0, x), 6)."""
 def softmin(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """softmax(-x). dtype: cast -x to it first."""
+    """softmax(-x) along `dim`. dtype: if given, -x is cast to it first."""
 def softsign(input: Tensor | ndarray) -> Tensor:
     """x / (1 + |x|)."""
 def threshold(
     input: Tensor | ndarray, threshold: float, value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """x where it is above the threshold, else value."""
+    """x where x is above the threshold, else value."""
 def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-06, swap: bool = False, *, reduction: str = 'mean'
 ) -> Tensor:
-    """max(0, |anchor - positive| - |anchor - negative| + margin). swap: the negative is
-    compared with the positive instead, where that is nearer."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: uses
+    |positive - negative| in place of |anchor - negative| where it is smaller."""
 
 
 # minidl/ops/extra/conv_transpose.py
@@ -167,26 +168,25 @@ def conv_transpose1d(
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    """Transposed convolution of sequences (N, C, L) or (C, L) with weight (C, O / groups, k)."""
 def conv_transpose2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'),
-    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    """Transposed convolution of images (N, C, H, W) or (C, H, W) with weight (C, O / groups,
+    kh, kw)."""
 
 
 # minidl/ops/extra/distance.py
 def cosine_similarity(
     x1: Tensor | ndarray, x2: Tensor | ndarray, dim: int = 1, eps: float = 1e-08
 ) -> Tensor:
-    """The cosine of the angle between the vectors along `dim`: x1 . x2 / (|x1| |x2|), the
-    lengths at least eps."""
+    """The cosine of the angle between vectors along `dim`: x1 . x2 / (|x1| |x2|)."""
 def normalize(
     input: Tensor | ndarray, p: float = 2.0, dim: int = 1, eps: float = 1e-12
 ) -> Tensor:
-    """The vectors along `dim` with length 1: input / max(|input|_p, eps)."""
+    """Divides the vectors along `dim` by their length: input / max(|input|_p, eps)."""
 def pairwise_distance(
     x1: Tensor | ndarray, x2: Tensor | ndarray, p: float = 2.0, eps: float = 1e-06,
     keepdim: bool = False
@@ -200,9 +200,7 @@ def embedding_bag(
     *, mode: str = 'mean', per_sample_weights: Tensor | ndarray | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None
 ) -> Tensor:
-    """(bags, width) from indices `input` (bags, n), or from a vector of them and where each
-    bag starts in it. mode: "sum", "mean", "max"; per_sample_weights: factors of the rows,
-    for "sum"; a bag does not count its padding_idx, and one without indices is zeros."""
+    """Returns (bags, width). input: indices (bags, n), or a vector of the indices of all bags."""
 
 
 # minidl/ops/extra/instance_norm.py
@@ -212,8 +210,9 @@ def instance_norm(
     bias: Tensor | ndarray | None = None, use_input_stats: bool = True, momentum: float = 0.1,
     eps: float = 1e-05
 ) -> Tensor:
-    """Mean 0 and variance 1 over each channel of each sample of input (N, C, ...), then *
-    weight + bias."""
+    """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1,
+    then computes * weight + bias. running_mean and running_var, if given, are updated as in
+    batch_norm. use_input_stats=False: uses them in place of the statistics of the input."""
 
 
 # minidl/ops/extra/interpolate.py
@@ -222,9 +221,7 @@ def interpolate(
     mode: str = 'nearest', align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False
 ) -> Tensor:
-    """input (N, C, ...) with other sizes after the first two: `size`, or `scale_factor` times
-    theirs, rounded down; a number for all or one each. mode: nearest, nearest-exact, linear
-    (N, C, L), bilinear or bicubic (N, C, H, W), trilinear (N, C, D, H, W), area."""
+    """Resizes all but the first two dimensions of input (N, C, ...)."""
 
 
 # minidl/ops/extra/rearrange.py
@@ -232,33 +229,31 @@ def pad(
     input: Tensor | ndarray, pad: Sequence[int], mode: str = 'constant',
     value: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """Borders around the last dimensions: `pad` lists (left, right) of the last one first, as
-    torch.nn.functional.pad; negative widths crop. mode: "constant", of `value`, 0 unless
-    given; "replicate", the element at the edge; "reflect", the elements behind it in
-    reverse; "circular", the elements of the other end."""
+    """Adds borders to the last dimensions. pad: (left, right) of the last dimension, then of
+    the one before, and so on, as in torch.nn.functional.pad."""
 
 
 # minidl/ops/extra/recurrent.py
 def gru_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray
 ) -> tuple[Tensor, Tensor]:
-    """(results of all steps, the last state) of Gru."""
+    """Runs a Gru over a sequence."""
 def lstm_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, c: Tensor | ndarray, w: Tensor | ndarray,
     b: Tensor | ndarray
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(results of all steps, the last h, the last c) of Lstm."""
+    """Runs an Lstm over a sequence."""
 def rnn_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray,
     nonlinearity: str = 'tanh'
 ) -> tuple[Tensor, Tensor]:
-    """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
+    """Runs an Rnn over a sequence."""
 
 
 # minidl/ops/extra/search.py
 def one_hot(input: Tensor | ndarray, num_classes: int = -1) -> Tensor:
-    """(..., num_classes) int64, a row of zeros and a one for each integer; -1: the largest +
-    1."""
+    """Returns (..., num_classes) int64: for each integer a row of zeros with a 1 at its place.
+    num_classes=-1 means the largest integer + 1."""
 
 
 # minidl/ops/gelu.py
