@@ -27,7 +27,7 @@ def adapt(cls):
     class has no static ones. Raises TypeError for PyTorch's form with setup_context."""
     own = vars(cls)
     if "setup_context" in own:
-        raise TypeError(f"{cls.__name__}: a forward without ctx, beside a setup_context, is not "
+        raise TypeError(f"{cls.__name__}: a forward without ctx, with a setup_context, is not "
                         "supported; write forward(ctx, ...), which saves what backward needs")
     for name in ("forward", "backward"):
         if isinstance(own.get(name), staticmethod):

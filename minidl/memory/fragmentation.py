@@ -37,7 +37,7 @@ Replay = namedtuple("Replay", "live span in_pieces")
 def first_fit(events):
     """Returns the Replay of an allocator that puts each buffer at the lowest address with room.
     events: [(number of a buffer, its bytes)], in order; bytes are 0 if the buffer is freed."""
-    moments = [(0, [], 0)]  # (bytes in use, the holes below the highest block, where that ends)
+    moments = [(0, [], 0)]  # (bytes in use, holes below the highest block, end of that block)
     for blocks in placements(events):
         holes, end = [], 0
         for start, stop, _ in blocks:

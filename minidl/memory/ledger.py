@@ -3,7 +3,7 @@
 The plain form counts the arrays that a graph holds: minidl/plain/memory.py. Here: all kinds of
 arrays, from their allocation until they are freed.
 
-    parameters      2 or 4 bytes each          gradients   as many bytes as the parameters
+    parameters      2 or 4 bytes each          gradients   the same as the parameters
     master weights  4, if weights are fp16     optimizer   Adam's m and v: 8
     inputs          arrays from outside, such as the batch
     activations     arrays that forward saves for backward: by op, by module
@@ -21,7 +21,7 @@ A recording sees the arrays that Functions return, save and pass back. It follow
 Python frees it. (A buffer is an array that owns its memory; its views do not count.) Inside an op
 it sees the large arrays that have a formula (`scratch` in cuda/launch.py). It does not see
 temporary arrays inside an expression: `a * b + c` has one. tests/memory/test_ledger.py and
-benchmarks/bench_memory.py compare its bytes with those that the process counts.
+benchmarks/bench_memory.py compare its bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """

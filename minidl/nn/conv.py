@@ -168,7 +168,7 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Resizes images to `size`, or by `scale_factor`. The modes are those of F.interpolate."""
+    """Resizes images to `size`, or by `scale_factor`. mode: as in F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

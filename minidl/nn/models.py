@@ -93,7 +93,7 @@ class GPT(Module):
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         """positions: None, or (N, T) if a row has several texts (data.lengths.pack). The positions
-        of each text begin at 0. A token attends only to tokens of its own text. Raises ValueError
+        of each text begin at 0. A token attends only to tokens of the same text. Raises ValueError
         if T is larger than `context`."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:

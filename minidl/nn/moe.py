@@ -21,9 +21,8 @@ An expert that is rarely chosen learns little. Then it is chosen even less. Two 
                     any is dropped; it is a constant. P_e is the mean of p_e. The value is 1 if all
                     experts have equal shares, and E in the worst case
     move_bias       each expert has a bias. It is added to p when the k experts are chosen, but not
-                    in the gates. After a step, the bias of an expert with more than the mean load
-                    falls by `bias_rate`, and that of an expert with less rises. The loss is not
-                    changed
+                    in the gates. After a step, the bias falls by `bias_rate` if the expert has more
+                    than the mean load, and rises if it has less. The loss is not changed
 
 The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
 host computes which rows go to which expert.

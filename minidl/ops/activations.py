@@ -1,8 +1,8 @@
 """Activations: elementwise functions between the layers of a network.
 
-Several save the slope dy/dx, which forward computes together with y. It takes as many bytes as x
-does, and backward is then one product. SiLU saves x, and computes the slope in backward. GELU is in
-gelu.py.
+Several save the slope dy/dx, which forward computes together with y. It takes the same number of
+bytes as x, and backward is then one product. SiLU saves x, and computes the slope in backward. GELU
+is in gelu.py.
 A slope that has several values is computed by arithmetic: with random signs, `where` takes as long
 as twenty additions. A slope that is 0 or 1 uses `select` (masks.py).
 

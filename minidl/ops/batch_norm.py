@@ -4,9 +4,9 @@
     gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
     gx = w * r * (gy - gb / n - xhat * gw / n)       n elements in each channel
 
-norm.py explains the gradient. Saved for backward: x, mean and r. x takes as many bytes as xhat
-does, or half of them in half precision. Outside of training the running statistics are constants,
-so gx = w * r * gy.
+norm.py explains the gradient. Saved for backward: x, mean and r. x takes the same number of bytes
+as xhat, or half of them in half precision. Outside of training the running statistics are
+constants, so gx = w * r * gy.
 
 Source: Ioffe & Szegedy 2015.
 Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu

@@ -9,7 +9,7 @@ of the size of the im2col matrix. The result does not depend on the number of th
 alone decides how sums are divided. float16 is computed in float32 and rounded once.
 
 Winograd adds and subtracts pixels before it multiplies, in float32. It sums 9 times fewer products,
-so its rounding error is about as large as that of the plain form: 0.6 to 1.05 times, measured in
+so its rounding error is 0.6 to 1.05 times the error of the plain form, measured in
 tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of a tile into NaN; the
 plain form may give infinity. `set_float32_matmul_precision("highest")` switches Winograd off.
 

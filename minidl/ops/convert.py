@@ -118,8 +118,8 @@ def _repr(self):
 
 
 def _node_name(node):
-    """Returns the name of a node as PyTorch prints it. The names of our ops end in 0, those of a
-    user's Functions do not."""
+    """Returns the name of a node as PyTorch prints it. The names of our ops end in 0, but the names
+    of a user's Functions do not."""
     kind = builtins.type(node)
     ending = "Backward0" if kind.__module__.startswith("minidl.") else "Backward"
     return f"<{kind.__name__}{ending}>"

@@ -114,7 +114,7 @@ def limits(p):
 
 def dropout(input, p=0.5, training=True, *, generator=None):
     """Sets elements to zero with probability p, and multiplies the others by 1 / (1 - p). Returns
-    the input itself if training is False. generator: the default is that of this context
+    the input itself if training is False. generator: the default is the generator of this context
     (minidl.random)."""
     check_probability(p)
     if not training or p == 0:

@@ -103,7 +103,7 @@ def steps(x, parts, op="x[index]"):
     If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
     between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
     slices and None first. In the second step NumPy and PyTorch agree: the dimensions of arrays that
-    are neighbours stay in their place, and those of other arrays come first.
+    are neighbours stay in their place, and the dimensions of other arrays come first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:

@@ -116,8 +116,8 @@ def _in_place(op, ufunc):
 
 def setitem(self, index, value):
     """self[index] = value, in place. If a graph is recorded, self becomes the result of the
-    assignment. The gradient of the written elements then goes to `value`, and that of all others to
-    the old self."""
+    assignment. The gradient of the written elements then goes to `value`. The gradient of all other
+    elements goes to the old self."""
     op = "x[index] = y"
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)

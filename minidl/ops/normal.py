@@ -10,8 +10,8 @@ float32: one formula without branches, P(-z) = e^(-z^2/2) Q(t), where t = 1 / (1
 a polynomial of degree 6. Its error is below 5e-9, a sixth of float32's rounding. P and P' both need
 e^(-z^2/2), which is computed once.
 Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23
-(1969). The float32 form is that of C. Hastings, "Approximations for Digital Computers" (1955); the
-coefficients are fitted here, with a larger degree and a 40 times smaller error.
+(1969). The float32 form is from C. Hastings, "Approximations for Digital Computers" (1955). Our
+coefficients are fitted with a larger degree, and the error is 40 times smaller.
 Test: tests/ops/test_activations.py
 """
 

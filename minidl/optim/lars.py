@@ -11,8 +11,8 @@ from 1 to 30 are usual.
     trust_coefficient    `trust`, the paper's eta
     eps         is added to the divisor
     clip        True: the rate is min(local, lr), as in apex's LARC, and not lr * local
-    adapt       False: local is 1, so the step is that of SGD with momentum. For biases and the
-                weights of norms; put them into a separate group
+    adapt       False: local is 1, which is SGD with momentum. For biases and the weights of norms;
+                put them into a separate group
 
 Implementations differ. Chainer's has no trust coefficient (multiply lr by it). Paddle's CPU kernel
 adapts only if decay > 0. Ours adapts whenever |w| and |g| are not 0.

@@ -280,7 +280,7 @@ def fusable(params, grads, *kernels):
     gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. All
     `kernels` must be launchable. This must be known before the first kernel changes a state.
 
-    kernels: (file, name, dtype, macros to define). A dtype of None is that of the gradients."""
+    kernels: (file, name, dtype, macros to define). None means the dtype of the gradients."""
     arrays = [*(p.array for p in params), *grads]
     if not (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)

@@ -165,7 +165,7 @@ class Autocast:
         precision = self.changed.get(name, cls.precision)
         if precision == "banned":
             raise RuntimeError(
-                f"{name} cannot run under autocast: in {self.dtype} it loses what it needs. Use "
+                f"{name} cannot run under autocast: {self.dtype} has too few digits for it. Use "
                 f"{cls.remedy}; or run it in `with amp.autocast(enabled=False):` on float32 inputs")
         if precision in ("white", "black"):
             return self.dtype if precision == "white" else WIDE

@@ -155,7 +155,7 @@ class GradScaler:
             return True
         if optimizer in self._stepped:
             raise RuntimeError("step() was called on this optimizer already since the last "
-                               "update(): what was found of the gradients then may be wrong now. "
+                               "update(): its check of the gradients may be out of date now. "
                                "Call update() after each step()")
         self._stepped.append(optimizer)
         if optimizer not in self._found:

@@ -241,12 +241,12 @@ def is_floating_point(input) -> bool:
 
 
 def new_zeros(input, *size, dtype=None, device=None, requires_grad=False):
-    """Returns zeros of shape `size`. The defaults of dtype and device are those of `input`."""
+    """Returns zeros of shape `size`. The default is the dtype and the device of `input`."""
     return _new(input, input._xp.zeros, size, dtype, device).requires_grad_(requires_grad)
 
 
 def new_ones(input, *size, dtype=None, device=None, requires_grad=False):
-    """Returns ones of shape `size`. The defaults of dtype and device are those of `input`."""
+    """Returns ones of shape `size`. The default is the dtype and the device of `input`."""
     return _new(input, input._xp.ones, size, dtype, device).requires_grad_(requires_grad)
 
 
@@ -312,7 +312,7 @@ def threshold(input, threshold, value):
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
     """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1). This is a
     random choice of a class that has a gradient. hard: if True, the result is 1 at the largest
-    element and 0 elsewhere; its gradient is that of the softmax. eps: ignored."""
+    element and 0 elsewhere, but has the gradient of the softmax. eps: ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
     noise = -np.log(-np.log(u))  # finite, as u is never 0 or 1
