@@ -19,8 +19,8 @@ from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y or x.op_(y) "
-            "was recorded since: its way back is no longer right. Make the view after that")
+REPLACED = ("this tensor is a view of memory that x[index] = y or x.op_(y) has changed since, and "
+            "its gradient would be wrong. Make the view after the change")
 
 
 def run(node, mode, inputs, arrays, options):

@@ -55,7 +55,7 @@ def become(x, name, op):
         raise RuntimeError(f"{name} of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`")
     if x.array.base is not None and x._memory is not None:
-        raise RuntimeError(f"{name} of a view: its memory is another array's (of a slice, a "
+        raise RuntimeError(f"{name} of a view: the memory belongs to another tensor (of a slice, a "
                            f"reshape, a transpose), for which it would not be recorded; write "
                            "into that one, or into x.clone()")
     before = Tensor._from(x.array.copy(), x.grad_fn, x.slot)
@@ -143,9 +143,9 @@ def _assign(x, parts, value, places):
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")
     if x.array.base is not None:
-        raise RuntimeError("assignment to elements of a view: its memory is another array's (of a "
-                           "slice, a reshape, a transpose), for which it would not be recorded; "
-                           "write into that one, or into x.clone()")
+        raise RuntimeError("assignment to elements of a view: the memory belongs to another tensor "
+                           "(of a slice, a reshape, a transpose), for which it would not be "
+                           "recorded; write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     note(y, places)
     _take_the_place(x, y)
