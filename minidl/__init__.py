@@ -42,14 +42,16 @@ globals().update(ops.namespace("t"))
 
 
 def compile(model, **options):
-    """Returns the model as it is. PyTorch's compile changes the time of a model, not its results.
-    Here that is done where you ask for it: minidl.fuse makes one kernel of a function, and
-    minidl.graphed one launch of a step."""
+    """Returns the model unchanged, so that a program written for PyTorch runs. `options` are
+    ignored. PyTorch's compile makes a model faster and keeps its results. In minidl you ask for
+    speed where you want it: minidl.fuse turns a function into one kernel, and minidl.graphed turns
+    a training step into one launch."""
     return model
 
 
 
-# Imported on first use: `import minidl` alone takes a quarter of a second and needs NumPy only.
+# These parts are imported on first use. So `import minidl` takes a quarter of a second, and needs
+# only NumPy.
 _PARTS = ("accelerator", "backends", "comm", "cuda", "data", "elastic", "infer", "memory", "nn",
           "optim", "parallel", "precision", "profile", "snapshot")
 _LATER = {  # {name: the module that has it}

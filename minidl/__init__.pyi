@@ -85,7 +85,7 @@ bfloat16: dtype[Any]
 bool: dtype[Any]
 bool_: dtype[Any]
 def compile(model: Any, **options: Any) -> Any:
-    """Returns the model as it is."""
+    """Returns the model unchanged, so that a program written for PyTorch runs."""
 double: dtype[Any]
 float: dtype[Any]
 float16: dtype[Any]
@@ -111,7 +111,7 @@ def tanh(input: Tensor | ndarray) -> Tensor: ...
 
 # minidl/ops/cast.py
 def clone(input: Tensor | ndarray) -> Tensor:
-    """A copy, recorded in the graph."""
+    """Returns a copy."""
 
 
 # minidl/ops/conv.py
@@ -145,7 +145,8 @@ def div(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, *,
     rounding_mode: str | None = None
 ) -> Tensor:
-    """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    """input / other. rounding_mode: None, "floor" (rounds down) or "trunc" (rounds towards
+    zero)."""
 def exp(input: Tensor | ndarray) -> Tensor:
     """y = e^x."""
 def floor(input: Tensor | ndarray) -> Tensor:
@@ -162,8 +163,8 @@ def pow(input: Tensor | ndarray, exponent: Tensor | ndarray | generic | float) -
 def remainder(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """a - b * floor(a / b), which has the sign of b."""
 def round(input: Tensor | ndarray, *, decimals: int = 0) -> Tensor:
-    """The nearest integer, halves to the even one; or the nearest number with so many digits
-    behind the point, before it if negative."""
+    """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
+    this number of digits after the point instead."""
 def rsqrt(input: Tensor | ndarray) -> Tensor:
     """y = x^(-1/2)."""
 def sign(input: Tensor | ndarray) -> Tensor:
@@ -183,9 +184,10 @@ def addmm(
     input: Tensor | ndarray, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: float = 1,
     alpha: float = 1
 ) -> Tensor:
-    """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    """beta * input + alpha * (mat1 @ mat2). input broadcasts to (n, m)."""
 def argwhere(input: Tensor | ndarray) -> Tensor:
-    """The index of each element that is not zero: (how many, ndim) int64."""
+    """Returns the index of each element that is not zero: (n, ndim) int64, where n is the
+    number of these elements."""
 def clip(
     input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
     max: Tensor | ndarray | generic | float | None = None
@@ -194,47 +196,45 @@ def clip(
 def concat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
     """Another name of cat."""
 def cumprod(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+    """y[i] = x[0] x[1] ... x[i] along `dim`."""
 def diff(
     input: Tensor | ndarray, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Tensor:
-    """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
-    append: what stands before and after the input."""
+    """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
 def equal(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> bool:
-    """Whether both have the same shape and the same elements, as a bool."""
+    """Returns True if both have the same shape and the same elements."""
 def fliplr(input: Tensor | ndarray) -> Tensor: ...
 def flipud(input: Tensor | ndarray) -> Tensor: ...
 def hstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
-    """Side by side: cat along dimension 1, of vectors along 0."""
+    """Joins tensors along dimension 1."""
 def is_floating_point(input: Tensor | ndarray) -> bool:
-    """Whether the dtype is one of floats."""
+    """Returns True if the dtype is floating."""
 def lerp(
     input: Tensor | ndarray, end: Tensor | ndarray, weight: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    """input + weight * (end - input)."""
 def mm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
-    """(n, k), (k, m) -> (n, m)."""
+    """The matrix product (n, k), (k, m) -> (n, m)."""
 def movedim(input: Tensor | ndarray, source: Any, destination: Any) -> Tensor:
-    """Dimensions `source` go to the places `destination`; the others keep their order."""
+    """Moves the dimensions `source` to the places `destination`."""
 def mv(input: Tensor | ndarray, vec: Tensor | ndarray) -> Tensor:
-    """(n, k), (k,) -> (n,)."""
+    """A matrix times a vector: (n, k), (k,) -> (n,)."""
 def nan_to_num(
     input: Tensor | ndarray, nan: float = 0.0, posinf: float | None = None,
     neginf: float | None = None
 ) -> Tensor:
-    """nan and the infinities as numbers: the largest and the smallest of the dtype unless
-    given."""
+    """Replaces nan and the infinities by numbers."""
 def narrow(input: Tensor | ndarray, dim: int, start: Any, length: int) -> Tensor:
-    """A view of `length` slices of a dimension from `start` on."""
+    """Returns a view of `length` slices of dimension `dim`, from `start` on."""
 def tensordot(a: Tensor | ndarray, b: Tensor | ndarray, dims: Any = 2) -> Tensor:
-    """The sum of products over the last `dims` dimensions of a and the first ones of b, or
-    over dims = (dimensions of a, dimensions of b)."""
+    """The sum of products over the last `dims` dimensions of a and the first `dims` dimensions
+    of b. dims may also be a pair: (dimensions of a, dimensions of b)."""
 def trunc(input: Tensor | ndarray) -> Tensor:
-    """The nearest integer towards zero."""
+    """Rounds towards zero."""
 def unflatten(input: Tensor | ndarray, dim: int, sizes: int | Sequence[int]) -> Tensor:
-    """One dimension as several, of these sizes; one of them may be -1."""
+    """Splits one dimension into several, with these sizes."""
 def vstack(tensors: Sequence[Tensor | ndarray]) -> Tensor:
-    """One below the other: cat along dimension 0, vectors as rows."""
+    """Joins tensors along dimension 0."""
 
 
 # minidl/ops/extra/conv_transpose.py
@@ -243,14 +243,14 @@ def conv_transpose1d(
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    """Transposed convolution of sequences (N, C, L) or (C, L) with weight (C, O / groups, k)."""
 def conv_transpose2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'),
-    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    """Transposed convolution of images (N, C, H, W) or (C, H, W) with weight (C, O / groups,
+    kh, kw)."""
 
 
 # minidl/ops/extra/distance.py
@@ -258,37 +258,37 @@ def norm(
     input: Tensor | ndarray, p: float | str = 'fro', dim: int | Sequence[int] | None = None,
     keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
-    number, inf or -inf."""
+    """The p-norm of the whole tensor, or of the vectors along `dim`. p: a number, inf, -inf,
+    or "fro", which is 2."""
 
 
 # minidl/ops/extra/einsum.py
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """The sum of products that `equation` says; "..." stands for dimensions that broadcast."""
+    """Returns the sum of products that `equation` describes. "..." stands for dimensions that
+    broadcast."""
 
 
 # minidl/ops/extra/rearrange.py
 def diagonal(
     input: Tensor | ndarray, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
-    dimension; a view."""
+    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
 def meshgrid(
     *tensors: Tensor | ndarray | Sequence[Tensor | ndarray], indexing: str = 'ij'
 ) -> tuple[Tensor, ...]:
-    """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
-    dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
+    """Returns one view of shape (n, m, ...) for each of the vectors of n, m, ... elements."""
 def repeat_interleave(
     input: Tensor | ndarray, repeats: int | Sequence[int] | Tensor | ndarray | None = None,
     dim: int | None = None, *, output_size: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
-    one number each."""
+    """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
+    tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
+    times."""
 def roll(
     input: Tensor | ndarray, shifts: int | Sequence[int],
     dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+    """Shifts elements along dims."""
 
 
 # minidl/ops/extra/sampling.py
@@ -296,12 +296,12 @@ def bernoulli(
     input: Tensor | ndarray, p: Tensor | ndarray | generic | float | None = None, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    """Returns 0 or 1 for each element, in the input's dtype."""
 def multinomial(
     input: Tensor | ndarray, num_samples: int, replacement: bool = False, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """num_samples indices into each row of weights `input`, which need not sum to 1."""
+    """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n)."""
 
 
 # minidl/ops/extra/scatter.py
@@ -309,35 +309,37 @@ def index_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray, *,
     alpha: float = 1
 ) -> Tensor:
-    """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
+    repeats included."""
 def index_copy(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, source: Tensor | ndarray
 ) -> Tensor:
-    """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    """Returns `input` with slice j of source written at place index[j] of `dim`."""
 def index_fill(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
     value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
+    `dim`."""
 def masked_select(input: Tensor | ndarray, mask: Tensor | ndarray) -> Tensor:
-    """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
+    broadcast."""
 def scatter(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray,
     src: Tensor | ndarray | generic | float | None = None, *,
     value: Tensor | ndarray | generic | float | None = None, reduce: str | None = None
 ) -> Tensor:
-    """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
-    coordinates of an element of src are its own. reduce="add": added instead."""
+    """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
 def scatter_add(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray
 ) -> Tensor:
-    """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
 def scatter_reduce(
     input: Tensor | ndarray, dim: int, index: Tensor | ndarray, src: Tensor | ndarray,
     reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
-    index[i, j] along `dim`, and of the old element unless include_self is False."""
+    """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
+    of all src[i, j] that index[i, j] sends to this place of `dim`."""
 
 
 # minidl/ops/extra/search.py
@@ -345,78 +347,81 @@ def allclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
 ) -> bool:
-    """Whether all elements are close, as a Python bool."""
+    """Returns True if isclose holds for all elements, a Python bool."""
 def bincount(
     input: Tensor | ndarray, weights: Tensor | ndarray | None = None, minlength: int = 0
 ) -> Tensor:
-    """How often each integer from 0 to the largest comes; `weights`: the sums of those
-    instead."""
+    """Returns how often each integer from 0 to the largest occurs in a vector. weights:
+    returns the sums of the weights of each integer instead. minlength: the least length of
+    the result."""
 def bucketize(
     input: Tensor | ndarray | generic | float, boundaries: Tensor | ndarray, *,
     out_int32: bool = False, right: bool = False
 ) -> Tensor:
-    """Which bucket each element falls into: searchsorted with its arguments exchanged."""
+    """Returns the index of the bucket of each element: searchsorted(boundaries, input)."""
 def isclose(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float, rtol: float = 1e-05,
     atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
-    """Whether |input - other| <= atol + rtol |other|, for each element."""
+    """Returns True where |input - other| <= atol + rtol |other|, for each element."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[False] = False) -> Tensor:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 @overload
 def nonzero(input: Tensor | ndarray, *, as_tuple: Any = False) -> Any:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+    one vector for each dimension instead, which can be used as an index."""
 def searchsorted(
     sorted_sequence: Tensor | ndarray, input: Tensor | ndarray | generic | float, *,
     out_int32: bool = False, right: bool = False, side: str | None = None,
     sorter: Tensor | ndarray | None = None
 ) -> Tensor:
-    """The index i with sequence[i-1] < v <= sequence[i] for each value v; with `right`, the
-    one with sequence[i-1] <= v < sequence[i]."""
+    """Returns for each value v of input the index i with sequence[i-1] < v <= sequence[i]."""
 def unique(
     input: Tensor | ndarray, sorted: bool = True, return_inverse: bool = False,
     return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The different values in order, or the different slices along `dim`; with them, if asked
-    for, which one each element is, and how often each comes."""
+    """Returns the different values in order, or the different slices along `dim`.
+    return_inverse: also returns the index of each element in them. return_counts: also
+    returns how often each occurs."""
 
 
 # minidl/ops/extra/sort.py
 def argsort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> Tensor:
-    """The indices that sort `input` along `dim`."""
+    """Returns the indices that sort `input` along `dim`."""
 def kthvalue(
     input: Tensor | ndarray, k: int, dim: int = -1, keepdim: bool = False
 ) -> KthvalueResult:
-    """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    """Returns the named tuple (values, indices) of the k-th smallest element along `dim`. k
+    counts from 1."""
 @overload
 def median(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 @overload
 def median(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MedianResult:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 @overload
 def median(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values,
-    indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+    is the named tuple (values, indices)."""
 def sort(
     input: Tensor | ndarray, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> SortResult:
-    """Named (values, indices) in order along `dim`."""
+    """Returns the named tuple (values, indices), sorted along `dim`."""
 def topk(
     input: Tensor | ndarray, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> TopkResult:
-    """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+    """Returns the named tuple (values, indices) of the k largest (or smallest) elements along
+    `dim`, in order."""
 
 
 # minidl/ops/extra/unary.py
@@ -445,7 +450,7 @@ def reciprocal(input: Tensor | ndarray) -> Tensor:
 def sinh(input: Tensor | ndarray) -> Tensor:
     """(e^x - e^-x) / 2."""
 def square(input: Tensor | ndarray) -> Tensor:
-    """x * x, in x's own dtype."""
+    """x * x, in the dtype of x."""
 def tan(input: Tensor | ndarray) -> Tensor:
     """The tangent of x in radians."""
 
@@ -454,11 +459,11 @@ def tan(input: Tensor | ndarray) -> Tensor:
 def amax(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The largest element over `dim`; equal ones share its gradient evenly."""
+    """The largest element over `dim`."""
 def amin(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """The smallest element over `dim`; the rest as for Amax."""
+    """The smallest element over `dim`."""
 def argmax(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
@@ -469,33 +474,42 @@ def argmin(
     """The index of the first smallest element."""
 @overload
 def max(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MaxResult:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def max(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+    y) is maximum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: None = None, keepdim: bool = False) -> Tensor:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: int, keepdim: bool = False) -> MinResult:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 @overload
 def min(input: Tensor | ndarray, dim: Any = None, keepdim: bool = False) -> Any:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+    min(x, y) is minimum(x, y)."""
 
 
 # minidl/ops/index.py
 def gather(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
+    for other dims in the same way."""
 def index_select(input: Tensor | ndarray, dim: int, index: Tensor | ndarray) -> Tensor:
-    """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+    """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
+    included."""
 def tril(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
-    """Zero above the diagonal."""
+    """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
+    one above it, -1 for the one below it."""
 def triu(input: Tensor | ndarray, diagonal: int = 0) -> Tensor:
-    """Zero below the diagonal."""
+    """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
 
 # minidl/ops/logic.py
@@ -524,23 +538,23 @@ def ge(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 def gt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input > other."""
 def isfinite(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is neither inf nor nan."""
+    """True where the element is not inf or nan."""
 def isinf(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is inf or -inf."""
+    """True where the element is inf or -inf."""
 def isnan(input: Tensor | ndarray) -> Tensor:
-    """Whether the element is nan."""
+    """True where the element is nan."""
 def le(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input <= other."""
 def logical_and(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """Both are not zero."""
+    """True where both are not zero."""
 def logical_not(input: Tensor | ndarray) -> Tensor:
-    """It is zero."""
+    """True where the element is zero."""
 def logical_or(
     input: Tensor | ndarray, other: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """One of them is not zero."""
+    """True where one of them is not zero."""
 def lt(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
     """input < other."""
 def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
@@ -549,27 +563,29 @@ def ne(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Te
 
 # minidl/ops/matmul.py
 def matmul(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+    """input @ other."""
 
 
 # minidl/ops/products.py
 def bmm(input: Tensor | ndarray, mat2: Tensor | ndarray) -> Tensor:
-    """A matrix product for each of a batch; neither batch is broadcast."""
+    """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
+    n, m)."""
 def dot(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The sum of the products of two vectors' elements."""
+    """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
 def outer(input: Tensor | ndarray, vec2: Tensor | ndarray) -> Tensor:
-    """The product of every element of one vector with every element of the other."""
+    """Returns (n, m): the product of every element of the first vector with every element of
+    the second."""
 
 
 # minidl/ops/reduce.py
 def all(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Whether all elements are true, that is, not zero."""
+    """True if all elements are true (not zero)."""
 def any(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> Tensor:
-    """Whether an element is true, that is, not zero."""
+    """True if an element is true (not zero)."""
 def cumsum(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor: ...
 def logsumexp(
     input: Tensor | ndarray, dim: int | Sequence[int], keepdim: bool = False
@@ -595,8 +611,7 @@ def var(
     input: Tensor | ndarray, dim: int | Sequence[int] | None = None, unbiased: bool = True,
     keepdim: bool = False, *, correction: int | None = None
 ) -> Tensor:
-    """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
-    all."""
+    """The variance over `dim`."""
 
 
 # minidl/ops/select.py
@@ -604,59 +619,64 @@ def clamp(
     input: Tensor | ndarray, min: Tensor | ndarray | generic | float | None = None,
     max: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    """Limits the elements to the range from `min` to `max`."""
 def masked_fill(
     input: Tensor | ndarray, mask: Tensor | ndarray, value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    """Returns `value`, a number or a 0-d tensor, where the bool tensor `mask` is True, and
+    input elsewhere."""
 def maximum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+    """The larger of a and b."""
 def minimum(input: Tensor | ndarray, other: Tensor | ndarray | generic | float) -> Tensor:
-    """The smaller of a and b; the rest as for Maximum."""
+    """The smaller of a and b."""
 def where(
     condition: Tensor | ndarray, input: Tensor | ndarray | generic | float | None = None,
     other: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast."""
+    """Returns input where the bool tensor `condition` is True, and other elsewhere."""
 
 
 # minidl/ops/shape.py
 def broadcast_to(input: Tensor | ndarray, shape: int | Sequence[int]) -> Tensor: ...
 def cat(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor:
-    """One after the other along `dim`."""
+    """Joins tensors one after another along `dim`."""
 def chunk(input: Tensor | ndarray, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
+    smaller."""
 def flatten(input: Tensor | ndarray, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Merge the dimensions from start_dim to end_dim into one."""
+    """Joins the dimensions from start_dim to end_dim into one."""
 def flip(
     input: Tensor | ndarray, *args: Any, dims: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    """Returns a copy with the order along the dims reversed."""
 def permute(input: Tensor | ndarray, *dims: int | Sequence[int]) -> Tensor: ...
 def reshape(input: Tensor | ndarray, *shape: int | Sequence[int]) -> Tensor: ...
 def split(
     tensor: Tensor | ndarray, split_size_or_sections: Any, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
+    last may be smaller), or a list of all sizes."""
 def squeeze(input: Tensor | ndarray, dim: int | None = None) -> Tensor:
-    """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    """Removes dimensions of size 1: all of them, or only those in `dim`."""
 def stack(tensors: Sequence[Tensor | ndarray], dim: int = 0) -> Tensor: ...
 def swapaxes(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
-    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    """Swaps two dimensions."""
 def t(input: Tensor | ndarray) -> Tensor:
-    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    """Returns the transpose of a matrix."""
 def transpose(input: Tensor | ndarray, dim0: int, dim1: int) -> Tensor:
-    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    """Swaps two dimensions."""
 def unbind(input: Tensor | ndarray, dim: int = 0) -> tuple[Tensor, ...]:
-    """A tuple of the slices along `dim`."""
+    """Returns a tuple of all slices along `dim`, without that dimension."""
 def unsqueeze(input: Tensor | ndarray, dim: int) -> Tensor:
-    """A new dimension of size 1 at position `dim` of the result."""
+    """Adds a dimension of size 1 at position `dim` of the result."""
 
 
 # minidl/ops/softmax.py
 def log_softmax(
     input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
+    numbers. dtype: as in softmax."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+    first."""

@@ -1,4 +1,7 @@
-"""`python -m minidl run -n 4 script.py`: as `minidl run`.   Test: tests/cli/test_main.py"""
+"""`python -m minidl run -n 4 script.py` does the same as `minidl run -n 4 script.py`.
+
+Test: tests/cli/test_main.py
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Which accelerator there is, PyTorch's `torch.accelerator`: CUDA, or none.
+"""Tells which accelerator this machine has: CUDA, or none. As PyTorch's `torch.accelerator`.
 
     device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
 
@@ -12,5 +12,6 @@ __all__ = ["current_accelerator", "device_count", "is_available", "synchronize"]
 
 
 def current_accelerator(check_available=False):
-    """The device "cuda", or None on a machine without a GPU."""
+    """Returns the device "cuda", or None on a machine without a GPU. `check_available` has no
+    effect: PyTorch has this argument."""
     return device("cuda") if is_available() else None

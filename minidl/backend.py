@@ -1,9 +1,9 @@
-"""Which array library, which device, which dtype: the array decides.
+"""The array decides which library, which device and which dtype an op uses.
 
     NumPy array -> numpy, on the CPU        CuPy array -> cupy, on its CUDA device
 
-An op has one body for both: it asks `xp_of(arrays)` once and writes `xp.exp(x)`. CuPy is imported
-only when somebody names a CUDA device.      Test: tests/test_backend.py
+An op has one body for both libraries: it calls `xp_of(arrays)` once and writes `xp.exp(x)`. CuPy is
+imported only when a program names a CUDA device.      Test: tests/test_backend.py
 """
 
 import ctypes
@@ -15,14 +15,16 @@ import numpy as np
 
 DEFAULT_FLOAT = np.dtype(np.float32)  # PyTorch's default dtype, for Python floats and int -> float
 
-# bool < integer < floating < complex; V: bfloat16, which is foreign to NumPy (bf16.py)
+# The order of promotion: bool < integer < floating < complex. V is bfloat16, which NumPy does not
+# know as a floating dtype (bf16.py).
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
 
 
 def xp_of(arrays, op="this operation"):
-    """The module (numpy or cupy) that owns `arrays`; anything that is no array is skipped.
+    """Returns the module (numpy or cupy) that owns `arrays`. Skips everything that is not an array.
 
-    TypeError when both kinds are present: a silent copy across the bus would hide the cost."""
+    Raises TypeError if arrays of both libraries are given: an automatic copy to another device
+    would hide its cost. `op` is the name in the error."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return np
@@ -43,8 +45,9 @@ NO_GPU = nullcontext()
 
 
 def using_device_of(arrays):
-    """`with using_device_of(arrays):` makes their GPU CuPy's current device, on which it computes;
-    on a CPU nothing happens. ValueError where the arrays are on several GPUs."""
+    """`with using_device_of(arrays):` makes the GPU of these arrays CuPy's current device. CuPy
+    computes on its current device. On a CPU the block does nothing. Raises ValueError if the arrays
+    are on several GPUs."""
     cupy = sys.modules.get("cupy")
     if cupy is None:
         return NO_GPU
@@ -58,27 +61,30 @@ def using_device_of(arrays):
 
 
 def an_array(y):
-    """y as CuPy's array; one is left as it is, where it is (cupy.asarray would bring it here)."""
+    """Returns y as a CuPy array. If y is one already, returns y: cupy.asarray would copy it to the
+    current device."""
     cupy = sys.modules["cupy"]
     return y if isinstance(y, cupy.ndarray) else cupy.asarray(y)
 
 
 def library_of(x):
-    """The module that made the device array x: cupy."""
+    """Returns the module that made the device array x: cupy, or a stand-in for it."""
     return sys.modules[type(x).__module__.partition(".")[0]]
 
 
 def device_of(array):
-    """The device of a NumPy or CuPy array."""
+    """Returns the device of a NumPy or CuPy array."""
     return CPU if isinstance(array, np.ndarray) else device(f"cuda:{array.device.id}")
 
 
 class device(str):
-    """The name of a device, 'cpu' or 'cuda:0', which knows its two parts: type and index. It is
-    equal to the same text."""
+    """The name of a device, 'cpu' or 'cuda:0'. Its attributes are `type`, such as 'cuda', and
+    `index`, such as 0. `index` is None if the name has no number. A device equals the string of its
+    name."""
 
     def __new__(cls, type, index=None):
-        """device("cuda:1") and device("cuda", 1) are the same."""
+        """device("cuda:1") and device("cuda", 1) are the same. Raises ValueError for another
+        name."""
         name = str(type) if index is None else f"{type}:{index}"
         kind, colon, number = name.partition(":")
         if kind not in ("cpu", "cuda") or colon and not number.isdigit():
@@ -106,22 +112,23 @@ CPU = device("cpu")
 
 
 def buffer_of(array):
-    """The array that owns the memory of `array`."""
+    """Returns the array that owns the memory of `array`: `array` itself if it is not a view."""
     while getattr(array, "base", None) is not None and hasattr(array.base, "nbytes"):
         array = array.base
     return array
 
 
-# An ndarray begins with Python's object header, then the data pointer (PyArrayObject in NumPy's
-# C-API). Reading it there takes 0.2 us, `a.ctypes.data` 1.5 us: a table of a step has hundreds.
+# An ndarray begins with Python's object header. The data pointer follows it (PyArrayObject in
+# NumPy's C API). To read the pointer there takes 0.2 us; `a.ctypes.data` takes 1.5 us. An optimizer
+# step makes tables of hundreds of addresses.
 _DATA = object.__basicsize__
 _word_at = ctypes.c_void_p.from_address
 _probe = np.empty(3)
-_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # not in every Python
+_BY_HEADER = _word_at(id(_probe) + _DATA).value == _probe.ctypes.data  # False in some Pythons
 
 
 def address(array):
-    """Where the array's first element is, on its device."""
+    """Returns the address of the array's first element in the memory of its device, an int."""
     if _BY_HEADER and isinstance(array, np.ndarray):
         return _word_at(id(array) + _DATA).value
     interface = getattr(array, "__array_interface__", None) or array.__cuda_array_interface__
@@ -129,14 +136,16 @@ def address(array):
 
 
 def is_reshaped(view, array):
-    """Whether `view` is all of `array`, in another shape."""
+    """Returns whether `view` has all elements of `array`, in the same memory and order, perhaps in
+    another shape."""
     return (getattr(view, "base", None) is not None and type(view) is type(array)
             and view.size == array.size and view.dtype == array.dtype and view.flags.c_contiguous
             and array.flags.c_contiguous and address(view) == address(array))
 
 
 def same_memory(a, b):
-    """Whether array a is b or a view of the same buffer; False for None and numbers."""
+    """Returns whether a and b are one array, or views of one buffer. Returns False for None and
+    numbers."""
     if a is None or b is None or a is b:
         return a is not None and a is b
     base_a, base_b = getattr(a, "base", None), getattr(b, "base", None)
@@ -144,12 +153,13 @@ def same_memory(a, b):
 
 
 def is_device(name):
-    """Whether a user who writes this means a device: 'cpu', 'cuda' or 'cuda:<index>'."""
+    """Returns whether `name` looks like a device: 'cpu', 'cuda' or 'cuda:<index>'."""
     return isinstance(name, str) and name.partition(":")[0] in ("cpu", "cuda")
 
 
 def as_dtype(name):
-    """The NumPy dtype of this name, or a TypeError (a misspelt device comes here, too)."""
+    """Returns the NumPy dtype of this name. Raises TypeError for anything else. A misspelt device
+    also gets this error."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -158,7 +168,8 @@ def as_dtype(name):
 
 
 def full_name(device):
-    """'cpu' or 'cuda:i': 'cuda' is the current device, as in PyTorch (minidl.cuda.set_device)."""
+    """Returns 'cpu' or 'cuda:i'. The name 'cuda' means the current device, as in PyTorch
+    (minidl.cuda.set_device). Raises ValueError for another name."""
     kind, _, index = str(device).partition(":")
     if device == "cpu":
         return "cpu"
@@ -168,11 +179,12 @@ def full_name(device):
 
 
 def to_device(array, device):
-    """`array` on `device` ('cpu', 'cuda' or 'cuda:i'); the same object if it is there already."""
+    """Returns `array` on `device` ('cpu', 'cuda' or 'cuda:i'). Returns the same object if it is on
+    that device already."""
     if device == "cpu":
         if isinstance(array, np.ndarray):
             return array
-        with array.device:  # on its stream, which wrote it
+        with array.device:  # copies on the stream that wrote the array
             return array.get()
     name = full_name(device)
     cupy = import_cupy()
@@ -186,14 +198,16 @@ def to_device(array, device):
 
 
 def import_cupy():
-    """The module cupy; ImportError, with the remedy, where it is not installed."""
+    """Returns the module cupy. Raises ImportError, which names the remedy, if it is not
+    installed."""
     with optional("a CUDA device, to match its driver", "cuda12", "cuda13"):
         import cupy
     return cupy
 
 
 def overwrite(array, source, casting="unsafe"):
-    """array[...] = source, an array on whatever device or of a library that NumPy can read."""
+    """Copies `source` into `array`: array[...] = source. `source` may be on any device, or from any
+    library that NumPy can read. Raises TypeError if `casting` (as in NumPy) forbids the cast."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not isinstance(source, cupy.ndarray):
         source = np.asarray(source)
@@ -206,8 +220,9 @@ def overwrite(array, source, casting="unsafe"):
 
 @contextmanager
 def optional(what, *extras):
-    """`with optional("ranks as processes", "mpi"): import ...`: an import of what comes with these
-    extras of setup.cfg. Raises ImportError, naming them, where it is not installed."""
+    """`with optional("ranks as processes", "mpi"): import mpi4py` imports a package that one of
+    these extras of setup.cfg installs. If the package is missing, raises an ImportError that names
+    the extras."""
     try:
         yield
     except ImportError as error:
@@ -218,27 +233,28 @@ def optional(what, *extras):
 def array_of(x):
     """Returns the array of a Tensor. Returns anything else as it is.
 
-    (This file cannot import Tensor, so it asks for a private name. Objects of other libraries may
-    have an attribute `array`, too.)"""
+    This file cannot import Tensor, so it looks for a private attribute of it. The attribute `array`
+    would not do: objects of other libraries may have one."""
     return x.array if hasattr(x, "_requires_grad") else x
 
 
 def plain_array(x):
     """Returns the array of a Tensor or of a torch.Tensor. Returns anything else as it is."""
     x = array_of(x)
-    if hasattr(x, "detach"):  # a torch.Tensor: NumPy reads it on the CPU, outside of its graph
+    if hasattr(x, "detach"):  # a torch.Tensor: NumPy can read it on the CPU, outside its graph
         x = np.asarray(x.detach().cpu())
     return x
 
 
 def accumulate_dtype(dtype):
-    """The dtype in which a reduction over `dtype` sums: float32 for fp16 and bf16, else `dtype`."""
+    """Returns the dtype in which a sum of `dtype` elements is computed: float32 for float16 and
+    bfloat16, else `dtype`."""
     dtype = np.dtype(dtype)
     return DEFAULT_FLOAT if dtype.itemsize == 2 and dtype.kind in "fV" else dtype
 
 
 def by_dtype(arrays):
-    """{dtype: [array, ...]} in order of first appearance; tensors, too."""
+    """Returns {dtype: [array, ...]}, in order of first appearance. Takes arrays or Tensors."""
     groups = {}
     for x in arrays:
         groups.setdefault(x.dtype, []).append(x)
@@ -246,12 +262,13 @@ def by_dtype(arrays):
 
 
 def is_floating(dtype):
-    """Whether these are floating numbers, NumPy's or bfloat16; of None, no dtype, they are not."""
+    """Returns whether `dtype` is a floating dtype of NumPy, or bfloat16. Returns False for None."""
     return dtype is not None and (np.dtype(dtype).kind == "f" or is_bfloat16(dtype))
 
 
 def is_bfloat16(dtype):
-    """Whether it is ml_dtypes' bfloat16, known by its name: nothing is imported to ask."""
+    """Returns whether `dtype` is bfloat16 of the package ml_dtypes. Compares names, so that the
+    package need not be imported."""
     if dtype is None or "ml_dtypes" not in sys.modules:
         return False
     dtype = np.dtype(dtype)
@@ -259,9 +276,10 @@ def is_bfloat16(dtype):
 
 
 def promote_types(a, b):
-    """PyTorch's promotion of two dtypes: the higher category wins whole (int64 with float16 is
-    float16; NumPy would say float64); inside a category the wider one wins, and neither of
-    float16 and bfloat16 holds the other: float32."""
+    """Returns the dtype for a result of two dtypes, by PyTorch's rules. If the categories differ,
+    the dtype of the higher category wins: int64 with float16 gives float16 (NumPy gives float64).
+    In one category the wider dtype wins. float16 with bfloat16 gives float32, as neither can hold
+    all values of the other."""
     a, b = np.dtype(a), np.dtype(b)
     if _CATEGORY[a.kind] == _CATEGORY[b.kind]:
         if a != b and (is_bfloat16(a) or is_bfloat16(b)):
@@ -271,8 +289,9 @@ def promote_types(a, b):
 
 
 def result_dtype(operands):
-    """PyTorch's result dtype. Arrays with dimensions count first, then 0-d arrays, then Python
-    scalars; a later tier matters only if its category is higher (int array * 2.5 is float32).
+    """Returns the dtype of an op's result, by PyTorch's rules. There are three tiers: arrays with
+    dimensions, 0-d arrays, Python scalars. A later tier matters only if its category is higher: an
+    int array times 2.5 gives float32. Raises TypeError for other operands.
     Source: the rules under `torch.dtype` in PyTorch's documentation, "tensor attributes"."""
     tiers = [None, None, None]
     for x in operands:
@@ -297,11 +316,12 @@ def result_dtype(operands):
 
 
 def promote(operands, to_float=False):
-    """The operands with every array cast to `result_dtype`; Python scalars stay scalars.
-    `to_float`: an integer or bool result becomes float32, as in `torch.exp(int_tensor)`."""
+    """Returns the operands, with every array cast to their `result_dtype`. Python scalars stay
+    scalars. to_float: casts to float32 if that dtype is an integer or bool, as
+    `torch.exp(int_tensor)` does."""
     a, b = operands[0], operands[-1]
     if len(operands) <= 2 and hasattr(a, "dtype") and hasattr(b, "dtype"):
-        if a.dtype is b.dtype and a.dtype.kind == "f":  # most often: nothing to do
+        if a.dtype is b.dtype and a.dtype.kind == "f":  # the most frequent case: nothing to do
             return operands
     common = None
     for x in operands:  # one floating dtype and Python numbers: nothing to do
@@ -323,7 +343,8 @@ def promote(operands, to_float=False):
 
 
 def n_cores():
-    """Cores that this process may use: under taskset or a batch system fewer than there are."""
+    """Returns how many cores this process may use. Under taskset or a batch system this can be
+    fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""PyTorch's `torch.backends`: what programs ask before they choose a device, and settings of cuDNN.
+"""PyTorch's `torch.backends`: tells which devices exist, and has the settings of cuDNN.
 
     minidl.backends.mps.is_available()           False: there is no backend for Apple's GPUs
     minidl.backends.cudnn.deterministic = True   changes nothing: each op gives the same bits anyway

@@ -2,14 +2,16 @@
 
 The plain form: minidl/plain/autograd.py, which sorts the whole graph before it walks. Here:
 
-1. The edges into each leaf are counted first. A leaf whose count falls to zero has its whole
-   gradient: it is put into `leaf.grad`, and hooks fire, once, while the walk goes on.
-2. Nodes are taken by decreasing depth. A producer is less deep than all that use it, so its
-   gradient is complete at its turn. There is no sort, and the order is the same on every rank.
-3. A node forgets what it saved as soon as its backward is done.
+1. The walk first counts the edges into each leaf. When the count of a leaf falls to zero, its
+   gradient is complete. The walk then adds it to `leaf.grad` and calls the hooks of the leaf, once.
+   Other nodes may still wait for their turn.
+2. Nodes are taken by decreasing depth. A producer has a smaller depth than every node that uses
+   its result, so its gradient is complete at its turn. No sort is needed, and the order is the same
+   on every rank.
+3. A node frees its saved arrays as soon as its backward is done.
 
-An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). Loops, no
-recursion: a chain of 50,000 ops works.
+An edge is None (no gradient wanted), a leaf Tensor, or (Function, output slot). The walk uses loops
+and no recursion, so a chain of 50,000 ops works.
 Test: tests/test_backward.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -24,12 +26,12 @@ from minidl.mode import NoRoom, current, give_up_kernels
 
 
 def edge_to(x):
-    """The edge that leads to the tensor x."""
+    """Returns the edge that leads to the tensor x: x for a leaf, else (Function, output slot)."""
     return x if x.grad_fn is None else (x.grad_fn, x.slot)
 
 
 def nodes(roots):
-    """Every Function above the tensors `roots`, once."""
+    """Yields every Function that `roots` were computed by, directly or indirectly, each once."""
     seen = set()
     stack = [root.grad_fn for root in roots if root.grad_fn is not None]
     while stack:
@@ -41,8 +43,8 @@ def nodes(roots):
 
 
 def leaf_uses(roots):
-    """{leaf: number of edges that lead to it} over the graph above `roots`: the leaves that
-    backward will reach, and how many gradients each of them waits for."""
+    """Returns {leaf: number of edges that lead to it} for the graph of `roots`. These are the
+    leaves that backward will reach. The number says how many gradients will come to the leaf."""
     uses = {}
     starts = [edge_to(root) for root in roots if root._requires_grad]
     for edge in itertools.chain(starts, *(node.edges for node in nodes(roots))):
@@ -52,16 +54,22 @@ def leaf_uses(roots):
 
 
 def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
-    """Backward from `roots`, given d(something)/d(root) for each (None: 1 for a single element).
+    """Runs backward from the tensors `roots`.
 
-    `deposit(leaf, gradient)` receives each leaf's complete gradient once; by default it adds to
-    `leaf.grad`, then calls the leaf's hooks. each: it receives every gradient that reaches a leaf,
-    not their sum."""
+    gradients: one for each root, d(loss)/d(root), or None. None means 1, and is allowed only for a
+    root of one element.
+    deposit(leaf, gradient): called once for each leaf, with its complete gradient array. The
+    default adds the gradient to `leaf.grad`, then calls the leaf's hooks.
+    each: if True, deposit is called for every single gradient that reaches a leaf, not once for
+    their sum.
+    retain_graph: keeps the saved arrays, so that backward can run again."""
     deposit = deposit or _accumulate
     ledger = current().ledger
-    waiting = leaf_uses(roots)  # leaf -> gradients still to come
+    waiting = leaf_uses(roots)  # leaf -> number of gradients still to come
     arriving = {}  # leaf or node -> its gradient so far (for a node: a list, one per output)
-    heap, turn = [], itertools.count()  # (-depth, turn, node): the same order on every rank
+    # Entries (-depth, turn, node): the turn decides between equal depths, so that the order is the
+    # same on every rank.
+    heap, turn = [], itertools.count()
 
     def send(edge, g):
         if type(edge) is tuple:
@@ -81,7 +89,7 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
             waiting[edge] -= 1
             if waiting[edge] == 0 and edge in arriving:
                 g = arriving.pop(edge)
-                for hook in edge._hooks or ():  # of Tensor.register_hook
+                for hook in edge._hooks or ():  # from Tensor.register_hook
                     if hasattr(hook, "change"):
                         g = hook.change(g)
                 deposit(edge, g)
@@ -95,10 +103,10 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
         gys = arriving.pop(node)
         saved.check(node)
         with backend.using_device_of(gys):
-            for slot, hook in node.gradient_hooks:  # of Tensor.register_hook
+            for slot, hook in node.gradient_hooks:  # from Tensor.register_hook
                 if gys[slot] is not None:
                     gys[slot] = hook.change(gys[slot])
-            for slot, tensor in node.retained.items():  # of Tensor.retain_grad
+            for slot, tensor in node.retained.items():  # from Tensor.retain_grad
                 if (g := gys[slot]) is not None:
                     before = tensor.grad
                     tensor.grad = g.copy() if before is None else _add(before.array, g)
@@ -115,17 +123,18 @@ def walk(roots, gradients, retain_graph=False, deposit=None, each=False):
                     if gx is not None:
                         producer, slot = edge
                         gx = _fit(gx, *producer.output_meta[slot], node)
-                elif gx is not None:  # a leaf owns its gradient: no view, nothing that others see
+                elif gx is not None:  # a leaf owns its gradient: copied if others can see the array
                     gx = _fit(gx, edge.array.shape, edge.array.dtype, node)
                     if gx.base is not None or any(
                             gx is a for a in (*gxs[:i], *gxs[i + 1:], *gys, *saved_arrays)):
                         gx = gx.copy()
                 send(edge, gx)
-        saved_arrays = gxs = gys = gx = None  # freed before the next node: it may be a recompute
+        # Freed before the next node, which may be a recompute and need the memory.
+        saved_arrays = gxs = gys = gx = None
 
 
 def refuse_create_graph(create_graph):
-    """NotImplementedError, a RuntimeError, if it is True."""
+    """Raises NotImplementedError (a kind of RuntimeError) if create_graph is True."""
     if create_graph:
         raise NotImplementedError(
             "create_graph=True: a backward works on arrays and records no graph, so there are no "
@@ -134,9 +143,11 @@ def refuse_create_graph(create_graph):
 
 
 def _backward(node, gys, ledger):
-    """(what the node's backward returns for these gradients of its outputs, one for each edge; the
-    arrays it had saved). Nones if no gradient has come to any output; where it came to some, zeros
-    take the others' places."""
+    """Runs the backward of one node. Returns (gradients, saved arrays). `gradients` has one entry
+    for each edge of the node.
+
+    gys: the gradients of the node's outputs. If all are None, every returned gradient is None. If
+    only some are None, zeros replace them."""
     if all(g is None for g in gys):
         return (None,) * len(node.edges), ()
     for slot, g in enumerate(gys):
@@ -161,7 +172,8 @@ def _backward(node, gys, ledger):
 
 
 def _start(root, gradient):
-    """The gradient array at a root, checked."""
+    """Returns the gradient array to start from at a root, in the dtype of the root. Raises
+    RuntimeError or ValueError if the root or its gradient does not fit."""
     if not root._requires_grad:
         raise RuntimeError("backward of a tensor that does not require a gradient: no input of it "
                            "has requires_grad=True, or it was made under no_grad")
@@ -174,16 +186,18 @@ def _start(root, gradient):
     if tuple(gradient.shape) != root.shape:
         raise ValueError(f"gradient has shape {tuple(gradient.shape)}, the tensor "
                          f"{tuple(root.shape)}")
-    return gradient.astype(root.dtype)  # a copy: the caller keeps theirs
+    return gradient.astype(root.dtype)  # a copy, so that the caller's array stays as it is
 
 
 def _add(a, b):
-    """a + b in new memory (either may be visible elsewhere); 0-d stays an array."""
+    """Returns a + b as a new array, as other code may still use a or b. A 0-d result is an array,
+    not a scalar."""
     return (a + b)[...] if a.ndim == 0 else a + b
 
 
 def _fit(g, shape, dtype, node):
-    """Sum a gradient over the dimensions that were broadcast, and cast it to the input's dtype."""
+    """Returns the gradient g for an input of this shape and dtype: summed over the dimensions that
+    forward broadcast, and cast. Raises RuntimeError if the shape cannot fit."""
     if type(g) is np.ndarray and g.shape == shape and g.dtype == dtype:
         return g
     g = backend.array_of(g)  # a backward may return the Tensors that minidl.grad gave it
@@ -191,7 +205,7 @@ def _fit(g, shape, dtype, node):
         extra = g.ndim - len(shape)
         axes = tuple(range(extra)) + tuple(
             i + extra for i, d in enumerate(shape) if d == 1 and g.shape[i + extra] != 1)
-        if extra >= 0:  # fp16 sums in fp32
+        if extra >= 0:  # float16 and bfloat16 are summed in float32
             g = g.sum(axis=axes, keepdims=True, dtype=backend.accumulate_dtype(g.dtype))
         if g.shape[max(extra, 0):] != shape:
             raise RuntimeError(f"{type(node).__name__}.backward returned a gradient of shape "
@@ -199,7 +213,8 @@ def _fit(g, shape, dtype, node):
         g = g.reshape(shape)
     if g.dtype != dtype:
         g = g.astype(dtype)
-    return g if type(g) is node.xp.ndarray else node.xp.asarray(g)  # NumPy turns 0-d into scalars
+    # NumPy turns 0-d results into scalars.
+    return g if type(g) is node.xp.ndarray else node.xp.asarray(g)
 
 
 def _accumulate(leaf, gradient):
@@ -212,8 +227,9 @@ def _accumulate(leaf, gradient):
 
 
 def clear_gradient(leaf, set_to_none=True):
-    """Forgets a leaf's gradient: None, or if set_to_none is False the same array filled with zeros.
-    Calls `cleared(leaf)` of those hooks that count what a gradient holds (bucket.py, zero.py)."""
+    """Clears a leaf's gradient. `leaf.grad` becomes None, or, if set_to_none is False, the same
+    array filled with zeros. Then calls `cleared(leaf)` of every hook that has this method. Data
+    parallelism and ZeRO use it (bucket.py, zero.py)."""
     if set_to_none or leaf.grad is None:
         leaf.grad = None
     else:
@@ -224,5 +240,5 @@ def clear_gradient(leaf, set_to_none=True):
 
 
 def gradient_or_zeros(leaf):
-    """Returns a leaf's gradient array. If backward has not reached the leaf: zeros."""
+    """Returns a leaf's gradient array, or an array of zeros if the leaf has no gradient."""
     return leaf._xp.zeros(leaf.shape, leaf.dtype) if leaf.grad is None else leaf.grad.array

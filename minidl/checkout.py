@@ -1,11 +1,13 @@
-"""Where kernels/, tutorials/ and docs/ are: beside the package in a checkout, inside it in a wheel.
+"""Finds the folders kernels/, tutorials/ and docs/. A checkout has them next to the package, a
+wheel has them inside the package.
 
     checkout    ~/minidl/minidl/           installed    site-packages/minidl/
                 ~/minidl/kernels/                       site-packages/minidl/shipped/kernels/
                 ~/minidl/tutorials/                     site-packages/minidl/shipped/tutorials/
 
-In a checkout students edit kernels/, so nothing is copied there. setup.py copies the folders into a
-wheel. Whoever wants to change an installed kernel clones the repository: cli/clone.py finds it.
+Students edit kernels/ in a checkout, so a checkout has no second copy. setup.py copies the folders
+into a wheel. To change a kernel, clone the repository: a command that gets a file of the clone then
+runs with that clone (cli/clone.py).
 
 Test: tests/test_dist.py
 Used by: cuda/host/includes.py, text.py, course/exercise.py, cli/doctor.py
@@ -15,17 +17,18 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
 SHIPPED = PACKAGE / "shipped"
-REPOSITORY = "git+https://example.org/minidl"  # a placeholder, as in setup.cfg: tests/release.py
+REPOSITORY = "git+https://example.org/minidl"  # a placeholder; tests/release.py wants a real one
 ROOT = SHIPPED if SHIPPED.is_dir() else PACKAGE.parent  # has kernels/, tutorials/, docs/
 
 
 def is_installed():
-    """Whether this package was installed from a wheel, and is no checkout."""
+    """Returns True if this package was installed from a wheel, False in a checkout."""
     return ROOT == SHIPPED
 
 
 def origin():
-    """Where this package comes from: "installed in FOLDER", "checkout FOLDER, commit 0123abcd"."""
+    """Returns where this package comes from, such as "installed in FOLDER" or "checkout FOLDER,
+    commit 0123abcd"."""
     if is_installed():
         return f"installed in {PACKAGE}"
     commit = _commit(ROOT / ".git")
@@ -33,8 +36,8 @@ def origin():
 
 
 def _commit(git):
-    """The first digits of the commit that is checked out, read without git; "" where there is
-    none to be read."""
+    """Returns the first 8 digits of the commit that is checked out, or "" if they cannot be read.
+    Reads the files of the folder `git`, and does not run git."""
     try:
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):

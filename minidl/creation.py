@@ -1,9 +1,11 @@
-"""New tensors: from numbers and arrays, filled, counted, random.
+"""Functions that make new tensors: from data, from one value, from a range, from random numbers.
 
-dtype: Python floats become float32 (PyTorch's default), ints int64, bools bool; arrays keep theirs.
-device: 'cpu', 'cuda' or 'cuda:<index>'. Random ones take `generator=`, a minidl.Generator, else
-this context's default; each device draws for itself, and the same numbers (those of `randn` up to a
-rounding of float64).
+dtype: Python floats become float32 (PyTorch's default), ints become int64, bools become bool.
+Arrays keep their dtype. zeros, ones, rand and randn make float32.
+device: 'cpu' (the default), 'cuda' or 'cuda:<index>'.
+generator: a minidl.Generator for random numbers. The default is the generator of this context. Each
+device draws its own numbers, and all devices draw the same ones. (`randn` may differ by a rounding
+of float64.)
 Test: tests/test_creation.py
 """
 
@@ -36,7 +38,8 @@ def _tensor(array, dtype, device, requires_grad):
 
 
 def _array(data):
-    """`data` as an array, shared where it is one already; Python floats as float32."""
+    """Returns `data` as an array. Returns the same memory if `data` is an array or a Tensor. Python
+    floats become float32. Raises ValueError for text, and for lists of different lengths."""
     if isinstance(data, Tensor):
         return data.array
     if hasattr(data, "ndim") and hasattr(data, "dtype") and not isinstance(data, np.generic):
@@ -54,7 +57,7 @@ def _array(data):
 
 def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = None,
            requires_grad: bool = False) -> Tensor:
-    """A copy of `data`: a number, nested lists, an array or a Tensor."""
+    """Returns a tensor with a copy of `data`: a number, nested lists, an array or a Tensor."""
     if isinstance(data, (int, float, list, tuple)) and dtype is not None:
         return _tensor(np.array(data, dtype=dtype), None, device, requires_grad)
     given = backend.array_of(data)
@@ -63,31 +66,31 @@ def tensor(data: Any, *, dtype: DType | None = None, device: Device | None = Non
 
 
 def FloatTensor(data: Any) -> Tensor:
-    """A float32 copy of a list or an array: PyTorch's name of former years."""
+    """Returns a float32 tensor with a copy of a list or an array. PyTorch's old name for it."""
     return tensor(data, dtype=backend.DEFAULT_FLOAT)
 
 
 def LongTensor(data: Any) -> Tensor:
-    """An int64 copy of a list or an array."""
+    """Returns an int64 tensor with a copy of a list or an array."""
     return tensor(data, dtype=np.int64)
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | None = None) -> Tensor:
-    """As `tensor`, but without a copy where dtype and device are right already."""
+    """As `tensor`, but copies only if dtype or device must change."""
     if isinstance(data, Tensor):
         return data.to(dtype=dtype, device=device)
     return _tensor(_array(data), dtype, device, False)
 
 
 def from_numpy(array: np.ndarray) -> Tensor:
-    """A tensor that shares the memory of `array`."""
+    """Returns a tensor that shares the memory of `array`. Raises TypeError for anything else."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy: wants a NumPy array, got {type(array).__name__}")
     return Tensor(array)
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:
-    """A tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
+    """Returns a tensor that shares the memory of another library's tensor (PyTorch, CuPy, JAX)."""
     on_cuda = ext_tensor.__dlpack_device__()[0] in (2, 13)  # kDLCUDA, kDLCUDAManaged
     library = backend.import_cupy() if on_cuda else np
     return Tensor(library.from_dlpack(ext_tensor))
@@ -105,21 +108,23 @@ def ones(*size: Sizes, dtype: DType | None = None, device: Device | None = None,
 
 def full(size: Sizes, fill_value: Number, *, dtype: DType | None = None,
          device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """`fill_value` everywhere; without `dtype`, that of the value."""
+    """Returns a tensor with `fill_value` in every element. The default dtype is the dtype of the
+    value."""
     dtype = backend.result_dtype([fill_value]) if dtype is None else backend.as_dtype(dtype)
     return _tensor(np.full(sizes((size,)), fill_value, dtype), None, device, requires_grad)
 
 
 def empty(*size: Sizes, dtype: DType | None = None, device: Device | None = None,
           requires_grad: bool = False) -> Tensor:
-    """Elements of any value: write before you read."""
+    """Returns a tensor whose elements have no defined value: write them before you read them."""
     array = np.empty(sizes(size), dtype or backend.DEFAULT_FLOAT)
     return _tensor(array, None, device, requires_grad)
 
 
 def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DType | None = None,
            device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """start, start + step, ... below `end`; arange(n) counts from 0. int64 if all are integers."""
+    """Returns start, start + step, ..., all before `end`. arange(n) counts from 0 to n - 1. The
+    default dtype is int64 if all arguments are integers, else float32."""
     start, end = (0, start) if end is None else (start, end)
     dtype = np.dtype(backend.result_dtype([start, end, step]) if dtype is None else dtype)
     if dtype == np.int64:
@@ -127,34 +132,34 @@ def arange(start: float, end: float | None = None, step: float = 1, *, dtype: DT
     n = math.ceil((end - start) / step) if step else -1
     if n < 0:
         raise ValueError(f"arange: no way from {start} to {end} by steps of {step}")
-    if dtype.kind in "iu":  # what is counted is whole
+    if dtype.kind in "iu":  # PyTorch cuts start and step to integers before it counts
         start, step = int(start), int(step)
     return _tensor(start + step * np.arange(n), dtype, device, requires_grad)
 
 
 def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None,
              device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """`steps` numbers at equal distances, both ends included."""
+    """Returns `steps` numbers at equal distances from `start` to `end`, both included."""
     dtype = np.dtype(dtype or backend.DEFAULT_FLOAT)
     if dtype.kind == "b":
         raise TypeError("linspace: wants a dtype of numbers, got bool")
     start, end = ((int if dtype.kind in "iu" else float)(x) for x in (start, end))
     i = np.arange(steps)
-    step = (end - start) / max(steps - 1, 1)  # from the nearer end, as PyTorch counts
+    step = (end - start) / max(steps - 1, 1)  # counted from the nearer end, as in PyTorch
     array = np.where(i < steps // 2, start + step * i, end - step * (steps - 1 - i))
     return _tensor(array if steps > 1 else np.full(steps, start), dtype, device, requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Device | None = None,
         requires_grad: bool = False) -> Tensor:
-    """(n, m) with ones on the diagonal; m is n if left out."""
+    """Returns an (n, m) tensor of zeros with ones on the diagonal. The default of m is n."""
     dtype = dtype or backend.DEFAULT_FLOAT
     return _tensor(np.eye(n, m, dtype=dtype), None, device, requires_grad)
 
 
 def rand(*size: Sizes, generator: Generator | None = None, dtype: DType | None = None,
          device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """Uniform in [0, 1)."""
+    """Returns random numbers, uniform in [0, 1)."""
     dtype = dtype or backend.DEFAULT_FLOAT
     array = _drawn(generator, "uniform", device, sizes(size), dtype=dtype)
     return Tensor(array, requires_grad)
@@ -162,7 +167,7 @@ def rand(*size: Sizes, generator: Generator | None = None, dtype: DType | None =
 
 def randn(*size: Sizes, generator: Generator | None = None, dtype: DType | None = None,
           device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """Gaussian with mean 0 and standard deviation 1."""
+    """Returns random numbers from the normal distribution with mean 0 and standard deviation 1."""
     dtype = dtype or backend.DEFAULT_FLOAT
     return Tensor(_drawn(generator, "normal", device, sizes(size), dtype=dtype), requires_grad)
 
@@ -170,7 +175,7 @@ def randn(*size: Sizes, generator: Generator | None = None, dtype: DType | None 
 def randint(low: int, high: int | Sizes, size: Sizes | None = None, *,
             generator: Generator | None = None, dtype: DType | None = None,
             device: Device | None = None, requires_grad: bool = False) -> Tensor:
-    """Integers in [low, high); randint(high, size) starts at 0."""
+    """Returns random integers in [low, high). randint(high, size) draws from [0, high)."""
     low, high, size = (0, low, high) if size is None else (low, high, size)
     array = _drawn(generator, "integers", device, low, high, sizes((size,)),
                    dtype=dtype or np.int64)
@@ -179,12 +184,13 @@ def randint(low: int, high: int | Sizes, size: Sizes | None = None, *,
 
 def randperm(n: int, *, generator: Generator | None = None, dtype: DType | None = None,
              device: Device | None = None) -> Tensor:
-    """The numbers 0 to n - 1 in random order."""
+    """Returns the integers 0 to n - 1 in random order."""
     return _tensor(_drawn(generator, "permutation", device, n), dtype, None, False)
 
 
 def _drawn(generator, what, device, *args, **options):
-    """An array of the generator's random numbers, drawn on the device."""
+    """Returns an array of random numbers, drawn on the device. `what` names the method of the
+    generator, such as "uniform"."""
     draw = getattr(generator or default_generator(), what)
     if device is None or device == "cpu":
         return draw(*args, **options)
@@ -194,13 +200,14 @@ def _drawn(generator, what, device, *args, **options):
 
 
 def _like(create):
-    """`create` with the shape, and unless given the dtype and device, of a tensor `input`."""
+    """Returns the function `create_like(input, ...)`. It calls `create` with the shape of `input`.
+    The defaults of dtype and device are also taken from `input`."""
     def like(input: Tensor, *value: Any, dtype: DType | None = None,
              device: Device | None = None, **options: Any) -> Tensor:
         return create(input.shape, *value, dtype=input.dtype if dtype is None else dtype,
                       device=input.device if device is None else device, **options)
     like.__name__ = f"{create.__name__}_like"
-    like.__doc__ = f"`{create.__name__}` with the shape, dtype and device of `input`."
+    like.__doc__ = f"As `{create.__name__}`, with the shape, dtype and device of `input`."
     return like
 
 

@@ -1,8 +1,9 @@
-"""Function.apply once more, for speed: function.apply is the one to read.
+"""A faster version of function.apply. To learn what apply does, read function.apply.
 
-What is done is the same, in the same order. Here one loop over the inputs does what several list
-comprehensions do there, and what is usual has a way of its own: float32 arrays on the CPU, with no
-autocast and nothing else around, go straight to forward; one array is one result.
+Both versions take the same steps in the same order. This one has a single loop over the inputs in
+place of several list comprehensions. It also has shorter paths for the usual cases. If all arrays
+are float32 on the CPU, and neither autocast nor a recompute is on, it calls forward directly. If
+forward returns one array, it skips the code for several results.
 Test: tests/test_fast_apply.py
 """
 
@@ -18,17 +19,19 @@ from minidl.tensor import Tensor
 
 
 def apply(cls, *inputs, **options) -> Tensor:
-    """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
-    constants) and return the result as Tensor(s), recorded in the graph if need be."""
+    """Runs forward on the arrays of `inputs`. Returns its result as a Tensor, or a tuple of
+    Tensors. inputs: Tensors, arrays and numbers; arrays and numbers are constants. If an input
+    wants a gradient, the call is recorded in the graph."""
     mode = current()
     node = cls()
     records = mode.grad and cls.differentiable
     arrays = []
     needs = []
     edges = []
-    depth = 0  # of the deepest producer
-    wanted = False  # whether any input wants a gradient
-    # whether forward runs as it is: no block around asks for more, all arrays are float32
+    depth = 0  # the depth of the deepest producer
+    wanted = False  # True if any input wants a gradient
+    # True if forward can be called directly: no block around the call changes how it runs, and all
+    # arrays are float32.
     plain = mode.autocast is None and mode.intercept is None
 
     for x in inputs:
@@ -60,7 +63,7 @@ def apply(cls, *inputs, **options) -> Tensor:
         try:
             result = node.forward(*arrays, **options) if options else node.forward(*arrays)
         except NoRoom:
-            result = run(node, mode, inputs, arrays, options)  # by NumPy
+            result = run(node, mode, inputs, arrays, options)  # computes with NumPy
         except EXPLAINED as error:
             raise_explained(error, node, arrays)
     else:

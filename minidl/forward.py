@@ -1,8 +1,8 @@
-"""One call of a forward: where it runs, in which precision, and what its errors say.
+"""One call of a forward: its device, its precision, and its error messages.
 
-    run(node, ...)      node.forward on the arrays' device, under autocast, bfloat16, recompute
-    as_arrays           what it returned, as arrays
-    share_memory        views among its results count their changes with what they look at
+    run(node, ...)      calls node.forward on the arrays' device, under autocast and recompute
+    as_arrays           turns its results into arrays
+    share_memory        lets a result that is a view share the Memory of its input (saved.py)
 
 Both apply functions use it (function.py, fast_apply.py).
 Test: tests/test_function.py
@@ -19,13 +19,14 @@ from minidl.mode import NoRoom, give_up_kernels, or_numpy
 from minidl.precision import bf16
 from minidl.tensor import Tensor
 
-REPLACED = ("this tensor looks at the memory of another one, into which x[index] = y or x.op_(y) "
-            "was recorded since: its way back is no longer right. Make the view after that")
+REPLACED = ("this tensor is a view of memory that x[index] = y or x.op_(y) has changed since, and "
+            "its gradient would be wrong. Make the view after the change")
 
 
 def run(node, mode, inputs, arrays, options):
-    """forward, where the arrays lie, in the precision and in the manner that the blocks around the
-    call ask for. An error says which op it was, and the shapes."""
+    """Calls the forward of a node and returns its result. The call runs on the device of the
+    arrays, under the settings of `mode`: autocast, recompute. An error of forward is raised again
+    with the name of the op and the shapes of its inputs."""
     try:
         if "cupy" not in modules:
             return _run(node, mode, inputs, arrays, options)
@@ -55,16 +56,18 @@ def _run(node, mode, inputs, arrays, options):
 
 
 def as_arrays(node, result):
-    """What forward returned, as a tuple of arrays: of 0-d results NumPy makes scalars."""
+    """Returns the result of forward as a tuple of arrays. This is needed because NumPy turns 0-d
+    results into scalars."""
     outputs = result if type(result) is tuple else (result,)
     as_array = np.asarray if node.xp is np else backend.an_array
     return tuple(map(as_array, outputs))
 
 
 def share_memory(outputs, inputs):
-    """Outputs that look at the memory of an input share its count of changes."""
+    """Gives each output that is a view of an input the Memory of that input. So both have one
+    version: a write to one counts for both."""
     for y in outputs:
-        array, owner = y.array, y.array.base  # None: it owns its memory
+        array, owner = y.array, y.array.base  # base is None if the array owns its memory
         for x in inputs:
             if isinstance(x, Tensor):
                 its = x.array
@@ -74,7 +77,8 @@ def share_memory(outputs, inputs):
 
 
 def op_name(cls):
-    """The name under which a user knows a Function: LeakyRelu -> leaky_relu, or its `op`."""
+    """Returns the name that users know for a Function: its attribute `op` if it has one, else its
+    class name in small letters, such as leaky_relu for LeakyRelu."""
     return vars(cls).get("op") or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 
@@ -82,25 +86,27 @@ EXPLAINED = (ValueError, IndexError, TypeError, AttributeError)
 
 
 class WrongValue(ValueError, RuntimeError):
-    """A ValueError, as of NumPy. Also a RuntimeError: PyTorch's ops raise that one, so programs
-    catch it."""
+    """Wrong values or shapes. It is a ValueError, which NumPy raises, and also a RuntimeError,
+    which PyTorch's ops raise. So a program can catch either."""
 
 
 class WrongType(TypeError, RuntimeError):
-    """A TypeError that is also a RuntimeError, for the same reason."""
+    """A wrong type. It is a TypeError and, for the same reason as WrongValue, a RuntimeError."""
 
 
 def raise_explained(error, node, arrays):
-    """In an `except` block: raise the error of a forward in words that name the op."""
+    """Raises the error of a forward again, with the name of the op in its message. To be called in
+    an `except` block."""
     explained = _explained(error, node, arrays)
     if explained is error:
-        raise  # from itself would be a circle, which readers of causes never leave
+        raise  # `raise error from error` would make a loop in the chain of causes
     raise explained from error
 
 
 def _explained(error, node, arrays):
-    """The error of a forward, naming the op and the shapes it was given."""
-    if getattr(error, "explained", False):  # by an op that ran inside this one
+    """Returns an error whose message names the op and its input shapes. Returns the same error if
+    there is nothing to add."""
+    if getattr(error, "explained", False):  # an op that ran inside this one did it already
         return error
     if isinstance(error, AttributeError):  # a list has no shape
         kinds = [type(x).__name__ for x in arrays if isinstance(x, (list, tuple, str))]

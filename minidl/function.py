@@ -3,19 +3,21 @@
 The plain form: minidl/plain/autograd.py. Read it first: it shows what a graph is, and why gradients
 are added. Here:
 
-- forward and backward take and return arrays. So backward records no graph and can free memory
-  while it runs; in exchange there are no gradients of gradients.
-- a node keeps an edge to the producer of each input, not the input, and of the arrays only those
-  that it `save`d. So activation memory is the sum of what Functions saved, and can be counted.
-- options, several results, and inputs that need no gradient.
+- forward and backward take and return arrays. So backward records no graph, and can free memory
+  while it runs. The price: minidl has no gradients of gradients.
+- a node keeps an edge to the producer of each input, not the input itself. It keeps only the arrays
+  that forward gave to `save`. So the memory of activations is the sum of the saved arrays, and can
+  be counted.
+- a forward may have options and several results, and some inputs may need no gradient.
 
-On a first reading two things may stay closed: `current()` gives the Mode, the settings under which
-ops run (mode.py), and `pack` lets a saved array wait elsewhere until backward (saved.py).
+Two calls can be skipped on a first reading. `current()` returns the Mode, the settings under which
+ops run (mode.py). `pack` may replace a saved array until backward, for example by a copy in another
+memory (saved.py).
 
     class Tanh(Function):
         def forward(self, x):
             y = self.xp.tanh(x)
-            self.save(y)                   # y alone: d tanh / dx = 1 - y y
+            self.save(y)                   # y is enough: d tanh / dx = 1 - y * y
             return y
 
         def backward(self, gy):
@@ -24,7 +26,8 @@ ops run (mode.py), and `pack` lets a saved array wait elsewhere until backward (
 
     y = Tanh.apply(x)                      # a Tensor whose grad_fn is that node
 
-All of minidl/ops are such classes. Source: Griewank & Walther, "Evaluating Derivatives" (2008).
+All ops in minidl/ops are such classes.
+Source: Griewank & Walther, "Evaluating Derivatives" (2008).
 Test: tests/test_function.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -45,8 +48,9 @@ if TYPE_CHECKING:
 
 
 def apply(cls, *inputs, **options) -> Tensor:
-    """Run forward on the arrays of `inputs` (Tensors, arrays and numbers: the latter two are
-    constants) and return the result as Tensor(s), recorded in the graph if need be."""
+    """Runs forward on the arrays of `inputs`. Returns its result as a Tensor, or a tuple of
+    Tensors. inputs: Tensors, arrays and numbers; arrays and numbers are constants. If an input
+    wants a gradient, the call is recorded in the graph."""
     mode = current()
     node = cls()
     arrays = [x.array if isinstance(x, Tensor) else x for x in inputs]
@@ -69,7 +73,8 @@ def apply(cls, *inputs, **options) -> Tensor:
 
 
 def edge_from(x):
-    """The way back from an input: None for a constant, a leaf, or (Function, output slot)."""
+    """Returns the edge from a node to its input x: None for a constant, x itself for a leaf, else
+    (Function, output slot). Raises RuntimeError if x is a view that is out of date."""
     if not isinstance(x, Tensor):
         return None
     if x._memory is not None and x._memory.replaced:
@@ -80,7 +85,8 @@ def edge_from(x):
 
 
 def join(node, edges, outputs):
-    """The node joins the graph, deeper than the producers of all its inputs."""
+    """Puts the node into the graph. Its depth is one more than the depth of its deepest
+    producer."""
     producers = [edge[0] for edge in edges if type(edge) is tuple]
     node.edges = edges
     node.depth = 1 + max([producer.depth for producer in producers], default=0)
@@ -88,31 +94,35 @@ def join(node, edges, outputs):
 
 
 class Function:
-    """One operation; an instance is one node of the graph.
+    """One operation. An instance is one node of the graph.
 
-    A subclass writes two methods over arrays, with `self.xp` (numpy or cupy) as the library:
+    A subclass writes two methods that work on arrays. The array library is `self.xp`, numpy or
+    cupy:
 
         forward(self, *inputs, **options)  -> array or tuple of arrays
-        backward(self, *output_gradients)  -> one gradient per input, or None where there is none
+        backward(self, *output_gradients)  -> one gradient for each input, or None for no gradient
 
-    `self.save(...)` in forward keeps what `self.saved` gives back in backward, and nothing else is
-    kept. `self.needs[i]` says whether input i wants a gradient (never under no_grad, so forward
-    can skip what only backward uses). A gradient of a broadcast input may be returned in the
-    broadcast shape and in the promoted dtype: the walk sums and casts it. Output gradients are
-    read-only by convention: another node may hold the same array.
+    forward passes the arrays that backward needs to `self.save(...)`. backward finds them in
+    `self.saved`. No other array is kept. `self.needs[i]` is True if input i wants a gradient. It is
+    always False under no_grad, so forward can skip work that only backward uses. If forward
+    broadcast or cast an input, backward may return its gradient in the broadcast shape and the
+    promoted dtype: the walk sums and casts it. Do not write into output gradients: another node may
+    hold the same array.
 
-    PyTorch's form, static methods of a ctx on Tensors, works as well (static_forms.py)."""
+    PyTorch's form also works: static methods with a ctx, on Tensors (static_forms.py)."""
 
-    differentiable = True  # False: integer or bool results, no graph (argmax, comparisons)
+    differentiable = True  # False: the results are integers or bools, no graph (argmax, <)
     precision = "grey"  # its class under autocast: white, black, grey or banned (amp.py)
-    promotes = None  # "same": inputs cast to one dtype; "float": and integers to float32
-    arithmetic = True  # False: elements only move, so any dtype will do as it is (bf16.py)
+    # "same": inputs are cast to one dtype. "float": also, integers are cast to float32.
+    promotes = None
+    arithmetic = True  # False: forward only moves elements, so any dtype stays as it is (bf16.py)
     xp = np
     edges = saved_inputs = ()
-    retained = {}  # slot -> Tensor whose `grad` is to be kept; replaced, never written into
-    gradient_hooks = ()  # (slot, GradientHook) of Tensor.register_hook; replaced, not written into
-    _saved = ()  # what `save` was given; a Pack for what may be elsewhere by then (saved.py)
-    saved = Saved()  # the same, unpacked
+    # The defaults below belong to the class. A node replaces them and never writes into them.
+    retained = {}  # slot -> the Tensor whose `grad` is kept (Tensor.retain_grad)
+    gradient_hooks = ()  # (slot, GradientHook), from Tensor.register_hook
+    _saved = ()  # what `save` was given; pack replaces some entries (saved.py)
+    saved = Saved()  # the arrays of `_saved`
 
     apply = classmethod(apply)
 
@@ -121,7 +131,8 @@ class Function:
         static_forms.adapt(cls)
 
     def save(self, *arrays: Any) -> None:
-        """In forward: keep these arrays (None for none); backward finds them in `self.saved`."""
+        """Keeps these arrays for backward, which finds them in `self.saved`. An entry may be None.
+        To be called in forward, once."""
         self._saved = arrays
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
@@ -131,7 +142,8 @@ class Function:
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
     def add_gradient_hook(self, slot, hook):
-        """The hook may change the gradient of an output. Returns a Handle, to remove() it."""
+        """Adds a GradientHook, which may change the gradient of the output `slot`. Returns a
+        Handle, whose remove() takes the hook away."""
         self.gradient_hooks = (*self.gradient_hooks, (slot, hook))
 
         def remove():
@@ -143,6 +155,6 @@ class Function:
         return f"<{type(self).__name__}>"
 
 
-# The same in one loop, for speed: the only function of minidl that is written twice. The tests of
-# the engine run with both.
+# The faster version of apply. No other function of minidl is written twice. The tests of the engine
+# run with both versions.
 Function.apply = classmethod(fast_apply.apply)

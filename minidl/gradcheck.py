@@ -1,11 +1,12 @@
-"""Gradients as values; and is a backward right? Compare it with central differences.
+"""`grad` returns gradients as values. `gradcheck` compares a backward with central differences.
 
-In float64, by a random cotangent c:
+gradcheck computes in float64, with a random cotangent c (one number for each output element):
 
     d/dx <c, f(x)>  =  ( <c, f(x + h)> - <c, f(x - h)> ) / 2h  +  O(h^2) + O(eps/h)
 
-The two errors balance at h = eps^(1/3), 6e-6 in float64. A cotangent of ones checks only the
-sum of the outputs, and a softmax with a zero gradient would pass.
+The two errors balance at h = eps^(1/3), 6e-6 in float64. A cotangent of ones would check only the
+sum of the outputs. The outputs of a softmax always sum to 1, so a softmax with a zero gradient
+would pass.
 Test: tests/test_gradcheck.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -30,9 +31,12 @@ STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor],
          grad_outputs: Any = None, retain_graph: bool = False,
          create_graph: bool = False) -> tuple[Tensor | None, ...]:
-    """d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of Tensors; None where there
-    is no path. Leaves' own `grad` is not touched and no hook fires. As `torch.autograd.grad`,
-    first order only."""
+    """Returns d(sum of outputs)/d(input) for each leaf in `inputs`, as a tuple of Tensors. An entry
+    is None if no path leads to the leaf. Leaves the `grad` of every leaf as it is, and calls no
+    on_grad_ready hook. As `torch.autograd.grad`, for first derivatives only.
+
+    grad_outputs: one weight for each output, of its shape. Raises ValueError if an input is not a
+    leaf that requires a gradient."""
     refuse_create_graph(create_graph)
     outputs, inputs = (x if isinstance(x, (list, tuple)) else [x] for x in (outputs, inputs))
     if not isinstance(grad_outputs, (list, tuple)):
@@ -52,7 +56,9 @@ class GradcheckError(AssertionError):
 
 
 def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
-    """d<c, fn(*inputs)>/d inputs[index] by central differences, an array of that input's shape."""
+    """Returns d<c, fn(*inputs)> / d inputs[index] by central differences, an array of the shape of
+    that input. cotangents: c, one array for each output. Changes the input's elements one by one,
+    and puts each back. Raises ValueError if the input is not contiguous."""
     x = inputs[index].array
     flat = x.reshape(-1)
     if x.size and not np.shares_memory(flat, x):
@@ -72,10 +78,12 @@ def numeric_gradient(fn, inputs, index, cotangents, h=STEP):
 
 def gradcheck(fn: Callable[..., Any], *inputs: Any, atol: float = 1e-8, rtol: float = 1e-6,
               h: float = STEP, seed: int = 0) -> float:
-    """Compare backward of `fn` with central differences, for every element of every float64 input.
-    inputs: arrays or Tensors, one in float64 at least; others are passed to fn as they are.
-    Returns the largest |analytic - numeric| / (1 + |numeric|); GradcheckError names the element
-    where |analytic - numeric| > atol + rtol * |numeric|."""
+    """Compares the backward of `fn` with central differences, for every element of every float64
+    input. Returns the largest |analytic - numeric| / (1 + |numeric|).
+
+    inputs: arrays or Tensors, at least one in float64. The others are passed to fn as they are.
+    Raises GradcheckError if |analytic - numeric| > atol + rtol * |numeric| for an element. The
+    error names the first such element."""
     checked = [k for k, x in enumerate(inputs) if _is_float64(x)]
     if not checked:
         given = ", ".join(str(getattr(x, "dtype", type(x).__name__)) for x in inputs)

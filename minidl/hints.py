@@ -2,8 +2,8 @@
 
     def linear(input: Array, weight: Array) -> Tensor
 
-A module imports these names below `if TYPE_CHECKING:`. An editor reads that, a program skips it.
-So no program loads this file, and hints cost no time.
+A module imports these names below `if TYPE_CHECKING:`. An editor reads such a block. A running
+program skips it, so hints cost no time.
 
 Test: tests/test_hints.py
 """
@@ -20,26 +20,27 @@ from numpy.typing import DTypeLike
 from minidl.comm.transport.background import Job
 from minidl.tensor import Tensor
 
-Array = Tensor | np.ndarray  # a Tensor, or an array in its place
-Number = Tensor | np.ndarray | np.generic | float  # ... or one number for all elements
-Sizes = int | Sequence[int]  # one size for each dimension, or the same for all
+Array = Tensor | np.ndarray  # a Tensor or an array
+Number = Tensor | np.ndarray | np.generic | float  # a Tensor, an array, or one number for all
+Sizes = int | Sequence[int]  # one size for each dimension, or one size for all dimensions
 DType = DTypeLike  # np.float32, "float16", minidl.bfloat16
 Device = str | int  # "cpu", "cuda", "cuda:1", 1
-Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # of an optimizer: tensors, or groups
+Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]  # what an optimizer takes, or its groups
 
-Counts = Sequence[int] | np.ndarray  # of ranks: how much each has, or where its part begins
-PerGroup = float | Sequence[float]  # one number for each group of an optimizer, or for all
-Factors = Callable[[int], float] | Sequence[Callable[[int], float]]  # step -> factor, the same
-Nodes = int | Sequence[Sequence[int]]  # ranks of each node, or how many ranks a node has
-Op = Callable[..., Any]  # np.add, np.maximum: op(a, b, out=a)
-Result = TypeVar("Result")  # what a function of yours returns
+Counts = Sequence[int] | np.ndarray  # one integer for each rank: its count, or its first index
+PerGroup = float | Sequence[float]  # one number for each group of an optimizer, or one for all
+# step -> factor: one function for each group of an optimizer, or one for all.
+Factors = Callable[[int], float] | Sequence[Callable[[int], float]]
+Nodes = int | Sequence[Sequence[int]]  # ranks per node, or the list of ranks of each node
+Op = Callable[..., Any]  # np.add or np.maximum, called as op(a, b, out=a)
+Result = TypeVar("Result")  # the result of a function that the user passes
 
 # A collective returns a Tensor for a Tensor, and an array for an array.
 SameArray = TypeVar("SameArray", bound=Tensor | np.ndarray)
 
 
 class HasGroups(Protocol):
-    """An optimizer, or what stands around one: a schedule changes its groups."""
+    """An optimizer, or an object that wraps one. A schedule changes its groups."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -51,14 +52,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class HasForward(Protocol[P, R_co]):
-    """A module. A call takes what its forward takes, and returns what its forward returns."""
+    """A module. A call has the arguments and the result of its forward."""
 
     def forward(self, *inputs: P.args, **options: P.kwargs) -> R_co:
         ...
 
 
 class Collective(Protocol[P, R_co]):
-    """A collective. With wait=False it begins in the background."""
+    """A collective. With wait=False it runs in the background and returns a Job at once."""
 
     @typing.overload
     def __call__(self, *args: P.args, **options: P.kwargs) -> R_co:
@@ -70,7 +71,7 @@ class Collective(Protocol[P, R_co]):
 
 
 class Fused(Protocol):
-    """What minidl.fuse returns: a function, and the text of its kernels."""
+    """The result of minidl.fuse: a function. `source` is the CUDA text of its kernels."""
 
     source: str
 
@@ -79,7 +80,7 @@ class Fused(Protocol):
 
 
 class AsCollective(Protocol):
-    """Makes a function a collective."""
+    """A decorator that turns a function into a collective."""
 
     def __call__(self, fn: Callable[P, R_co]) -> Collective[P, R_co]:
         ...

@@ -1,10 +1,11 @@
-"""How ops run: one immutable value, read once by every `Function.apply`.
+"""The Mode: the settings under which ops run. Every `Function.apply` reads it once.
 
-    with running(grad=False): ...          a Mode that differs in one field, until the block ends
+    with running(grad=False): ...          the block has a Mode that differs in one field
     mode = current()                       the Mode of this context: of this thread, of this rank
 
-Blocks nest; each simulated rank has a Mode of its own. no_grad, use_fused, amp.autocast,
-memory.record, offload and recompute are such blocks.            Test: tests/test_mode.py
+A Mode never changes: a block sets another one. Blocks nest, and each simulated rank has its own
+Mode. no_grad, use_fused, amp.autocast, memory.record, offload and recompute are such blocks.
+Test: tests/test_mode.py
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Mode:
-    """grad       whether a graph is recorded
-    kernels    whether fused kernels may run                                (cuda/dispatch.py)
-    replaying  whether this forward is a repetition                         (memory/recompute.py)
-    autocast   None, or what chooses the dtype of each op's inputs          (precision/amp.py)
-    ledger     None, or what follows every array that is made               (memory/ledger.py)
-    intercept  None, or intercept(node, forward, arrays, options) runs it   (memory/recompute.py)
-    packers    what else may take a saved array's place, in order           (saved.py)"""
+    """grad       True if a graph is recorded
+    kernels    True if fused kernels may run                                (cuda/dispatch.py)
+    replaying  True if this forward repeats an earlier one                  (memory/recompute.py)
+    autocast   None, or an object that casts the inputs of each op          (precision/amp.py)
+    ledger     None, or an object that counts the bytes of new arrays       (memory/ledger.py)
+    intercept  None, or intercept(node, forward, arrays, options), which
+               is called in place of forward and returns its result         (memory/recompute.py)
+    packers    functions that may replace a saved array, called in order    (saved.py)"""
 
     grad: bool = True
     kernels: bool = True
@@ -42,7 +44,8 @@ current = _mode.get
 
 @contextmanager
 def running(mode=None, **changes):
-    """Run the block under `mode`, the current one unless given, with these fields changed."""
+    """Runs the `with` block under `mode` with these fields changed. The default is the current
+    Mode."""
     token = _mode.set(replace(mode or current(), **changes))
     try:
         yield
@@ -55,20 +58,20 @@ def is_grad_enabled() -> bool:
 
 
 def set_grad_enabled(mode: bool):
-    """Record the graph inside the `with` block (True) or do not (False)."""
+    """A `with` block in which the graph is recorded (True) or not (False)."""
     return running(grad=bool(mode))
 
 
 def no_grad(orig_func=None):
-    """`with no_grad():` builds no graph and saves nothing. Also a decorator: `@no_grad()`, or
-    without the brackets."""
+    """In the block `with no_grad():` ops record no graph and save no arrays. Also a decorator:
+    `@no_grad()` or `@no_grad`."""
     block = running(grad=False)
     return block if orig_func is None else block(orig_func)
 
 
 def inference_mode(mode=True):
-    """Is no_grad. PyTorch's inference_mode also forbids later training with what the block makes;
-    this one does not. `inference_mode(False)` changes nothing. Also a decorator."""
+    """The same as no_grad. PyTorch's inference_mode also forbids to train with tensors that the
+    block made; this one allows it. `inference_mode(False)` has no effect. Also a decorator."""
     if callable(mode):
         return no_grad(mode)
     return running(grad=False) if mode else running()
@@ -80,20 +83,21 @@ def enable_grad(orig_func=None):
 
 
 def use_fused(flag: bool):
-    """Use the fused kernels inside the block (True, the default everywhere) or do not."""
+    """A `with` block in which fused kernels are used (True) or not (False). Outside of such a block
+    they are used."""
     return running(kernels=bool(flag))
 
 
 class NoRoom(Exception):
-    """A kernel could not be compiled: no folder has space left. Nothing was run."""
+    """A kernel could not be compiled, as no folder has space left. No part of the op has run."""
 
 
-kernels_given_up = False  # whether this process computes with NumPy alone, for want of space
+kernels_given_up = False  # True if this process computes without kernels, as no space was left
 
 
 def give_up_kernels(error):
-    """No kernel is launched on the CPU any more; the warning comes once. Call again what raised
-    this NoRoom: it computes with NumPy now."""
+    """Ends the use of kernels on the CPU for this process, and warns once. The caller then repeats
+    the call that raised this NoRoom: this time it computes with NumPy."""
     global kernels_given_up
     if not kernels_given_up:
         kernels_given_up = True
@@ -102,8 +106,8 @@ def give_up_kernels(error):
 
 
 def or_numpy(function):
-    """A decorator for what launches one kernel, or asks whether it may: without room to compile
-    the kernel, the call is made again and finds that it may not."""
+    """A decorator for a function that launches one kernel, or asks whether it may. If there is no
+    space to compile the kernel, the function is called a second time and uses NumPy."""
     @functools.wraps(function)
     def call(*args, **options):
         try:
@@ -115,14 +119,16 @@ def or_numpy(function):
     return call
 
 
-# Whether a module trains is its own, and no field of the Mode. A block notes who asked.
+# `training` belongs to each module and is not a field of the Mode. A recompute must repeat it, so
+# this notes which modules were asked.
 _asked = ContextVar("minidl.mode.asked", default=None)
 
 
 @contextmanager
 def watched_training():
-    """`with watched_training() as asked:` fills `asked` with {module: its `training` when it was
-    first asked}, for every module that is asked in the block: what a repetition must set."""
+    """`with watched_training() as asked:` fills the dict `asked` with {module: its `training`}, for
+    every module whose `training` is read in the block. The value is that of the first read. A
+    repetition of the block must set these values (training_as)."""
     asked = {}
     token = _asked.set(asked)
     try:
@@ -130,13 +136,13 @@ def watched_training():
     finally:
         _asked.reset(token)
         outer = _asked.get()
-        if outer is not None:  # a block around this one sees it, too
+        if outer is not None:  # a block around this one notes the same modules
             for module, flag in asked.items():
                 outer.setdefault(module, flag)
 
 
 def note_training(module, flag):
-    """Called by a module that is asked for `training`."""
+    """Notes that the `training` of a module was read. The module calls this."""
     asked = _asked.get()
     if asked is not None:
         asked.setdefault(module, flag)
@@ -144,7 +150,8 @@ def note_training(module, flag):
 
 @contextmanager
 def training_as(flags):
-    """In the block each module of {module: flag} has this `training`; afterwards its own."""
+    """A `with` block in which each module of {module: flag} has `training` = flag. Afterwards each
+    has its old value."""
     before = [(module, module.training) for module in flags]
     for module, flag in flags.items():
         module.training = flag

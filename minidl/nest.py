@@ -1,4 +1,4 @@
-"""What stands in nested tuples, lists and dicts: what a model is called with, what it returns.
+"""Works on all values in nested tuples, lists and dicts, such as a model's inputs and outputs.
 
     each(double, {"a": 1, "b": [2, (3,)]})       {"a": 2, "b": [4, (6,)]}
 
@@ -7,7 +7,8 @@ Test: tests/test_nest.py
 
 
 def each(fn, value):
-    """Returns the same nest with fn(leaf) for every leaf. Leaves: all but tuples, lists, dicts."""
+    """Returns the same nest with fn(leaf) in place of each leaf. A leaf is any value that is not a
+    tuple, list or dict."""
     if isinstance(value, dict):
         return type(value)({key: each(fn, inner) for key, inner in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # a namedtuple
@@ -18,7 +19,7 @@ def each(fn, value):
 
 
 def leaves(value):
-    """Returns the leaves of a nest in a list, in order."""
+    """Returns a list of all leaves of a nest, in order."""
     found = []
     each(found.append, value)
     return found

@@ -1,10 +1,14 @@
-"""The text of a tensor, as PyTorch writes it: a program prints here what it prints there.
+"""The text of a tensor. It is the same text that PyTorch prints.
 
-    tensor([[ 1.5000, -2.0000],      all elements have one form and one width. Four digits after the
-            [ 0.2500, 30.0000]])     point; "1." where all are whole; 1.5000e+00 where one is
-                                     above 1e8, or below 1e-4, or 1000 times as large as another
+    tensor([[ 1.5000, -2.0000],
+            [ 0.2500, 30.0000]])
 
-More than 1000 elements: only the three first and the three last of each dimension.
+All elements have the same format and the same width:
+    1.          if all elements are whole numbers
+    1.5000e+00  if an element is above 1e8 or below 1e-4, or more than 1000 times another one
+    1.5000      else: four digits after the point
+
+A tensor of more than 1000 elements shows only the first three and the last three of each dimension.
 set_printoptions changes these numbers.      Test: tests/test_printing.py
 """
 
@@ -21,9 +25,9 @@ from minidl import backend
 
 @dataclass(frozen=True)
 class Options:
-    """precision: digits after the point. threshold: elements beyond which only the edges are
-    shown. edgeitems: elements of an edge. linewidth: characters of a line. sci_mode: whether floats
-    have an exponent; None: where it helps."""
+    """precision: digits after the point. threshold: a tensor with more elements shows only the
+    edges of each dimension. edgeitems: elements of an edge. linewidth: characters of a line.
+    sci_mode: True if floats have an exponent, False if not, None to decide by their sizes."""
 
     precision: int = 4
     threshold: float = 1000
@@ -40,8 +44,9 @@ _options = ContextVar("minidl.printing.options", default=_PROFILES["default"])
 def set_printoptions(precision: int | None = None, threshold: int | None = None,
                      edgeitems: int | None = None, linewidth: int | None = None,
                      profile: str | None = None, sci_mode: bool | None = None) -> None:
-    """Changes how tensors are printed from now on. What is None stays as it is, but sci_mode.
-    profile: "default", "short" or "full", from which the others start."""
+    """Changes how tensors are printed from now on. An argument that is None keeps its value. The
+    exception is sci_mode: None decides by the sizes of the elements.
+    profile: "default", "short" or "full". The options start from this profile."""
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions: profile {profile!r}, want one of {[*_PROFILES]}")
     given = dict(precision=precision, threshold=threshold, edgeitems=edgeitems, linewidth=linewidth)
@@ -52,7 +57,7 @@ def set_printoptions(precision: int | None = None, threshold: int | None = None,
 
 @contextmanager
 def printoptions(**changes):
-    """set_printoptions for the block alone."""
+    """As set_printoptions, but only inside the `with` block."""
     before = _options.get()
     set_printoptions(**changes)
     try:
@@ -62,14 +67,14 @@ def printoptions(**changes):
 
 
 def text(array, notes=(), prefix="tensor("):
-    """Returns 'tensor([1., 2.], note, note)' of an array in the host's memory."""
+    """Returns the text 'tensor([1., 2.], note, note)' for a NumPy array."""
     options = _options.get()
     indent = len(prefix)
     if array.size == 0:
         lines = prefix + "[]"
     else:
         if backend.is_floating(array.dtype):
-            array = array.astype(np.float64)  # exact, and Python knows how to print it
+            array = array.astype(np.float64)  # exact; Python can format float64
         short = array.size > options.threshold
         form, width = _form(_edges(array, options.edgeitems) if short else array, options)
         lines = prefix + _nested(array, indent, form, width, options, short)
@@ -85,7 +90,7 @@ def text(array, notes=(), prefix="tensor("):
 
 
 def _edges(array, n):
-    """The first and the last n elements of each dimension."""
+    """Returns an array with only the first and the last n elements of each dimension."""
     for dim, size in enumerate(array.shape):
         if size > 2 * n:
             array = array.take([*range(n), *range(size - n, size)], dim)
@@ -93,7 +98,7 @@ def _edges(array, n):
 
 
 def _form(array, options):
-    """(the function that writes an element, the width of all of them)."""
+    """Returns (a function that turns an element into text, the width of that text)."""
     values = array.reshape(-1)
     if array.dtype.kind != "f":
         write, extra = str, 0
@@ -102,13 +107,14 @@ def _form(array, options):
         shown = values[np.isfinite(values) & (values != 0)].tolist()
         write, extra = _float_form(shown, options)
     width = max((len(write(v)) + extra for v in shown), default=1)
-    if extra:  # whole floats: "1.", but "inf" and "nan" without a point
+    if extra:  # whole numbers have a point ("1."), "inf" and "nan" have none
         return (lambda v: (write(v) + "." * bool(np.isfinite(v))).rjust(width)), width
     return (lambda v: write(v).rjust(width)), width
 
 
 def _float_form(values, options):
-    """(how to write a float, 1 if a point comes after it) for finite values, none of them zero."""
+    """Returns (a function that turns a float into text, 1 if a point must follow it, else 0).
+    values: the finite elements that are not zero."""
     sizes = [abs(v) for v in values]
     exponent = options.sci_mode
     if exponent is None:
@@ -124,7 +130,8 @@ def _float_form(values, options):
 
 
 def _nested(array, indent, form, width, options, short):
-    """The elements in brackets, one bracket a dimension. `indent`: characters before the first."""
+    """Returns the text of the elements, with one pair of brackets for each dimension. indent: how
+    many characters stand before the first bracket."""
     if array.ndim == 0:
         return form(array.item())
     n = options.edgeitems

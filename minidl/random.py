@@ -1,13 +1,14 @@
-"""Random numbers as a function of (seed, stream, counter): the same in NumPy and in CUDA.
+"""Random numbers, computed from (seed, stream, counter). NumPy and CUDA give the same numbers.
 
     block(counter) = Philox-4x64-10(counter, key = (seed, stream)) = 4 words of 64 bits
                    = 8 draws of 32 bits, the low half of each word first
 
-A generator is three integers, (seed, stream, counter). Save them, draw, put them back, draw again:
-the same numbers. So recompute replays a dropout mask, a resumed run continues to the same bits, and
-a kernel needs no generator state: thread i computes its own draw i.
+The state of a generator is three integers: (seed, stream, counter). If you save the state, draw,
+restore the state and draw again, you get the same numbers. So recompute can repeat a dropout mask,
+and a resumed run continues with the same bits. A kernel needs no state in memory: thread i computes
+draw i by itself.
 Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-NumPy carries the same cipher in C (np.random.Philox), which does the work here.
+NumPy has the same cipher in C, np.random.Philox. This file uses it.
 Test: tests/test_random.py (the paper's known answers, a plain-Python Philox)
 """
 
@@ -26,10 +27,12 @@ _MASK_256 = (1 << 256) - 1
 
 
 class Generator:
-    """A replayable stream of random numbers.
-    seed:     chooses the sequence; usually equal on all ranks.
-    stream:   64 bits, an independent sequence under the same seed: a rank, a worker, an epoch.
-    counter:  blocks of eight 32-bit draws used so far."""
+    """A stream of random numbers that can be repeated.
+
+    seed:     chooses the sequence, in [0, 2**64). Usually the same on all ranks.
+    stream:   chooses an independent sequence under the same seed, in [0, 2**64). For example one
+              stream for each rank, worker or epoch.
+    counter:  how many blocks of eight 32-bit draws have been used."""
 
     def __init__(self, seed: int = 0, stream: int = 0):
         for name, value in (("seed", seed), ("stream", stream)):
@@ -38,20 +41,20 @@ class Generator:
         self.seed, self.stream, self.counter = int(seed), int(stream), 0
 
     def get_state(self):
-        """(seed, stream, counter): all there is to know."""
+        """Returns the whole state: (seed, stream, counter)."""
         return self.seed, self.stream, self.counter
 
     def set_state(self, state: Any) -> None:
         self.seed, self.stream, self.counter = (int(v) for v in state)
 
     def manual_seed(self, seed: int) -> Generator:
-        """Begins again with this seed, in the same stream. Returns the generator."""
+        """Sets the seed and puts the counter back to 0. The stream stays. Returns the generator."""
         self.__init__(seed, self.stream)
         return self
 
     def take(self, n):
-        """(seed, stream, counter) for a call that uses n draws; moves the counter past them, by
-        ceil(n / 8)."""
+        """Returns the state (seed, stream, counter) for a call that uses n draws. Then moves the
+        counter past these draws, by ceil(n / 8)."""
         state = self.get_state()
         used = _used.get()
         if used is not None:
@@ -60,18 +63,19 @@ class Generator:
         return state
 
     def bits(self, n, draw=None):
-        """n draws of 32 random bits, (n,) uint32; moves the counter by ceil(n / 8).
+        """Returns n draws of 32 random bits, (n,) uint32. Moves the counter by ceil(n / 8).
 
-        draw: what makes them of the generator's state and n, here and below: host_bits unless
-        given; minidl.cuda.philox.bits makes them on a GPU, the same ones, and then the result is a
+        draw: draw(state, n) makes the bits, in this method and those below. The default is
+        host_bits. minidl.cuda.philox.bits makes the same bits on a GPU, and the result is then a
         CuPy array."""
         return (draw or host_bits)(self.take(n), n)
 
     def uniform(self, *shape, low=0.0, high=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
-        """Uniform in [low, high): the top 24 bits of each draw over 2**24, exact in float32."""
+        """Returns numbers that are uniform in [low, high). Each is the top 24 bits of a draw,
+        divided by 2**24, which float32 holds exactly."""
         shape = _as_shape(shape)
         draws = self.bits(_numel(shape), draw)
-        draws >>= np.uint32(8)  # in place, as all here: a large model's weights are made by this
+        draws >>= np.uint32(8)  # in place, to save memory: the weights of large models are made so
         u = draws.astype(np.float32)
         del draws
         u *= np.float32(2.0**-24)
@@ -81,8 +85,9 @@ class Generator:
         return u.astype(dtype, copy=False).reshape(shape)
 
     def normal(self, *shape, mean=0.0, std=1.0, dtype: DTypeLike = np.float32, draw=None) -> Any:
-        """Gaussian by Box and Muller (1958): two draws give two numbers. Equal on a CPU and a GPU
-        up to a rounding of float64, where their log, sin and cos differ."""
+        """Returns numbers from a normal distribution, by Box and Muller (1958): two draws give two
+        numbers. The numbers of a CPU and a GPU may differ by a rounding of float64, as their log,
+        sin and cos differ."""
         shape = _as_shape(shape)
         n = _numel(shape)
         draws = self.bits(2 * -(-n // 2), draw).astype(np.float64)
@@ -92,7 +97,8 @@ class Generator:
         return (mean + std * z).reshape(shape).astype(dtype, copy=False)
 
     def integers(self, low, high, shape=(), dtype: DTypeLike = np.int64, draw=None) -> Any:
-        """Integers in [low, high). The bias is below (high - low) / 2**32."""
+        """Returns random integers in [low, high). The bias is below (high - low) / 2**32. Raises
+        ValueError unless 0 < high - low <= 2**32."""
         span = high - low
         if not 0 < span <= 1 << 32:
             raise ValueError(f"integers needs 0 < high - low <= 2**32, got low {low}, high {high}")
@@ -101,7 +107,8 @@ class Generator:
         return (wide.astype(np.int64) + low).astype(dtype, copy=False).reshape(shape)
 
     def permutation(self, n, draw=None):
-        """A random order of range(n): the sort order of n random 64-bit keys."""
+        """Returns range(n) in random order, (n,) int64. It is the order that sorts n random 64-bit
+        keys."""
         return np.argsort(self.bits(2 * n, draw).view(np.uint64), kind="stable")
 
     def __repr__(self):
@@ -109,9 +116,10 @@ class Generator:
 
 
 def host_bits(state, n):
-    """n draws of a generator in `state`, (seed, stream, counter), by NumPy: (n,) uint32."""
+    """Returns n draws for a generator state (seed, stream, counter), computed by NumPy: (n,)
+    uint32."""
     seed, stream, counter = state
-    # NumPy's Philox counts up before it encrypts, so it starts one block earlier
+    # NumPy's Philox adds 1 to its counter before it encrypts, so it must start one block earlier.
     cipher = np.random.Philox(counter=(counter - 1) & _MASK_256, key=seed | stream << 64)
     return cipher.random_raw(4 * -(-n // DRAWS_PER_BLOCK)).view(np.uint32)[:n]
 
@@ -125,16 +133,17 @@ def _numel(shape):
     return math.prod(int(n) for n in shape)
 
 
-# The default generator belongs to the context, not to the module: each simulated rank (a greenlet
-# with a context of its own) has one, exactly as each MPI rank (a process) has one.
+# The default generator belongs to the context, not to the module. So each simulated rank (a
+# greenlet with its own context) has a default generator, as each MPI rank (a process) has.
 _default = ContextVar("minidl.random.default")
 _used = ContextVar("minidl.random.used", default=None)
 
 
 @contextmanager
 def watched():
-    """`with watched() as used:` fills `used` with {generator: its state before its first draw}, for
-    every generator that draws inside the block: what a replay must put back (recompute.py)."""
+    """`with watched() as used:` fills the dict `used` with {generator: its state before its first
+    draw}, for every generator that draws inside the block. A repetition of the block must restore
+    these states (memory/recompute.py)."""
     used = {}
     token = _used.set(used)
     try:
@@ -142,19 +151,21 @@ def watched():
     finally:
         _used.reset(token)
         outer = _used.get()
-        if outer is not None:  # a block around this one sees the draws, too
+        if outer is not None:  # a block around this one notes the same draws
             for generator, state in used.items():
                 outer.setdefault(generator, state)
 
 
 def default_generator():
-    """The generator that ops use when none is passed: seed 0 until `manual_seed`."""
+    """Returns the generator that ops use if none is passed. Its seed is 0 until `manual_seed` sets
+    another."""
     return _default.get(None) or manual_seed(0)
 
 
 def manual_seed(seed: int, stream: int = 0) -> Generator:
-    """Restart the default generator of this context (of this rank) and return it. Give each rank
-    its own `stream` where ranks must differ (dropout), none where they must agree (weights)."""
+    """Sets a new default generator for this context (this rank), and returns it. Give each rank its
+    own `stream` if ranks need different numbers (dropout). Leave `stream` out if they need the same
+    numbers (initial weights)."""
     generator = Generator(seed, stream)
     _default.set(generator)
     return generator
@@ -162,7 +173,7 @@ def manual_seed(seed: int, stream: int = 0) -> Generator:
 
 @contextmanager
 def using(generator):
-    """`with using(generator):` it is the default generator of the block."""
+    """In the block `with using(generator):` this is the default generator."""
     token = _default.set(generator)
     try:
         yield generator

@@ -1,51 +1,54 @@
-"""What stands for a saved array between forward and backward.
+"""What a node holds for each array that forward saved, until backward reads it.
 
     forward saves   an array of its own      a leaf's array      any array, under memory.offload
     the node holds  the array                the leaf            Pack(array in the host's memory)
     backward gets   the array                leaf.array          the array, brought back
 
-A leaf is held by name, so that its array may be elsewhere in between (ZeRO frees weights). What
-may take an array's place comes in a fixed order, each on what the one before it holds:
+For a leaf the node holds the Tensor, not its array. So the array may be freed and come back before
+backward (ZeRO frees weights). Three steps may replace a saved array. Each works on the result of
+the step before it:
 
-    round      bfloat16 nodes compute in float32 and hold half of the bytes      (precision/bf16.py)
-    by name    a leaf that wants a gradient                                      (here)
-    packers    those of the Mode: ZeRO's gather, then offload
+    round      a bfloat16 node computes in float32; it saves 2-byte values       (precision/bf16.py)
+    leaf       the leaf replaces its array, if it wants a gradient               (here)
+    packers    the functions of the Mode: ZeRO's gather, then offload
 
     packer(node, held, inputs, outputs) -> None, or (what is held now, undo: array -> array)
 
-Changing what is saved before backward is an error. For that every memory counts how often it was
-written in place: all tensors that look at it, views and the results of detach(), share one Memory.
-A node notes what it saved with the count at that time, and the walk compares.
+To change a saved array in place before backward is an error. To find it, every memory has a
+version: how often it was written in place. All tensors that use the same memory, such as views and
+the results of detach(), share one Memory object. A node notes the versions of what it saved, and
+the walk compares them.
 Test: tests/test_saved.py, tests/test_versions.py
 """
 
 from numpy import ndarray
 
-from minidl import backend  # tensors and nodes it knows by their attributes
+from minidl import backend  # not tensor.py: this file finds Tensors and nodes by their attributes
 
 
 class Memory:
-    """What all tensors that look at the same memory share.
+    """One object for all tensors that use the same memory.
 
-    version:   how often it was written in place
-    replaced:  True when x[index] = y was recorded: x has a new Memory then, and tensors that look
-               at the memory since before have a way back that is no longer right"""
+    version:   how often the memory was written in place
+    replaced:  True if a graph recorded x[index] = y. Then x has a new Memory. Older views of the
+               memory keep this one: their edges in the graph do not know of the write, so their
+               gradients would be wrong"""
 
     version = 0
     replaced = False
 
 
-NO_TENSOR = object()  # in place of the Memory of what is no tensor
+NO_TENSOR = object()  # stands for the Memory of an input that is not a Tensor
 
 
 class Pack(tuple):
-    """(held, undo): in a node's `_saved` in place of the array undo(unpack(held))."""
+    """(held, undo), an entry of a node's `_saved`. It stands for the array undo(unpack(held))."""
 
 
 def pack(node, inputs, arrays, outputs, packers):
-    """Put in `node._saved` what is to be held: a leaf for its array, what a packer makes of an
-    array, else the array. Note the versions of the inputs and outputs that look at its memory.
-    outputs: a list of Tensors."""
+    """Replaces arrays in `node._saved`: the array of a leaf by the leaf, and other arrays by the
+    result of a packer. Notes in `node.saved_inputs` the versions of the inputs and outputs that
+    use the memory of a saved array. outputs: a list of Tensors."""
     all_held = []
     notes = node.saved_inputs = []  # (tensor or Memory, version)
     edges = node.edges
@@ -54,9 +57,9 @@ def pack(node, inputs, arrays, outputs, packers):
         if s is None:
             all_held.append(None)
             continue
-        if type(s) is Pack:  # rounded
+        if type(s) is Pack:  # rounded to bfloat16
             s, *undos = s
-        owner = getattr(s, "base", None)  # None: s owns its memory
+        owner = getattr(s, "base", None)  # None if s owns its memory
         held = s
         noted = len(notes)
 
@@ -65,32 +68,35 @@ def pack(node, inputs, arrays, outputs, packers):
             i += 1
             if array is not s and (owner is None or owner is not array
                                    and owner is not getattr(array, "base", None)):
-                continue  # it looks at other memory
+                continue  # this input uses other memory
             x = inputs[i]
             memory = getattr(x, "_memory", NO_TENSOR)
             if memory is not NO_TENSOR:
                 notes.append((x, 0 if memory is None else memory.version))
-                if edges[i] is x and held is s:  # a leaf, the first one that fits
+                if edges[i] is x and held is s:  # the first leaf whose array is s
                     if array is s:
                         held = x
                     elif backend.is_reshaped(s, array):
                         held = x
                         undos = *undos, lambda array, shape=s.shape: array.reshape(shape)
 
-        if len(notes) == noted:  # else an output that looks at it has the Memory of that input
+        # If an input uses the memory of s, so do all outputs that are views of s. They share the
+        # Memory of that input, which is noted already.
+        if len(notes) == noted:
             for y in outputs:
                 array = y.array
                 if array is s or array.base is s or (
                         owner is not None and (owner is array or owner is array.base)):
                     memory = y.memory
-                    notes.append((memory, memory.version))  # a node does not hold its results
+                    # The Memory, not y: a node does not hold its results.
+                    notes.append((memory, memory.version))
 
         for packer in packers:
             found = packer(node, held, inputs, outputs)
             if found is not None:
                 held, undo = found
                 undos = *undos, undo
-                del notes[noted:]  # it is a copy now, which nobody can change in place
+                del notes[noted:]  # it holds a copy now, which no tensor can change in place
         if undos:
             for undo in reversed(undos):
                 held = Pack((held, undo))
@@ -99,8 +105,8 @@ def pack(node, inputs, arrays, outputs, packers):
 
 
 def note(y, tensors):
-    """Note tensors that the backward of y will read, though its forward did not save them: indices.
-    What is no Tensor is left out. Returns y."""
+    """Notes the versions of tensors that the backward of y reads although its forward did not save
+    them, such as indices. Skips values that are not Tensors. Returns y."""
     if y.grad_fn is not None:
         y.grad_fn.saved_inputs = [*y.grad_fn.saved_inputs,
                                   *[(x, x.version) for x in tensors if hasattr(x, "_memory")]]
@@ -108,24 +114,25 @@ def note(y, tensors):
 
 
 def unpack(s):
-    """The array that s, an entry of `_saved`, stands for."""
+    """Returns the array that s stands for. s is an entry of a node's `_saved`."""
     if type(s) is ndarray:
         return s
     if type(s) is Pack:
         held, undo = s
         return undo(unpack(held))
-    return backend.array_of(s)  # a leaf's
+    return backend.array_of(s)  # s is a leaf
 
 
 class Saved:
-    """`node.saved`: the arrays behind `_saved`; the walk sets it for the time of a backward."""
+    """The attribute `node.saved`: the arrays that the entries of `_saved` stand for. While the
+    node's backward runs, the walk sets `node.saved` to them, so that they are unpacked once."""
 
     def __get__(self, node, owner):
         return tuple(map(unpack, node._saved))
 
 
 def held_by(node):
-    """What the node holds for backward: arrays, leaves, and what stands for other arrays."""
+    """Yields everything that the node holds for backward: arrays, leaves, results of packers."""
     for s in node._saved or ():
         while type(s) is Pack:
             s, _ = s
@@ -133,14 +140,15 @@ def held_by(node):
 
 
 def check(node):
-    """Refuse to differentiate through what is gone or was overwritten."""
+    """Raises RuntimeError if a saved array of the node was freed, or was changed in place since
+    forward."""
     if node._saved is None:
         raise RuntimeError(f"backward through {type(node).__name__} a second time: what it saved "
                            "was freed. Pass retain_graph=True to the first backward")
     for x, version in node.saved_inputs:
         memory = x if type(x) is Memory else x._memory
         if memory is not None and memory.version != version:
-            what = "the result"  # noted by its memory: a node does not hold what it made
+            what = "the result"  # of a result only its Memory was noted
             if x is not memory:
                 what = f"a {'leaf' if x.is_leaf else 'tensor'} of shape {tuple(x.shape)}"
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""A Function in PyTorch's form: static methods of a context `ctx`, which work on Tensors.
+"""A Function in PyTorch's form: static methods that take a context `ctx` and work on Tensors.
 
     class Square(Function):
         @staticmethod
@@ -11,9 +11,9 @@
             x, = ctx.saved_tensors
             return 2 * x * gy
 
-ctx is the node itself, so that an attribute of it (ctx.scale = 3) is there in backward. The static
-methods become the methods that function.py describes: arrays are wrapped on the way in and
-unwrapped on the way out. In both no graph is recorded.
+ctx is the node itself. So an attribute that forward sets (ctx.scale = 3) can be read in backward.
+The static methods become the methods that function.py describes: arguments that are arrays are
+wrapped into Tensors, and results are turned into arrays again. No graph is recorded inside of them.
 Test: tests/test_static_forms.py
 """
 
@@ -23,10 +23,11 @@ from minidl.tensor import Tensor
 
 
 def adapt(cls):
-    """Turns the static forward and backward of a class, if it has them, into methods on arrays."""
+    """Turns the static forward and backward of a class into methods on arrays. Does nothing if the
+    class has no static ones. Raises TypeError for PyTorch's form with setup_context."""
     own = vars(cls)
     if "setup_context" in own:
-        raise TypeError(f"{cls.__name__}: a forward without ctx, beside a setup_context, is not "
+        raise TypeError(f"{cls.__name__}: a forward without ctx, with a setup_context, is not "
                         "supported; write forward(ctx, ...), which saves what backward needs")
     for name in ("forward", "backward"):
         if isinstance(own.get(name), staticmethod):

@@ -4,10 +4,10 @@
     y = x * x                                             y.grad_fn is the node Mul, of slot 0
     y.sum().backward()                                    x.grad is tensor([2., 4.])
 
-Backward counts first how many functions feed each leaf, so `on_grad_ready` fires exactly once per
-leaf, at the moment its gradient is complete: data parallelism and ZeRO live on it.
-The nodes are minidl/function.py, the walk is minidl/backward.py; the ops, methods and operators
-among them (x.sum(dim=1), x + y, x += 1, x.item()), are in minidl/ops.
+Backward first counts how many gradients will come to each leaf. So it calls the `on_grad_ready`
+hook of a leaf exactly once, when the gradient is complete. Data parallelism and ZeRO depend on it.
+The nodes are in minidl/function.py, the walk is in minidl/backward.py. All ops are in minidl/ops,
+also the methods and operators of a Tensor: x.sum(dim=1), x + y, x += 1, x.item().
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -24,7 +24,7 @@ from minidl.saved import Memory
 
 
 class Size(tuple):
-    """A shape: a tuple of integers that prints as PyTorch's."""
+    """A shape: a tuple of integers. It prints as PyTorch's torch.Size."""
 
     __slots__ = ()
 
@@ -51,22 +51,24 @@ class Size(tuple):
 
 
 class Tensor:
-    """An array, and the way back from it.
+    """An array, its gradient, and the Function that made it.
 
     array:          the array (NumPy or CuPy). Code inside of minidl works on it.
-    data:           a Tensor of the same memory, outside the graph. Assigning to it moves `version`,
-                    `w.data -= lr * w.grad` too; writing into it (`w.data[0] = 1`) does not, as in
-                    PyTorch.
+    data:           a Tensor of the same memory, outside the graph. To assign to it adds 1 to
+                    `version`; `w.data -= lr * w.grad` assigns, too. To write into it
+                    (`w.data[0] = 1`) leaves `version` as it is, as in PyTorch.
     grad:           a Tensor of the same shape and dtype, or None. Backward *adds* to it.
-    requires_grad:  whether backward should reach it.
-    grad_fn, slot:  the Function that made it and which of its outputs it is; None for a leaf."""
+    requires_grad:  True if backward should compute a gradient for it.
+    grad_fn:        the Function that made this tensor. None for a leaf.
+    slot:           the index of this tensor among the outputs of grad_fn."""
 
     __slots__ = ("array", "_grad", "_requires_grad", "grad_fn", "slot", "_memory", "_hooks",
                  "__weakref__")
 
     def __init__(self, data, requires_grad=False, *sizes):
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies). PyTorch's two
-        other forms are known: of a list, a float32 copy; of sizes, Tensor(2, 3), any values."""
+        """data: an array. The tensor shares its memory; `minidl.tensor` copies. Two other forms of
+        PyTorch also work: Tensor([1, 2]) makes a float32 copy of a list, and Tensor(2, 3) makes a
+        float32 tensor of this shape, with undefined values."""
         if isinstance(data, (list, tuple)):
             data = np.array(data, DEFAULT_FLOAT)
         elif type(data) is int:
@@ -84,7 +86,7 @@ class Tensor:
 
     @staticmethod
     def _from(array, grad_fn=None, slot=0):
-        """The tensor of a result; one of integers has no way back."""
+        """Returns the tensor for a result of an op. A result of integers gets no grad_fn."""
         self = object.__new__(Tensor)
         if grad_fn is not None and array.dtype is not DEFAULT_FLOAT:
             grad_fn = grad_fn if is_floating(array.dtype) else None
@@ -111,8 +113,9 @@ class Tensor:
         self.version += 1
 
     def array_to_change(self, who):
-        """Returns the array for `who`, a function that writes into it outside of the graph (a
-        collective). Counts as a change in place. RuntimeError if a graph would not see it."""
+        """Returns the array, for a function that writes into it outside of the graph, such as a
+        collective. Adds 1 to `version`. Raises RuntimeError if the graph needs to record the
+        write. `who` is the name of the function in this error."""
         if self.grad_fn is not None or (self._requires_grad and is_grad_enabled()):
             kind = f"the result of {self.grad_fn}"
             if self.is_leaf:
@@ -124,8 +127,8 @@ class Tensor:
 
     @property
     def memory(self) -> Memory:
-        """The Memory (saved.py) that this tensor shares with its views; made when it is asked
-        for."""
+        """The Memory object (saved.py) that this tensor shares with its views. It is created on
+        first use."""
         if self._memory is None:
             self._memory = Memory()
         return self._memory
@@ -163,8 +166,8 @@ class Tensor:
         self._grad = gradient
 
     def add_to_grad(self, gradient) -> None:
-        """Adds a gradient array to `grad`, in place so that views of it stay views. The first one
-        becomes `grad` without a copy."""
+        """Adds a gradient array to `grad`. The first gradient becomes `grad` without a copy. Later
+        ones are added in place, so that views of `grad` stay valid."""
         if self._grad is None:
             self._grad = Tensor._from(gradient)
         else:
@@ -199,17 +202,19 @@ class Tensor:
     nelement = numel
 
     def backward(self, gradient=None, retain_graph=False, create_graph=False) -> None:
-        """Add d(self)/d(leaf) to the `grad` of every leaf that requires it.
+        """Computes gradients. Adds d(loss)/d(leaf) to the `grad` of every leaf that requires one.
 
-        gradient: array or Tensor of this shape, d(something)/d(self); 1 if self has one element.
-        retain_graph: keep what the Functions saved, so that backward may run again.
-        create_graph: refused if True, as there are no gradients of gradients here."""
+        gradient: d(loss)/d(self), an array or a Tensor of this shape. It may be left out if self
+        has one element; then it is 1.
+        retain_graph: keeps the saved arrays of the graph, so that backward can run again.
+        create_graph: must be False, as minidl has no gradients of gradients."""
         refuse_create_graph(create_graph)
         walk([self], [gradient], retain_graph)
 
     def on_grad_ready(self, hook) -> "Handle":
-        """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete; returns a Handle, whose remove() ends that."""
+        """Adds a hook to this leaf. Every backward that reaches the leaf calls `hook(leaf)` once,
+        when its `grad` is complete. Returns a Handle, whose remove() takes the hook away. Raises
+        RuntimeError if this tensor is not a leaf that requires a gradient."""
         if not (self.is_leaf and self.requires_grad):
             raise RuntimeError("on_grad_ready is for leaves that require a gradient")
         self._hooks = [*(self._hooks or ()), hook]
@@ -222,9 +227,10 @@ class Tensor:
     register_post_accumulate_grad_hook = on_grad_ready  # PyTorch's name for it
 
     def register_hook(self, hook) -> "Handle":
-        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
-        complete and before anybody uses it. What the hook returns, if not None, takes its place.
-        Returns a Handle, whose remove() ends that."""
+        """Adds a hook that may change the gradient of this tensor. Every backward that reaches the
+        tensor calls `hook(gradient)` when the gradient is complete, before any other code uses it.
+        If the hook returns a gradient, that one is used instead. Returns a Handle, whose remove()
+        takes the hook away."""
         if not self.requires_grad:
             raise RuntimeError("register_hook: this tensor does not require a gradient")
         if self.grad_fn is not None:
@@ -238,18 +244,19 @@ class Tensor:
         return Handle(remove)
 
     def retain_grad(self) -> None:
-        """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
+        """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
         if self.grad_fn is not None:
             self.grad_fn.retained = {**self.grad_fn.retained, self.slot: self}
 
     def detach(self) -> "Tensor":
-        """The same memory outside the graph. Writing into either of them is a change of both."""
+        """Returns a tensor of the same memory, outside the graph. A write to one changes both."""
         x = Tensor._from(self.array)
         x._memory = self.memory
         return x
 
     def __deepcopy__(self, memo):
-        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+        """Returns a leaf with a copy of the array and of the gradient, and without hooks. Raises
+        RuntimeError if this tensor is not a leaf."""
         if self.grad_fn is not None:
             raise RuntimeError(f"deepcopy of the result of {self.grad_fn}: a copy would lead into "
                                "the graph of the original; copy x.detach()")
@@ -258,29 +265,31 @@ class Tensor:
         return twin
 
     def __getstate__(self):
-        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+        """Returns what copy and pickle keep: the values, without gradient, graph and hooks, as in
+        PyTorch."""
         slots = {"array": self.array, "_requires_grad": self._requires_grad, "_grad": None,
                  "grad_fn": None, "slot": 0, "_memory": None, "_hooks": None}
         return getattr(self, "__dict__", None), slots
 
     _xp = property(lambda self: backend.xp_of([self.array]))
-    __hash__ = object.__hash__  # by identity, although == compares elements
+    __hash__ = object.__hash__  # the hash of the object, as == compares elements
 
 
 class Absent:
-    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO). Its use
-    raises an error that says where."""
+    """Base class of objects that replace an array or a gradient which this rank does not hold now
+    (ZeRO). To use such an object raises an error that tells where the array is."""
 
 
 class GradientHook:
-    """A hook of Tensor.register_hook. It stands among the hooks of a leaf, or in a node, and acts
-    in `change`."""
+    """A hook of Tensor.register_hook. It is kept in the hooks of a leaf, or in a node. The walk
+    calls `change`."""
 
     def __init__(self, hook):
         self.hook = hook
 
     def change(self, gradient):
-        """Returns the gradient array that goes on: what the hook made of this one."""
+        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        the same array if the hook returns None."""
         changed = self.hook(Tensor._from(gradient))
         if changed is None:
             return gradient
@@ -291,11 +300,11 @@ class GradientHook:
         return changed.astype(gradient.dtype, copy=False)
 
     def __call__(self, leaf):
-        """Does nothing: the gradient was changed before it was added to the leaf's."""
+        """Does nothing: change() was called before the gradient was added to the leaf's `grad`."""
 
 
 class Handle:
-    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+    """The result of adding a hook. handle.remove() or handle() removes the hook."""
 
     def __init__(self, remove):
         self.removing = remove
@@ -307,5 +316,5 @@ class Handle:
 
 
 def wrapped(x) -> Tensor:
-    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
+    """Returns x if it is a Tensor. Else returns a constant Tensor that shares the array x."""
     return x if isinstance(x, Tensor) else Tensor(x)

@@ -22,21 +22,23 @@ from minidl.random import Generator
 from minidl.saved import Memory as Memory
 
 class Absent:
-    """Base of what takes the place of an array or a gradient that is elsewhere (ZeRO)."""
+    """Base class of objects that replace an array or a gradient which this rank does not hold
+    now (ZeRO)."""
 class GradientHook:
     """A hook of Tensor.register_hook."""
     def __init__(self, hook: Any) -> None: ...
     def change(self, gradient: Tensor | ndarray) -> Any:
-        """Returns the gradient array that goes on: what the hook made of this one."""
+        """Returns the gradient array that the walk uses from here on: the result of the hook, or
+        the same array if the hook returns None."""
     def __call__(self, leaf: Any) -> Any:
-        """Does nothing: the gradient was changed before it was added to the leaf's."""
+        """Does nothing: change() was called before the gradient was added to the leaf's `grad`."""
 class Handle:
-    """What the registration of a hook returns: handle.remove(), or handle(), removes the hook."""
+    """The result of adding a hook. handle.remove() or handle() removes the hook."""
     def __init__(self, remove: Any) -> None: ...
     def remove(self) -> None: ...
     __call__ = remove
 class Size(tuple):
-    """A shape: a tuple of integers that prints as PyTorch's."""
+    """A shape: a tuple of integers."""
     def numel(self) -> Any: ...
     def __getitem__(self, index: Any) -> Any: ...
     def __add__(self, other: Tensor | ndarray | generic | float) -> Any: ...
@@ -45,21 +47,21 @@ class Size(tuple):
     __rmul__ = __mul__
     def __repr__(self) -> str: ...
 class Tensor:
-    """An array, and the way back from it."""
+    """An array, its gradient, and the Function that made it."""
     def __init__(
         self, data: Any, requires_grad: _bool = False, *sizes: _int | Sequence[_int]
     ) -> None:
-        """`data`: an array, which is shared, not copied (`minidl.tensor` copies)."""
+        """data: an array."""
     @property
     def data(self) -> Tensor: ...
     @data.setter
     def data(self, value: Any) -> None: ...
     def array_to_change(self, who: Any) -> Any:
-        """Returns the array for `who`, a function that writes into it outside of the graph (a
-        collective)."""
+        """Returns the array, for a function that writes into it outside of the graph, such as a
+        collective."""
     @property
     def memory(self) -> Memory:
-        """The Memory (saved.py) that this tensor shares with its views; made when it is asked for."""
+        """The Memory object (saved.py) that this tensor shares with its views."""
     @property
     def version(self) -> int:
         """How often this memory was written in place, through this tensor, a view or detach()."""
@@ -70,7 +72,7 @@ class Tensor:
     @grad.setter
     def grad(self, value: Any) -> None: ...
     def add_to_grad(self, gradient: Tensor | ndarray) -> None:
-        """Adds a gradient array to `grad`, in place so that views of it stay views."""
+        """Adds a gradient array to `grad`."""
     @property
     def requires_grad(self) -> bool: ...
     @requires_grad.setter
@@ -94,22 +96,21 @@ class Tensor:
         self, gradient: Tensor | ndarray | None = None, retain_graph: _bool = False,
         create_graph: _bool = False
     ) -> None:
-        """Add d(self)/d(leaf) to the `grad` of every leaf that requires it."""
+        """Computes gradients."""
     def on_grad_ready(self, hook: Any) -> Handle:
-        """Call `hook(leaf)` once in every backward that reaches this leaf, when its `grad` is
-        complete; returns a Handle, whose remove() ends that."""
+        """Adds a hook to this leaf."""
     register_post_accumulate_grad_hook = on_grad_ready
     def register_hook(self, hook: Any) -> Handle:
-        """Call `hook(gradient)` in every backward that reaches this tensor, when the gradient is
-        complete and before anybody uses it."""
+        """Adds a hook that may change the gradient of this tensor."""
     def retain_grad(self) -> None:
-        """Keep the gradient of this result, too, in `grad` (for looking at the graph)."""
+        """Lets backward keep the gradient of this tensor in `grad`, although it is not a leaf."""
     def detach(self) -> Tensor:
-        """The same memory outside the graph."""
+        """Returns a tensor of the same memory, outside the graph."""
     def __deepcopy__(self, memo: Any) -> Any:
-        """A leaf with an array and a gradient of its own, outside of the graph; its hooks stay."""
+        """Returns a leaf with a copy of the array and of the gradient, and without hooks."""
     def __getstate__(self) -> Any:
-        """What copy and pickle take, as PyTorch: the values, and no gradient, graph or hooks."""
+        """Returns what copy and pickle keep: the values, without gradient, graph and hooks, as in
+        PyTorch."""
     def __hash__(self) -> int:
         """Return hash(self)."""
     array: Any
@@ -124,7 +125,7 @@ class Tensor:
     def __and__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: Any = None) -> ndarray: ...
     def __array_ufunc__(self, ufunc: Any, method: Any, *inputs: Any, **options: Any) -> Tensor:
-        """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph."""
+        """Is called by NumPy for a * x, where a is an array and x a Tensor."""
     def __bool__(self) -> bool: ...
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[_int, _int]: ...
@@ -134,7 +135,7 @@ class Tensor:
     def __format__(self, spec: Any) -> str: ...
     def __ge__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __getitem__(self, index: Any) -> Tensor:
-        """input[index] with ints, slices, None, ..., integer arrays or tensors, _bool masks."""
+        """input[index]."""
     def __gt__(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __iadd__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
     def __imul__(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
@@ -184,53 +185,51 @@ class Tensor:
 
     # minidl/ops/cast.py
     def bool(self) -> Tensor:
-        """x.to(bool)."""
+        """Returns x.to(bool)."""
     def clone(self) -> Tensor:
-        """A copy, recorded in the graph."""
+        """Returns a copy."""
     def contiguous(self) -> Tensor:
-        """x itself if it is in row-major order, else a copy that is."""
+        """Returns x itself if it is in row-major order, else a copy in row-major order."""
     def cpu(self) -> Tensor: ...
     def cuda(self, device: str | _int = 'cuda') -> Tensor:
-        """x on a GPU, by name or number; the current one unless given."""
+        """Returns x on a GPU, given by name or number."""
     def double(self) -> Tensor:
-        """x.to(float64)."""
+        """Returns x.to(float64)."""
     def float(self) -> Tensor:
-        """x.to(float32)."""
+        """Returns x.to(float32)."""
     def half(self) -> Tensor:
-        """x.to(float16)."""
+        """Returns x.to(float16)."""
     def int(self) -> Tensor:
-        """x.to(int32)."""
+        """Returns x.to(int32)."""
     def long(self) -> Tensor:
-        """x.to(int64)."""
+        """Returns x.to(int64)."""
     def to(
         self, *args: Any, dtype: DTypeLike | None = None, device: str | _int | None = None,
         non_blocking: _bool = False, copy: _bool = False
     ) -> Tensor:
-        """x.to(dtype), x.to(device), x.to(device, _dtype), x.to(other_tensor), then perhaps
-        non_blocking and copy: x itself where nothing changes, unless `copy`. non_blocking is a
-        permission, and is not made use of: each transfer is finished when it returns
-        (cuda/host_memory.py's are not)."""
+        """x.to(dtype), x.to(device), x.to(device, _dtype) or x.to(other_tensor). non_blocking and
+        copy may follow."""
     def type(self, dtype: DTypeLike) -> Tensor: ...
 
 
     # minidl/ops/convert.py
     def dim(self) -> int: ...
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Returns the number of bytes of an element."""
     def is_contiguous(self) -> bool: ...
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """Returns the only element as a Python number."""
     def numpy(self) -> ndarray:
-        """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+        """Returns the NumPy array itself, without a copy."""
     @overload
     def size(self, dim: None = None) -> tuple[_int, ...]:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     @overload
     def size(self, dim: _int) -> int:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     @overload
     def size(self, dim: Any = None) -> Any:
-        """The shape, or one dimension of it."""
+        """Returns the shape, or the size of one dimension."""
     def tolist(self) -> Any: ...
 
 
@@ -246,7 +245,8 @@ class Tensor:
     def div(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+        """input / other. rounding_mode: None, "floor" (rounds down) or "trunc" (rounds towards
+        zero)."""
     def exp(self) -> Tensor:
         """y = e^x."""
     def floor(self) -> Tensor:
@@ -263,8 +263,8 @@ class Tensor:
     def remainder(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """a - b * floor(a / b), which has the sign of b."""
     def round(self, *, decimals: _int = 0) -> Tensor:
-        """The nearest integer, halves to the even one; or the nearest number with so many digits
-        behind the point, before it if negative."""
+        """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to
+        this number of digits after the point instead."""
     def rsqrt(self) -> Tensor:
         """y = x^(-1/2)."""
     def sign(self) -> Tensor:
@@ -281,62 +281,60 @@ class Tensor:
     def addmm(
         self, mat1: Tensor | ndarray, mat2: Tensor | ndarray, *, beta: _float = 1, alpha: _float = 1
     ) -> Tensor:
-        """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+        """beta * input + alpha * (mat1 @ mat2). input broadcasts to (n, m)."""
     def argwhere(self) -> Tensor:
-        """The index of each element that is not zero: (how many, ndim) int64."""
+        """Returns the index of each element that is not zero: (n, ndim) int64, where n is the
+        number of these elements."""
     def clip(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
         """Another name of clamp."""
     def cumprod(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64."""
+        """y[i] = x[0] x[1] ... x[i] along `dim`."""
     def diff(
         self, n: _int = 1, dim: _int = -1, prepend: Any = None, append: Any = None
     ) -> Tensor:
-        """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
-        append: what stands before and after the input."""
+        """y[i] = x[i + 1] - x[i] along `dim`, repeated n times."""
     def equal(self, other: Tensor | ndarray | generic | _float) -> bool:
-        """Whether both have the same shape and the same elements, as a bool."""
+        """Returns True if both have the same shape and the same elements."""
     def expand_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
     def fliplr(self) -> Tensor: ...
     def flipud(self) -> Tensor: ...
     def is_floating_point(self) -> bool:
-        """Whether the dtype is one of floats."""
+        """Returns True if the dtype is floating."""
     def lerp(self, end: Tensor | ndarray, weight: Tensor | ndarray | generic | _float) -> Tensor:
-        """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+        """input + weight * (end - input)."""
     def mm(self, mat2: Tensor | ndarray) -> Tensor:
-        """(n, k), (k, m) -> (n, m)."""
+        """The matrix product (n, k), (k, m) -> (n, m)."""
     def movedim(self, source: Any, destination: Any) -> Tensor:
-        """Dimensions `source` go to the places `destination`; the others keep their order."""
+        """Moves the dimensions `source` to the places `destination`."""
     def mv(self, vec: Tensor | ndarray) -> Tensor:
-        """(n, k), (k,) -> (n,)."""
+        """A matrix times a vector: (n, k), (k,) -> (n,)."""
     def nan_to_num(
         self, nan: _float = 0.0, posinf: _float | None = None, neginf: _float | None = None
     ) -> Tensor:
-        """nan and the infinities as numbers: the largest and the smallest of the dtype unless
-        given."""
+        """Replaces nan and the infinities by numbers."""
     def narrow(self, dim: _int, start: Any, length: _int) -> Tensor:
-        """A view of `length` slices of a dimension from `start` on."""
+        """Returns a view of `length` slices of dimension `dim`, from `start` on."""
     def new_ones(
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Ones of any shape, in the dtype and on the device of `input` unless others are given."""
+        """Returns ones of shape `size`."""
     def new_zeros(
         self, *size: _int | Sequence[_int], dtype: DTypeLike | None = None,
         device: str | _int | None = None, requires_grad: _bool = False
     ) -> Tensor:
-        """Zeros of any shape, in the dtype and on the device of `input` unless others are given."""
+        """Returns zeros of shape `size`."""
     def trunc(self) -> Tensor:
-        """The nearest integer towards zero."""
+        """Rounds towards zero."""
     def type_as(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """In the dtype, and on the device, of `other`."""
+        """Returns the input in the dtype, and on the device, of `other`."""
     def unflatten(self, dim: _int, sizes: _int | Sequence[_int]) -> Tensor:
-        """One dimension as several, of these sizes; one of them may be -1."""
+        """Splits one dimension into several, with these sizes."""
     def unfold(self, dimension: _int, size: _int, step: _int) -> Tensor:
-        """Windows of `size` elements along a dimension, one every `step`; a new last dimension
-        holds them."""
+        """Returns windows of `size` elements along a dimension."""
     def view_as(self, other: Tensor | ndarray | generic | _float) -> Tensor: ...
 
 
@@ -345,143 +343,143 @@ class Tensor:
         self, p: _float | str = 'fro', dim: _int | Sequence[_int] | None = None, keepdim: _bool = False,
         *, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a
-        number, inf or -inf."""
+        """The p-norm of the whole tensor, or of the vectors along `dim`. p: a number, inf, -inf,
+        or "fro", which is 2."""
 
 
     # minidl/ops/extra/in_place_forms.py
     def abs_(self) -> Tensor:
-        """x.abs(...), written over x."""
+        """Writes x.abs(...) into x."""
     def add_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.add(...), written over x."""
+        """Writes x.add(...) into x."""
     def bernoulli_(
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """x.bernoulli(...), written over x."""
+        """Writes x.bernoulli(...) into x."""
     def ceil_(self) -> Tensor:
-        """x.ceil(...), written over x."""
+        """Writes x.ceil(...) into x."""
     def clamp_(
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """x.clamp(...), written over x."""
+        """Writes x.clamp(...) into x."""
     def cos_(self) -> Tensor:
-        """x.cos(...), written over x."""
+        """Writes x.cos(...) into x."""
     def cumsum_(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """x.cumsum(...), written over x."""
+        """Writes x.cumsum(...) into x."""
     def div_(
         self, other: Tensor | ndarray | generic | _float, *, rounding_mode: str | None = None
     ) -> Tensor:
-        """x.div(...), written over x."""
+        """Writes x.div(...) into x."""
     def erf_(self) -> Tensor:
-        """x.erf(...), written over x."""
+        """Writes x.erf(...) into x."""
     def exp2_(self) -> Tensor:
-        """x.exp2(...), written over x."""
+        """Writes x.exp2(...) into x."""
     def exp_(self) -> Tensor:
-        """x.exp(...), written over x."""
+        """Writes x.exp(...) into x."""
     def expm1_(self) -> Tensor:
-        """x.expm1(...), written over x."""
+        """Writes x.expm1(...) into x."""
     def floor_(self) -> Tensor:
-        """x.floor(...), written over x."""
+        """Writes x.floor(...) into x."""
     def floor_divide_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.floor_divide(...), written over x."""
+        """Writes x.floor_divide(...) into x."""
     def index_add_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """x.index_add(...), written over x."""
+        """Writes x.index_add(...) into x."""
     def index_copy_(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray
     ) -> Tensor:
-        """x.index_copy(...), written over x."""
+        """Writes x.index_copy(...) into x."""
     def index_fill_(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.index_fill(...), written over x."""
+        """Writes x.index_fill(...) into x."""
     def log10_(self) -> Tensor:
-        """x.log10(...), written over x."""
+        """Writes x.log10(...) into x."""
     def log1p_(self) -> Tensor:
-        """x.log1p(...), written over x."""
+        """Writes x.log1p(...) into x."""
     def log2_(self) -> Tensor:
-        """x.log2(...), written over x."""
+        """Writes x.log2(...) into x."""
     def log_(self) -> Tensor:
-        """x.log(...), written over x."""
+        """Writes x.log(...) into x."""
     def logical_and_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_and(...), written over x."""
+        """Writes x.logical_and(...) into x."""
     def logical_not_(self) -> Tensor:
-        """x.logical_not(...), written over x."""
+        """Writes x.logical_not(...) into x."""
     def logical_or_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.logical_or(...), written over x."""
+        """Writes x.logical_or(...) into x."""
     def masked_fill_(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """x.masked_fill(...), written over x."""
+        """Writes x.masked_fill(...) into x."""
     def mul_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.mul(...), written over x."""
+        """Writes x.mul(...) into x."""
     def neg_(self) -> Tensor:
-        """x.neg(...), written over x."""
+        """Writes x.neg(...) into x."""
     def normal_(
         self, mean: _float = 0.0, std: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Overwrite with Gaussian numbers."""
+        """Overwrites the tensor with random numbers from a normal distribution."""
     def pow_(self, exponent: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.pow(...), written over x."""
+        """Writes x.pow(...) into x."""
     def reciprocal_(self) -> Tensor:
-        """x.reciprocal(...), written over x."""
+        """Writes x.reciprocal(...) into x."""
     def relu_(self) -> Tensor:
-        """x.relu(...), written over x."""
+        """Writes x.relu(...) into x."""
     def remainder_(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """x.remainder(...), written over x."""
+        """Writes x.remainder(...) into x."""
     def round_(self, *, decimals: _int = 0) -> Tensor:
-        """x.round(...), written over x."""
+        """Writes x.round(...) into x."""
     def rsqrt_(self) -> Tensor:
-        """x.rsqrt(...), written over x."""
+        """Writes x.rsqrt(...) into x."""
     def scatter_(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """x.scatter(...), written over x."""
+        """Writes x.scatter(...) into x."""
     def scatter_add_(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """x.scatter_add(...), written over x."""
+        """Writes x.scatter_add(...) into x."""
     def sigmoid_(self) -> Tensor:
-        """x.sigmoid(...), written over x."""
+        """Writes x.sigmoid(...) into x."""
     def sign_(self) -> Tensor:
-        """x.sign(...), written over x."""
+        """Writes x.sign(...) into x."""
     def sin_(self) -> Tensor:
-        """x.sin(...), written over x."""
+        """Writes x.sin(...) into x."""
     def sqrt_(self) -> Tensor:
-        """x.sqrt(...), written over x."""
+        """Writes x.sqrt(...) into x."""
     def square_(self) -> Tensor:
-        """x.square(...), written over x."""
+        """Writes x.square(...) into x."""
     def sub_(self, other: Tensor | ndarray | generic | _float, *, alpha: _float = 1) -> Tensor:
-        """x.sub(...), written over x."""
+        """Writes x.sub(...) into x."""
     def tanh_(self) -> Tensor:
-        """x.tanh(...), written over x."""
+        """Writes x.tanh(...) into x."""
     def tril_(self, diagonal: _int = 0) -> Tensor:
-        """x.tril(...), written over x."""
+        """Writes x.tril(...) into x."""
     def triu_(self, diagonal: _int = 0) -> Tensor:
-        """x.triu(...), written over x."""
+        """Writes x.triu(...) into x."""
     def uniform_(
         self, from_: _float = 0.0, to: _float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
-        """Overwrite with numbers uniform in [from_, to)."""
+        """Overwrites the tensor with random numbers, uniform in [from_, to)."""
 
 
     # minidl/ops/extra/rearrange.py
     def diagonal(self, offset: _int = 0, dim1: _int = 0, dim2: _int = 1) -> Tensor:
-        """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
-        dimension; a view."""
+        """Returns a view of a diagonal of dim1 and dim2, as a new last dimension."""
     def repeat_interleave(
         self, repeats: _int | Sequence[_int] | Tensor | ndarray | None = None, dim: _int | None = None,
         *, output_size: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with
-        one number each."""
+        """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
+        tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
+        times."""
     def roll(
         self, shifts: _int | Sequence[_int], dims: _int | Sequence[_int] | None = None
     ) -> Tensor:
-        """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+        """Shifts elements along dims."""
 
 
     # minidl/ops/extra/sampling.py
@@ -489,41 +487,43 @@ class Tensor:
         self, p: Tensor | ndarray | generic | _float | None = None, *,
         generator: Generator | None = None
     ) -> Tensor:
-        """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+        """Returns 0 or 1 for each element, in the input's dtype."""
     def multinomial(
         self, num_samples: _int, replacement: _bool = False, *, generator: Generator | None = None
     ) -> Tensor:
-        """num_samples indices into each row of weights `input`, which need not sum to 1."""
+        """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n)."""
 
 
     # minidl/ops/extra/scatter.py
     def index_add(
         self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray, *, alpha: _float = 1
     ) -> Tensor:
-        """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+        """Returns `input` with alpha times slice j of source added at place index[j] of `dim`,
+        repeats included."""
     def index_copy(self, dim: _int, index: Tensor | ndarray, source: Tensor | ndarray) -> Tensor:
-        """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+        """Returns `input` with slice j of source written at place index[j] of `dim`."""
     def index_fill(
         self, dim: _int, index: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+        """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
+        `dim`."""
     def masked_select(self, mask: Tensor | ndarray) -> Tensor:
-        """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+        """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
+        broadcast."""
     def scatter(
         self, dim: _int, index: Tensor | ndarray,
         src: Tensor | ndarray | generic | _float | None = None, *,
         value: Tensor | ndarray | generic | _float | None = None, reduce: str | None = None
     ) -> Tensor:
-        """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
-        coordinates of an element of src are its own. reduce="add": added instead."""
+        """Returns `input` with src[i, j] written at place index[i, j] of `dim`."""
     def scatter_add(self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray) -> Tensor:
-        """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+        """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included."""
     def scatter_reduce(
         self, dim: _int, index: Tensor | ndarray, src: Tensor | ndarray, reduce: str, *,
         include_self: _bool = True
     ) -> Tensor:
-        """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
-        index[i, j] along `dim`, and of the old element unless include_self is False."""
+        """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin"
+        of all src[i, j] that index[i, j] sends to this place of `dim`."""
 
 
     # minidl/ops/extra/search.py
@@ -531,58 +531,62 @@ class Tensor:
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
     ) -> bool:
-        """Whether all elements are close, as a Python bool."""
+        """Returns True if isclose holds for all elements, a Python bool."""
     def bincount(self, weights: Tensor | ndarray | None = None, minlength: _int = 0) -> Tensor:
-        """How often each integer from 0 to the largest comes; `weights`: the sums of those
-        instead."""
+        """Returns how often each integer from 0 to the largest occurs in a vector. weights:
+        returns the sums of the weights of each integer instead. minlength: the least length of
+        the result."""
     def isclose(
         self, other: Tensor | ndarray | generic | _float, rtol: _float = 1e-05, atol: _float = 1e-08,
         equal_nan: _bool = False
     ) -> Tensor:
-        """Whether |input - other| <= atol + rtol |other|, for each element."""
+        """Returns True where |input - other| <= atol + rtol |other|, for each element."""
     @overload
     def nonzero(self, *, as_tuple: Literal[False] = False) -> Tensor:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     @overload
     def nonzero(self, *, as_tuple: Any = False) -> Any:
-        """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-        dimension, which is what `x[...]` takes."""
+        """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns
+        one vector for each dimension instead, which can be used as an index."""
     def unique(
         self, sorted: _bool = True, return_inverse: _bool = False, return_counts: _bool = False,
         dim: _int | None = None
     ) -> Any:
-        """The different values in order, or the different slices along `dim`; with them, if asked
-        for, which one each element is, and how often each comes."""
+        """Returns the different values in order, or the different slices along `dim`.
+        return_inverse: also returns the index of each element in them. return_counts: also
+        returns how often each occurs."""
 
 
     # minidl/ops/extra/sort.py
     def argsort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> Tensor:
-        """The indices that sort `input` along `dim`."""
+        """Returns the indices that sort `input` along `dim`."""
     def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False) -> KthvalueResult:
-        """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+        """Returns the named tuple (values, indices) of the k-th smallest element along `dim`. k
+        counts from 1."""
     @overload
     def median(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     @overload
     def median(self, dim: _int, keepdim: _bool = False) -> MedianResult:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     @overload
     def median(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """median(x): the middle element, the lower of two; median(x, dim): named (values,
-        indices)."""
+        """median(x) is the middle element, or the lower one of two middle elements. median(x, dim)
+        is the named tuple (values, indices)."""
     def sort(self, dim: _int = -1, descending: _bool = False, stable: _bool = False) -> SortResult:
-        """Named (values, indices) in order along `dim`."""
+        """Returns the named tuple (values, indices), sorted along `dim`."""
     def topk(
         self, k: _int, dim: _int = -1, largest: _bool = True, sorted: _bool = True
     ) -> TopkResult:
-        """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+        """Returns the named tuple (values, indices) of the k largest (or smallest) elements along
+        `dim`, in order."""
 
 
     # minidl/ops/extra/unary.py
@@ -611,54 +615,63 @@ class Tensor:
     def sinh(self) -> Tensor:
         """(e^x - e^-x) / 2."""
     def square(self) -> Tensor:
-        """x * x, in x's own dtype."""
+        """x * x, in the dtype of x."""
     def tan(self) -> Tensor:
         """The tangent of x in radians."""
 
 
     # minidl/ops/extreme.py
     def amax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """The largest element over `dim`; equal ones share its gradient evenly."""
+        """The largest element over `dim`."""
     def amin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """The smallest element over `dim`; the rest as for Amax."""
+        """The smallest element over `dim`."""
     def argmax(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
         """The index of the first largest element."""
     def argmin(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
         """The index of the first smallest element."""
     @overload
     def max(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def max(self, dim: _int, keepdim: _bool = False) -> MaxResult:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def max(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+        """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x,
+        y) is maximum(x, y)."""
     @overload
     def min(self, dim: None = None, keepdim: _bool = False) -> Tensor:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: _int, keepdim: _bool = False) -> MinResult:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
     @overload
     def min(self, dim: Any = None, keepdim: _bool = False) -> Any:
-        """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+        """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and
+        min(x, y) is minimum(x, y)."""
 
 
     # minidl/ops/index.py
     def gather(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+        """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1;
+        for other dims in the same way."""
     def index_select(self, dim: _int, index: Tensor | ndarray) -> Tensor:
-        """The slices of `dim` at the places in the 1-d integer `index`, repeats included."""
+        """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats
+        included."""
     def tril(self, diagonal: _int = 0) -> Tensor:
-        """Zero above the diagonal."""
+        """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the
+        one above it, -1 for the one below it."""
     def triu(self, diagonal: _int = 0) -> Tensor:
-        """Zero below the diagonal."""
+        """Returns the input with zeros below a diagonal. diagonal: as in tril."""
 
 
     # minidl/ops/inplace.py
     def copy_(self, source: Tensor | ndarray | generic | _float) -> Tensor:
-        """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+        """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape."""
     def fill_(self, value: Tensor | ndarray | generic | _float) -> Tensor: ...
     def zero_(self) -> Tensor: ...
 
@@ -681,19 +694,19 @@ class Tensor:
     def gt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input > other."""
     def isfinite(self) -> Tensor:
-        """Whether the element is neither inf nor nan."""
+        """True where the element is not inf or nan."""
     def isinf(self) -> Tensor:
-        """Whether the element is inf or -inf."""
+        """True where the element is inf or -inf."""
     def isnan(self) -> Tensor:
-        """Whether the element is nan."""
+        """True where the element is nan."""
     def le(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input <= other."""
     def logical_and(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """Both are not zero."""
+        """True where both are not zero."""
     def logical_not(self) -> Tensor:
-        """It is zero."""
+        """True where the element is zero."""
     def logical_or(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """One of them is not zero."""
+        """True where one of them is not zero."""
     def lt(self, other: Tensor | ndarray | generic | _float) -> Tensor:
         """input < other."""
     def ne(self, other: Tensor | ndarray | generic | _float) -> Tensor:
@@ -702,23 +715,25 @@ class Tensor:
 
     # minidl/ops/matmul.py
     def matmul(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+        """input @ other."""
 
 
     # minidl/ops/products.py
     def bmm(self, mat2: Tensor | ndarray) -> Tensor:
-        """A matrix product for each of a batch; neither batch is broadcast."""
+        """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b,
+        n, m)."""
     def dot(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The sum of the products of two vectors' elements."""
+        """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
     def outer(self, vec2: Tensor | ndarray) -> Tensor:
-        """The product of every element of one vector with every element of the other."""
+        """Returns (n, m): the product of every element of the first vector with every element of
+        the second."""
 
 
     # minidl/ops/reduce.py
     def all(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """Whether all elements are true, that is, not zero."""
+        """True if all elements are true (not zero)."""
     def any(self, dim: _int | Sequence[_int] | None = None, keepdim: _bool = False) -> Tensor:
-        """Whether an element is true, that is, not zero."""
+        """True if an element is true (not zero)."""
     def cumsum(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor: ...
     def logsumexp(self, dim: _int | Sequence[_int], keepdim: _bool = False) -> Tensor: ...
     def mean(
@@ -742,8 +757,7 @@ class Tensor:
         self, dim: _int | Sequence[_int] | None = None, unbiased: _bool = True, keepdim: _bool = False,
         *, correction: _int | None = None
     ) -> Tensor:
-        """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of
-        all."""
+        """The variance over `dim`."""
 
 
     # minidl/ops/select.py
@@ -751,59 +765,64 @@ class Tensor:
         self, min: Tensor | ndarray | generic | _float | None = None,
         max: Tensor | ndarray | generic | _float | None = None
     ) -> Tensor:
-        """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+        """Limits the elements to the range from `min` to `max`."""
     def masked_fill(
         self, mask: Tensor | ndarray, value: Tensor | ndarray | generic | _float
     ) -> Tensor:
-        """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+        """Returns `value`, a number or a 0-d tensor, where the bool tensor `mask` is True, and
+        input elsewhere."""
     def maximum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+        """The larger of a and b."""
     def minimum(self, other: Tensor | ndarray | generic | _float) -> Tensor:
-        """The smaller of a and b; the rest as for Maximum."""
+        """The smaller of a and b."""
 
 
     # minidl/ops/shape.py
     @property
     def T(self) -> Tensor:
-        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+        """Returns the transpose of a matrix."""
     def broadcast_to(self, shape: _int | Sequence[_int]) -> Tensor: ...
     def chunk(self, chunks: _int, dim: _int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+        """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be
+        smaller."""
     def expand(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+        """Returns a view in which dimensions of size 1 are repeated to `shape`. -1 keeps a size."""
     def flatten(self, start_dim: _int = 0, end_dim: _int = -1) -> Tensor:
-        """Merge the dimensions from start_dim to end_dim into one."""
+        """Joins the dimensions from start_dim to end_dim into one."""
     def flip(self, *args: Any, dims: _int | Sequence[_int] | None = None) -> Tensor:
-        """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+        """Returns a copy with the order along the dims reversed."""
     @property
     def mT(self) -> Tensor:
-        """x.mT: the last two dimensions swapped."""
+        """x.mT: x with the last two dimensions swapped."""
     def permute(self, *dims: _int | Sequence[_int]) -> Tensor: ...
     def repeat(self, *repeats: _int | Sequence[_int]) -> Tensor:
-        """Tile: repeats[i] copies one after the other along dimension i."""
+        """Returns repeats[i] copies of the input, one after another, along each dimension i."""
     def reshape(self, *shape: _int | Sequence[_int]) -> Tensor: ...
     def split(self, split_size_or_sections: Any, dim: _int = 0) -> tuple[Tensor, ...]:
-        """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+        """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the
+        last may be smaller), or a list of all sizes."""
     def squeeze(self, dim: _int | None = None) -> Tensor:
-        """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+        """Removes dimensions of size 1: all of them, or only those in `dim`."""
     def swapaxes(self, dim0: _int, dim1: _int) -> Tensor:
-        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+        """Swaps two dimensions."""
     def t(self) -> Tensor:
-        """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+        """Returns the transpose of a matrix."""
     def transpose(self, dim0: _int, dim1: _int) -> Tensor:
-        """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+        """Swaps two dimensions."""
     def unbind(self, dim: _int = 0) -> tuple[Tensor, ...]:
-        """A tuple of the slices along `dim`."""
+        """Returns a tuple of all slices along `dim`, without that dimension."""
     def unsqueeze(self, dim: _int) -> Tensor:
-        """A new dimension of size 1 at position `dim` of the result."""
+        """Adds a dimension of size 1 at position `dim` of the result."""
     def view(self, *shape: _int | Sequence[_int]) -> Tensor:
-        """reshape that never copies: an error where the strides do not allow it."""
+        """As reshape, but never copies."""
 
 
     # minidl/ops/softmax.py
     def log_softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+        """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
+        numbers. dtype: as in softmax."""
     def softmax(self, dim: _int, *, dtype: DTypeLike | None = None) -> Tensor:
-        """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+        """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+        first."""
 def wrapped(x: Tensor | ndarray) -> Tensor:
-    """Returns x if it is a Tensor, else a constant Tensor of the array x, in the same memory."""
+    """Returns x if it is a Tensor."""

@@ -1,18 +1,19 @@
-"""Texts for a reader: in the reader's language, ranks in words, columns that stay straight.
+"""Texts that a person reads: translated messages, lists of ranks, tables with straight columns.
 
-    tr("{n} ranks met")               the Chinese of docs/zh/messages.po with MINIDL_LANG=zh
+    tr("{n} ranks met")               the Chinese of docs/zh/messages.po if MINIDL_LANG=zh
     in_words([0, 1, 2])               "ranks 0-2"
     COLUMNS = Columns(("operator", "<34"), ("ms", ">8"))
-    COLUMNS.head(tr)                  the names, in the reader's language
-    COLUMNS.row("matmul", "1.20")     a line below them; a cell that is too wide is not cut
+    COLUMNS.head(tr)                  the names of the columns, in the reader's language
+    COLUMNS.row("matmul", "1.20")     a row below them; a cell that is too wide is not cut
 
-The English sentence is the key, so sources are written in English alone, and a message is
-translated where it is shown. {0}, {1} stand for what an f-string puts in: `rank {0} of {1}` is
-matched with "rank 2 of 4", and what was put in is translated in its turn. What has no Chinese is
-shown in English.
+Messages are written in English in the source, and translated when they are shown. The English
+sentence is the key of its translation. In messages.po, {0} and {1} stand for the values of an
+f-string: `rank {0} of {1}` matches "rank 2 of 4". The values are translated, too. A message without
+a Chinese text is shown in English.
 
-The name of a column is looked up as "column ms", and so is what `word` translates: `time` in a
-sentence may be the name of an array, which stays. A Chinese character takes two columns.
+The name of a column is looked up as "column ms", with the word "column" before it. So `time` as a
+column is translated, but `time` in a sentence, perhaps the name of an array, is not. `word` does
+this. A Chinese character takes two columns of a terminal.
 
 Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/test_text.py, tests/course/test_language.py
@@ -29,12 +30,14 @@ from minidl.checkout import ROOT
 
 LANGUAGES = ("en", "zh")
 HOLE = re.compile(r"\{(\d)\}")
-FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")  # of the check form
-DEPTH = 5  # messages inside a message: more are not in any grader
+# A finding of the form in which kernels are checked: "gelu.cu:12: warning: race: ...".
+FINDING = re.compile(r"(\S+:\d+: )?(warning: )?([a-z][a-z ]+): (.+)")
+DEPTH = 5  # how deep messages inside messages are translated; no grader has deeper ones
 
 
 def language():
-    """"en", or what MINIDL_LANG says: zh, also as zh_CN or zh-Hans. SystemExit: neither."""
+    """Returns the language that MINIDL_LANG names, "en" or "zh". The default is "en". zh_CN and
+    zh-Hans also mean "zh". Raises SystemExit for another language, or if its texts are missing."""
     wanted = _named()
     if wanted not in LANGUAGES:
         raise SystemExit(f"MINIDL_LANG={os.environ['MINIDL_LANG']}: wanted one of "
@@ -50,14 +53,14 @@ def _named():
 
 
 def _wanted():
-    """As `language`; English where that would raise, for a report must not fail."""
+    """As `language`, but returns "en" where that raises: a report must not fail."""
     named = _named()
     return named if named in LANGUAGES and folder(named).is_dir() else "en"
 
 
 @contextmanager
 def spoken(name):
-    """In the `with` block the reader's language is this one."""
+    """A `with` block in which `name` is the reader's language."""
     before = os.environ.get("MINIDL_LANG", "")
     os.environ["MINIDL_LANG"] = name
     try:
@@ -71,7 +74,7 @@ def folder(language):
 
 
 def table(language, name="messages"):
-    """{English: the other language}, from messages.po; or from comments.po."""
+    """Returns {English text: text in `language`}, from the file messages.po or comments.po."""
     return _pairs(folder(language) / f"{name}.po")
 
 
@@ -84,8 +87,9 @@ def _pairs(path):
 
 @functools.cache
 def _patterns(path):
-    """[(pattern, translation)] of the messages with holes, those with the most letters first. One
-    that goes on with a sentence, ". Is it added twice?", may have a text before it: hole 9."""
+    """Returns [(pattern, translation)] for the messages with holes, such as {0}. Messages with the
+    most letters come first. A message that begins with a sign, such as ". Is it added twice?",
+    continues another text: that text is hole 9."""
     pairs = list(_pairs(path).items())
     pairs += [("{9}" + e, "{9}" + z) for e, z in pairs if e[:1] in tuple(".,:;(")]
     pairs.sort(key=lambda pair: -len(HOLE.sub("", pair[0])))
@@ -94,8 +98,8 @@ def _patterns(path):
 
 
 def _hole(found):
-    """What is put in has several lines only at the end, or where the message has, too; threads are
-    counted."""
+    """Returns the pattern for a hole. The value may have several lines only if the hole is at the
+    end, or the message has several lines itself. Before " thread" it must be a number."""
     if found.string.startswith("\\ thread", found.end()):
         return rf"(?P<h{found[1]}>[\d,]+)"
     lines = found[1] == "9" or found.end() == len(found.string) or "\n" in found.string
@@ -103,7 +107,8 @@ def _hole(found):
 
 
 def tr(text, depth=DEPTH):
-    """`text` in the reader's language. What has no translation, such as a name, stays."""
+    """Returns `text` in the reader's language. A text without a translation, such as a name, stays
+    as it is."""
     wanted = _wanted()
     if not isinstance(text, str) or wanted == "en" or not re.search("[A-Za-z]{2}", text):
         return text
@@ -121,15 +126,15 @@ def tr(text, depth=DEPTH):
         if found := pattern.fullmatch(text):
             parts = {name: tr(part, depth - 1) for name, part in found.groupdict().items()}
             return HOLE.sub(lambda hole, parts=parts: parts["h" + hole[1]], other)
-    if "\n" in text:  # a text of several messages, one a line
+    if "\n" in text:  # several messages, one on each line
         return "\n".join(tr(line, depth) for line in text.split("\n"))
     return text
 
 
 @contextmanager
 def errors_translated():
-    """In the `with` block errors are in the reader's language."""
-    language()  # raises where there is no such language
+    """A `with` block whose errors are translated into the reader's language."""
+    language()  # raises if the language is unknown
     try:
         yield
     except Exception as error:
@@ -141,7 +146,7 @@ def errors_translated():
 
 
 def in_words(ranks):
-    """rank 2; ranks 0-3; ranks 0, 2, 5."""
+    """Returns a list of ranks in words: "rank 2", "ranks 0-3" or "ranks 0, 2, 5"."""
     ranks = list(ranks)
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
@@ -154,7 +159,7 @@ def in_words(ranks):
 
 
 def width(text):
-    """Columns of a terminal: a Chinese character takes two."""
+    """Returns how many columns of a terminal the text takes. A Chinese character takes two."""
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
@@ -164,14 +169,14 @@ def padded(text, columns, side="<"):
 
 
 def word(name, tr):
-    """A word of a table in the reader's language."""
+    """Returns a word of a table in the reader's language. Spaces around it stay."""
     bare = name.strip()
     return name.replace(bare, tr(f"column {bare}").removeprefix("column ")) if bare else name
 
 
 class Columns:
-    """name, side and width of each column: ("ms", ">8"). start: before each line; gap: between two
-    columns."""
+    """A table. columns: for each its name, and its side and width: ("ms", ">8") is 8 wide, to the
+    right. start: a text before each line. gap: a text between two columns."""
 
     def __init__(self, *columns, start="", gap=""):
         self.columns, self.start, self.gap = columns, start, gap

@@ -1,21 +1,21 @@
-"""Who did what, from when to when: spans of time, for sums, pictures and a trace.
+"""Records what a rank did, and when: spans of time, for sums, pictures and a trace.
 
     lane        span (lane, label, start, end), seconds
     backward    |== layer 2 ==|== layer 1 ==|== layer 0 ==|
     the wire                  |= bucket 0 =|  |=== bucket 1 ===|
                                                                 time -->
-A lane does one thing after the other; lanes work beside each other. `busy` and `overlap` are sums
-that a formula can be compared with; a trace is a file to be opened at ui.perfetto.dev, or in
-Chrome at chrome://tracing.
+A lane does one thing after another. Several lanes work at the same time. `busy` and `overlap` are
+sums, to compare with a formula. `trace` writes a file that ui.perfetto.dev shows, or Chrome at
+chrome://tracing.
 
     timeline = Timeline()                        on every rank
-    start = t.time()                             any clock: a modelled one, too
+    start = t.time()                             any clock, also a modelled one
     ...
     timeline.add("backward", "layer 2", start, t.time())
-    timeline.trace("trace.json")                 on rank 0, or with those of the others behind
+    timeline.trace("trace.json")                 on rank 0; other timelines may follow as arguments
 
-`recording` is the lane of the running profile (profile/record.py), into which a collective writes;
-None, as nearly always, where nobody measures.
+`recording` is the lane of the running profile (profile/record.py). Collectives write into it. It is
+None if no profile runs.
 
 Source: the Trace Event Format (Google), complete events.
 Test: tests/test_timeline.py   Used by: parallel/zero/lanes.py   Tutorial: 12_offload
@@ -46,17 +46,18 @@ class Timeline:
         self.spans.append(Span(lane, label, start, end))
 
     def busy(self, lane):
-        """Seconds in which the lane worked."""
+        """Returns for how many seconds the lane worked."""
         return sum(end - start for where, _, start, end in self.spans if where == lane)
 
     def overlap(self, a, b):
-        """Seconds in which both lanes worked."""
+        """Returns for how many seconds both lanes worked at the same time."""
         return sum(max(0.0, min(x.end, y.end) - max(x.start, y.start))
                    for x in self.spans if x.lane == a for y in self.spans if y.lane == b)
 
     def trace(self, path, *others):
-        """Write rank 0's spans, these, and those of ranks 1, 2, ...: a process for each rank, its
-        lanes as threads, in the order in which they first worked."""
+        """Writes a trace file. self has the spans of rank 0, `others` are the timelines of ranks 1,
+        2, .... The trace shows each rank as a process, and its lanes as threads, in the order in
+        which the lanes first worked."""
         events = []
         for rank, timeline in enumerate([self, *others]):
             row = {"ph": "M", "pid": rank}

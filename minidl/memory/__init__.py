@@ -1,9 +1,9 @@
-"""Memory: who holds how many bytes, and the ways to hold fewer.
+"""Memory: which arrays hold how many bytes, and ways to hold fewer.
 
     ledger          every byte that training holds, by kind, now and at the peak
     saved_bytes     the bytes that a graph keeps for backward
     predict         the same figures by formula, before anything runs
-    workspace       what an op needs beside its inputs and results
+    workspace       memory that an op needs in addition to its inputs and results
     fragmentation   why an allocator may need more than the sum
     recompute       keep a segment's inputs, run it again in backward
     recompute_plan  which segments, under a budget of bytes

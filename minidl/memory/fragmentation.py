@@ -1,15 +1,17 @@
-"""Fragmentation: free memory that is of little use, because it lies in pieces.
+"""Fragmentation: free memory that cannot hold a large array, because it is in many small pieces.
 
     0 ──────────────────────────────────────────────────────────────────────► span
     [ weights ][ act ]......[ grad ]...[ act ][ grad ].......[ grad ].........
                       hole         hole                 hole             hole
 
-An allocator cannot move what it has given out. Backward frees activations, which live shortly, and
-makes gradients, which live long, between them: at its end gradients are spread over the memory that
-activations had, and an array larger than the largest hole does not fit, however much is free.
-`first_fit` replays what a step made and freed (memory.Ledger.events), each array at the lowest
-address with room. `contiguous` is the remedy: all that lives long is allocated once, in one piece,
-before the step (parallel/data/flat.py).
+An allocator cannot move a block that is in use. Backward frees activations, and between them it
+makes gradients, which are kept longer. At the end of backward the gradients are spread over the
+memory of the freed activations. An array that is larger than the largest hole does not fit, even if
+the sum of the holes is larger.
+
+`first_fit` repeats what a step allocated and freed (memory.Ledger.events). It puts each array at
+the lowest address with room. `contiguous` is the remedy: all arrays that are kept long are
+allocated once, in one piece, before the step (parallel/data/flat.py).
 
     with memory.record(model, optimizer) as ledger:
         step()
@@ -26,15 +28,16 @@ from collections import namedtuple
 
 from minidl.memory import ledger as memory
 
-# live: the most bytes in use at once. span: the highest address in use, at any time. in_pieces: the
-# most bytes, at one moment, that are free within the span but not in its largest free piece.
+# live: the most bytes in use at one time. span: the highest address that was ever in use.
+# in_pieces: bytes that are free within the span, but not in the largest free piece; the most at one
+# time.
 Replay = namedtuple("Replay", "live span in_pieces")
 
 
 def first_fit(events):
-    """What an allocator needs that gives each buffer the lowest address with room for it. events:
-    [(number, bytes)]; 0 bytes where buffer `number` is freed."""
-    moments = [(0, [], 0)]  # (bytes in use, the holes below the highest block, where that ends)
+    """Returns the Replay of an allocator that puts each buffer at the lowest address with room.
+    events: [(number of a buffer, its bytes)], in order; bytes are 0 if the buffer is freed."""
+    moments = [(0, [], 0)]  # (bytes in use, holes below the highest block, end of that block)
     for blocks in placements(events):
         holes, end = [], 0
         for start, stop, _ in blocks:
@@ -47,7 +50,8 @@ def first_fit(events):
 
 
 def placements(events):
-    """[(start, stop, number)] by address, after each event; one list, that changes."""
+    """Yields the blocks in use after each event: a list of (start, stop, number), ordered by
+    address. It is always the same list, which changes."""
     blocks = []
     for number, n_bytes in events:
         if n_bytes:
@@ -63,9 +67,10 @@ def placements(events):
 
 
 def contiguous(events, kinds, long_lived=(*memory.STATES, "communication")):
-    """The events if all buffers of the long-lived kinds were one, made first and kept. For each
-    kind it has the most bytes that this kind held at once. kinds: the kind of each buffer, by
-    number (memory.Ledger.kinds)."""
+    """Returns the events of the same step if all buffers of the long-lived kinds were one buffer,
+    allocated first and never freed. Its size: for each kind the most bytes that this kind held at
+    one time, summed over the kinds. kinds: the kind of each buffer, by number
+    (memory.Ledger.kinds)."""
     held, most, sizes, others = {}, {}, {}, []
     for number, n_bytes in events:
         kind = kinds[number]

@@ -1,27 +1,27 @@
 """The memory ledger: every byte that training holds, by kind, now and at the peak.
 
-The plain form, a count of what a graph holds: minidl/plain/memory.py. Here: all kinds, as they come
-and go.
+The plain form counts the arrays that a graph holds: minidl/plain/memory.py. Here: all kinds of
+arrays, from their allocation until they are freed.
 
-    parameters      2 or 4 bytes each          gradients   as the parameters
-    master weights  4, beside fp16 ones        optimizer   Adam's m and v: 8
+    parameters      2 or 4 bytes each          gradients   the same as the parameters
+    master weights  4, if weights are fp16     optimizer   Adam's m and v: 8
     inputs          arrays from outside, such as the batch
-    activations     what forward saves for backward: by op, by module
-    temporary       results that nobody saved, gradients on their way
-    workspace       what an op makes for itself and drops, as convolution's columns (workspace.py)
-    communication   buckets, a transport's scratch
+    activations     arrays that forward saves for backward: by op, by module
+    temporary       results that are not saved, gradients between two nodes
+    workspace       arrays that an op makes and frees, such as convolution's columns (workspace.py)
+    communication   buckets, and the scratch of a transport
 
     print(memory.report(model, optimizer))                 the state between two steps, exact
 
-    with memory.record(model, optimizer) as ledger:        a step as it passes
+    with memory.record(model, optimizer) as ledger:        records a step
         loss = ...; loss.backward(); optimizer.step()
     print(ledger.report())                                 at the peak; ledger.plot("out/06.png")
 
-A recording sees the arrays that Functions return, save and pass back, and follows each buffer (an
-array that owns its memory, however many views it has) until Python frees it. Of what an op makes
-for itself it sees the large arrays that have a formula (cuda/launch.py's `scratch`), not the
-temporaries inside an expression: `a * b + c` has one. How many bytes these are, compared with the
-process's own count: tests/memory/test_ledger.py and benchmarks/bench_memory.py.
+A recording sees the arrays that Functions return, save and pass back. It follows each buffer until
+Python frees it. (A buffer is an array that owns its memory; its views do not count.) Inside an op
+it sees the large arrays that have a formula (`scratch` in cuda/launch.py). It does not see
+temporary arrays inside an expression: `a * b + c` has one. tests/memory/test_ledger.py and
+benchmarks/bench_memory.py compare its bytes with the memory that the process uses.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 3: where did all the memory go?
 Test: tests/memory/test_ledger.py   Prediction: predict.py   Tutorial: tutorials/06_memory.py
 """
@@ -39,23 +39,24 @@ STATES = ("parameters", "gradients", "master weights", "optimizer")
 KINDS = (*STATES, "communication", "inputs", "activations", "temporary", "workspace")
 RANK = {kind: i for i, kind in enumerate(KINDS)}
 
-# A buffer that is held: its kind, its bytes, which op and module it came from, its number.
+# A buffer that is held: its kind, its bytes, the op and the module that made it, its number.
 Held = namedtuple("Held", "kind n_bytes op module number")
 
 
 def states(model=None, optimizer=None, communication=()):
-    """{kind: [buffers]} of what is held between two steps, each buffer once: under the first kind
-    that has it. communication: objects with `communication_buffers()`, such as DataParallel."""
+    """Returns {kind: [buffers]} with all buffers that are held between two steps. Each buffer is
+    listed once, under the first kind that holds it. communication: objects with a method
+    `communication_buffers()`, such as DataParallel."""
     parameters = list(model.parameters()) if model is not None else []
     low, state = ({}, {}) if optimizer is None else (optimizer.low, optimizer.state)
     if optimizer is not None:
         updated = [low.get(p, p) for p in optimizer.parameters()]
         parameters = list(dict.fromkeys([*parameters, *updated]))
-    arrays = {  # each buffer counts for the first of these that holds it
+    arrays = {  # a buffer counts for the first kind in this order
         "parameters": [p.array for p in parameters],
         "master weights": [m.array for m in low],
         "optimizer": [value for values in state.values() for value in values.values()
-                      if getattr(value, "ndim", 1)],  # not a count of steps: 4 bytes, on a GPU only
+                      if getattr(value, "ndim", 1)],  # leaves out step counts: 4 bytes on a GPU
         "gradients": [t.grad.array for t in (*parameters, *low)  # may be views of buckets
                       if isinstance(t.grad, Tensor)],
         "communication": [x for holder in communication for x in holder.communication_buffers()],
@@ -70,26 +71,27 @@ def states(model=None, optimizer=None, communication=()):
 
 
 def totals(model=None, optimizer=None, communication=()):
-    """{kind: bytes} held between two steps."""
+    """Returns {kind: bytes} that are held between two steps. Arguments as in `states`."""
     held = states(model, optimizer, communication)
     return {kind: sum(x.nbytes for x in held[kind]) for kind in KINDS if kind in held}
 
 
 def report(model=None, optimizer=None, communication=()):
-    """A table of `totals`."""
+    """Returns the text of a table with the bytes of each kind. Arguments as in `states`."""
     return _table(totals(model, optimizer, communication))
 
 
 def note(array, kind):
-    """Tell the running recording, if any, of an array that no Function made: weights that were
-    received, a bucket."""
+    """Tells the running recording, if there is one, of an array that no Function made, such as a
+    bucket or received weights."""
     if (ledger := current().ledger) is not None:
         ledger.note(array, kind)
 
 
 @contextmanager
 def record(model=None, optimizer=None, communication=()):
-    """`with record(model, optimizer) as ledger:` follows the memory of what runs inside."""
+    """`with record(model, optimizer) as ledger:` records the memory that the block uses. Arguments
+    as in `states`."""
     ledger = Ledger(model, optimizer, communication)
     removes = [remove for name, module in (model.named_modules() if model is not None else ())
                for remove in ledger.follow(name, module)]
@@ -104,11 +106,12 @@ def record(model=None, optimizer=None, communication=()):
 
 
 class Ledger:
-    """What a recording saw.
+    """The result of a recording.
 
-    timeline   [(label, {kind: bytes})], one entry whenever something was made or freed
-    peak       the entry of the most bytes; by_op and by_module are its activations
-    events     [(number of a buffer, its bytes; 0 where it is freed)], for fragmentation.py
+    timeline   [(label, {kind: bytes})], one entry for each time an array was made or freed
+    peak       {kind: bytes} at the time of the most bytes. by_op and by_module describe its
+               activations
+    events     [(number of a buffer, its bytes, or 0 if it is freed)], for fragmentation.py
     kinds      [the last kind of each buffer], by number"""
 
     def __init__(self, model, optimizer, communication):
@@ -122,7 +125,8 @@ class Ledger:
         self.mark("start")
 
     def mark(self, label):
-        """Add new states (the optimizer makes its own in its first step), and a timeline entry."""
+        """Adds states that are new, and an entry of the timeline. An optimizer makes its states in
+        its first step."""
         for kind, held in states(*self.watched).items():
             for owner in held:
                 self._add(owner, kind, "")
@@ -131,7 +135,7 @@ class Ledger:
     # -- called by the engine
 
     def forward(self, node, inputs, outputs):
-        """A Function has run: `outputs` are new, what it saved is kept."""
+        """Records that a Function has run: `outputs` are new, and its saved arrays are kept."""
         op = type(node).__name__
         for array in inputs:
             if hasattr(array, "nbytes"):
@@ -144,23 +148,24 @@ class Ledger:
         self._write(op)
 
     def backward(self, node, gradients):
-        """A Function's backward has returned."""
+        """Records that the backward of a Function has returned these gradients."""
         for array in gradients:
             if hasattr(array, "nbytes"):
                 self._add(array, "temporary", type(node).__name__)
         self._write(f"{type(node).__name__}.backward")
 
     def note(self, array, kind, op=""):
-        """Somebody has made `array`."""
+        """Records an array that no Function returned."""
         self._add(array, kind, op)
         self._write(op or kind)
 
     def gradient(self, leaf):
-        """leaf.grad is complete."""
+        """Records that leaf.grad is complete."""
         self._add(leaf.grad.array, "gradients", "")
 
     def follow(self, name, module):
-        """Know when `module` runs; returns the functions that remove the two hooks."""
+        """Adds two hooks that note when `module` runs. Returns the two Handles, which remove them
+        when called."""
         def enter(module, inputs):
             self.modules.append(name)
 
@@ -176,7 +181,8 @@ class Ledger:
         key = id(owner)
         if key in self.live:
             held = self.live[key]
-            if kind != "inputs" and RANK[kind] < RANK[held.kind]:  # now saved, or in a leaf's grad
+            # A buffer may change its kind: a temporary is saved, or becomes a leaf's gradient.
+            if kind != "inputs" and RANK[kind] < RANK[held.kind]:
                 self.live[key] = held._replace(kind=kind)
                 self.kinds[held.number] = kind
                 self.now[held.kind] -= held.n_bytes
@@ -184,7 +190,7 @@ class Ledger:
             return
         try:
             self._references[key] = weakref.ref(owner, lambda _: self._freed(key))
-        except TypeError:  # memory of a kind that cannot be followed: not counted
+        except TypeError:  # this kind of object takes no weak references: it is not counted
             return
         number = len(self.kinds)
         self.live[key] = Held(kind, owner.nbytes, op, self.modules[-1], number)
@@ -213,19 +219,19 @@ class Ledger:
 
     @property
     def peak(self):
-        """{kind: bytes} at the moment of the most bytes."""
+        """{kind: bytes} at the time of the most bytes."""
         return self.timeline[self.peak_at][1]
 
     def most(self, kind):
-        """The most bytes of one kind, whenever that was."""
+        """Returns the most bytes that one kind held at any time."""
         return max(held[kind] for _, held in self.timeline)
 
     def by_op(self):
-        """{op: bytes} of the activations at the peak, largest first."""
+        """Returns {op: bytes} of the activations at the peak, largest first."""
         return self._grouped("op")
 
     def by_module(self):
-        """{module's name: bytes} of the activations at the peak, largest first."""
+        """Returns {name of module: bytes} of the activations at the peak, largest first."""
         return self._grouped("module")
 
     def _grouped(self, origin):
@@ -235,12 +241,12 @@ class Ledger:
         return dict(sums.most_common())
 
     def report(self):
-        """A table of the peak by kind, and of its activations by op."""
+        """Returns the text of a table: the bytes at the peak by kind, and its activations by op."""
         ops = "\n".join(f"    {op:22} {n:>16,}" for op, n in self.by_op().items())
         return f"at the peak, {self.timeline[self.peak_at][0]}\n{_table(self.peak)}\n{ops}"
 
     def plot(self, path):
-        """The timeline as stacked bands, MiB over events, written to a picture."""
+        """Draws the timeline as stacked bands, MiB over events, into the picture file `path`."""
         import matplotlib
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt

@@ -1,27 +1,29 @@
-"""Activation offload: what forward saves moves to the host's memory until backward needs it.
+"""Activation offload: saved arrays move to the host's memory until backward needs them.
 
-    forward    device ── out ──► host     a saved array is copied as soon as its function has run
-    backward   device ◄── in ─── host     and copied back while the `ahead` before it are in use
+    forward    device ── out ──► host     a saved array is copied as soon as its Function has run
+    backward   device ◄── in ─── host     the next `ahead` arrays are copied back in advance
 
     with offload(ahead=2) as host:
         loss = F.cross_entropy(model(x), y)
     loss.backward()                       host.log, host.peak_bytes, host.waited_s
 
-Where recompute.py (the other way to hold less) computes twice, this copies every saved byte twice,
-bit by bit, so gradients are the same to the bit. A recomputed segment moves only its inputs.
+Recompute (recompute.py) also saves memory, and pays with a second computation. Offload pays with
+two copies of every saved byte. Copies are exact, so the gradients have the same bits. With both, a
+recomputed segment moves only its inputs.
 
-How: the Host is one of the Mode's packers (saved.py): it puts a Stored in a saved array's place,
-whose `fetch()` gives the array back. An array saved by several functions is copied once. Parameters
-and arrays from outside stay: their owner holds them anyway.
+How: the Host is one of the Mode's packers (saved.py). It replaces a saved array by a Stored, whose
+`fetch()` returns the array. An array that several Functions saved is copied once. Parameters and
+arrays from outside are not copied: their owner keeps them on the device anyway.
 
-CuPy's arrays are copied on a stream of their own, from and to pinned memory (host_memory.py).
-Python runs ahead of the GPU; each stream waits for events (e, o, i) of the other:
+CuPy's arrays are copied on a separate stream, to and from pinned memory (host_memory.py). Python
+runs ahead of the GPU. Each stream waits for events (e, o, i) of the other stream:
 
     compute stream   f0, e0 | f1, e1 | f2, wait o0 | f3, in a0's memory ... wait i1 | backward 1
     copy stream           wait e0, out a0, o0 | wait e1, out a1, o1 ...  in a1, i1 | in a0, i0
 
-With NumPy both memories are the same chips, counted apart. With `bytes_per_s` each copy takes
-bytes / bytes_per_s seconds, one after the other: so one sees whether computation hides it.
+With NumPy both memories are the same memory, and only the counts differ. With `bytes_per_s` each
+copy takes bytes / bytes_per_s seconds, one copy after another. This shows whether computation hides
+the copies.
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), section 6.1 (activations to the CPU).
 Test: tests/memory/test_offload.py, test_offload_gpu.py
 """
@@ -38,32 +40,35 @@ from minidl import backend
 from minidl.cuda.host_memory import copy_stream, pinned
 from minidl.mode import current, running
 
-IN_FLIGHT = 2  # arrays being copied out, which the device still holds; then forward waits
+IN_FLIGHT = 2  # copies out at one time; the device still holds these arrays. Then forward waits
 
 
 @contextmanager
 def offload(ahead=1, min_bytes=1024, bytes_per_s=None):
-    """Inside the block saved arrays of at least min_bytes go to the host. Gives the Host.
-    ahead:        how many arrays before the one in use are being copied back.
-    bytes_per_s:  with NumPy, the speed of the modelled link, beside the computation; None: no time
-                  at all. With a GPU the link is real."""
+    """`with offload() as host:` moves arrays that ops save in the block to the host's memory, if
+    they have at least min_bytes. host is a Host.
+
+    ahead:        how many arrays backward copies back before it needs them.
+    bytes_per_s:  only with NumPy: the speed of a modelled link, which copies while ops compute.
+                  None: copies take no extra time. With a GPU it must be None: the link is real."""
     host = Host(ahead, min_bytes, bytes_per_s)
     with running(packers=(*current().packers, host.pack)):
         yield host
 
 
 class Host:
-    """The host's memory, and the link to it.
+    """The host's memory, and the link between it and the device.
 
-    log         [("out" or "in", number of the stored array, bytes)], in the order of the link
-    held_bytes  now in the host's memory; peak_bytes: the most
-    waited_s    time in which NumPy's computation waited for the link; a GPU's is not measured"""
+    log         [("out" or "in", number of the stored array, bytes)], in the order of the copies
+    held_bytes  bytes that are in the host's memory now
+    peak_bytes  the most bytes that were there at one time
+    waited_s    for how many seconds computation waited for the link. Measured with NumPy only"""
 
     def __init__(self, ahead, min_bytes, bytes_per_s):
         self.ahead, self.min_bytes, self.bytes_per_s = ahead, min_bytes, bytes_per_s
         self.log, self.held_bytes, self.peak_bytes, self.waited_s = [], 0, 0, 0.0
-        self.stored = []  # weak references: a Stored lives as long as a node that saved it
-        self._known = {}  # (id of buffer, place in it) -> weak references to buffer and Stored
+        self.stored = []  # weak references: a Stored is kept by the nodes that saved it
+        self._known = {}  # (id of buffer, position in it) -> weak references to buffer and Stored
         self._leaving = deque()
         self._worker = None
         if bytes_per_s is not None:
@@ -71,13 +76,14 @@ class Host:
             weakref.finalize(self, self._worker.shutdown, wait=False)
 
     def pack(self, node, held, inputs, outputs):
-        """A packer: a Stored in the place of a large array that forward made."""
-        if current().intercept is not None:  # inside a recomputed segment: nothing is kept for long
+        """A packer: replaces a large array that forward made by a Stored. Returns None for other
+        arrays."""
+        if current().intercept is not None:  # a recomputed segment frees its arrays soon
             return None
         if not hasattr(held, "base") or held.nbytes < self.min_bytes:
             return None
         for x in inputs:
-            if getattr(x, "is_leaf", True):  # its owner holds it anyway
+            if getattr(x, "is_leaf", True):  # its owner keeps the array anyway
                 array = backend.array_of(x)
                 if hasattr(array, "base") and backend.buffer_of(array) is backend.buffer_of(held):
                     return None
@@ -112,8 +118,8 @@ class Host:
         self.held_bytes -= n_bytes
 
     def bring(self, number):
-        """Start to copy back a stored array and those that backward uses after it."""
-        while self._leaving:  # forward is over
+        """Starts to copy back a stored array, and the `ahead` arrays that backward uses next."""
+        while self._leaving:  # the last copies of forward
             self.wait(self._leaving.popleft())
         for i in range(number, max(number - self.ahead, 0) - 1, -1):
             stored = self.stored[i]()
@@ -124,7 +130,8 @@ class Host:
                 stored.coming = self.copy("in", i, stored.host, stored.laid(stored.device))
 
     def copy(self, way, number, source, into):
-        """Copy over the link: a Future or a CopyStream's Copy, whose result() waits for the end."""
+        """Starts a copy over the link. way: "out" or "in". Returns a Future, or the Copy of a
+        CopyStream. Its result() waits for the end of the copy."""
         self.log.append((way, number, source.nbytes))
         x = into if way == "in" else source
         if backend.device_of(x) != "cpu":
@@ -143,27 +150,28 @@ class Host:
 
 
 def _travel(held, time_s):
-    """The link is busy for that long, and holds the source until then."""
+    """Keeps the modelled link busy for time_s seconds. Then drops the source array, by emptying the
+    list `held`."""
     time.sleep(time_s)
     held.clear()
 
 
 class Stored:
-    """What a node's `_saved` holds in the place of an array that is in the host's memory."""
+    """Stands in a node's `_saved` for an array that was moved to the host's memory."""
 
     def __init__(self, owner, number, array, xp):
         self.owner, self.number, self.xp = owner, number, xp
-        # the axes in their order in memory, without gaps: matrix products then round the same
+        # The copy keeps the order of the axes in memory, so that matrix products round the same.
         self.axes = sorted(range(array.ndim), key=lambda i: -abs(array.strides[i]))
         self.host = pinned(xp, array.size, array.dtype).reshape(self.laid(array).shape)
         self.device = self.coming = None
 
     def laid(self, array):
-        """A view with the axes in the order of memory."""
+        """Returns a view of the array, with its axes in the order of memory."""
         return array.transpose(self.axes)
 
     def empty(self):
-        """New memory on the device, with the shape and the order of axes of the array."""
+        """Returns a new array on the device, with the shape and the order of axes of the array."""
         laid = self.xp.empty(self.host.shape, self.host.dtype)
         return laid.transpose(np.argsort(self.axes))
 

@@ -1,17 +1,17 @@
-"""How much memory will training take? By formulas and two tiny forwards, before a large run.
+"""Predicts how much memory training will take, from formulas and two small forwards.
 
 The plain form: minidl/plain/memory.py. Here: other precisions, and states divided among ranks:
 
-    bytes a parameter     weight  gradient  master  Adam's m, v     sum
+    bytes per parameter   weight  gradient  master  Adam's m, v     sum
     fp32, O1                   4         4       0            8      16
     O2                         2         2       4            8      16
     ZeRO 1 of N ranks          2         2     4/N          8/N      4 + 12/N
     ZeRO 2                     2       2/N     4/N          8/N      2 + 14/N
     ZeRO 3                   2/N       2/N     4/N          8/N      16/N
 
-What forward saves grows by the same amount for every row of the batch, a + b * rows, so forwards of
-one row and of two give a and b exactly. What ops need for themselves, "workspace", is
-workspace.py's formula.
+The saved bytes of a forward grow by the same amount for every row of the batch: a + b * rows. So a
+forward of one row and one of two rows give a and b exactly. The workspace of ops is a formula
+(workspace.py).
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054), table 1.
 Test: tests/memory/test_predict.py   Measured by: ledger.py   Tutorial: tutorials/06_memory.py
 """
@@ -26,21 +26,24 @@ from minidl.nn.norm import BatchNorm
 from minidl.precision import amp
 from minidl.tensor import Tensor
 
-# bytes of (weight, gradient, master weight, one state of the optimizer)
+# For each parameter: bytes of (weight, gradient, master weight, one state of the optimizer).
 WIDTHS = {"O0": (4, 4, 0, 4), "O1": (4, 4, 0, 4), "O2": (2, 2, 4, 4), "O3": (2, 2, 0, 2)}
-N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # arrays of the optimizer
+N_STATES = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2}  # state arrays for each parameter
 
 
 def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zero=0, world=1,
             dtype=np.float16):
-    """{kind: bytes} that one rank will hold, and the sum of it under "total".
-    model:      a Module, or a number of parameters.
-    batch:      a tuple of Tensors or arrays, the first dimension of each its rows; None leaves the
-                activations out. loss(model, *batch) -> Tensor, needed with it.
-    precision:  "O0" (fp32) to "O3", as in amp.initialize. The model stays as it is.
-    zero:       0 for plain data parallelism, or ZeRO's stage 1, 2 or 3, over `world` ranks; a
-                share is rounded up to whole parameters.
-    dtype:      the 2-byte dtype of O1 to O3, float16 or minidl.bfloat16."""
+    """Returns {kind: bytes} that one rank will hold, with their sum under "total".
+
+    model:      a Module, or a number of parameters. A Module is unchanged afterwards.
+    batch:      a tuple of Tensors or arrays, with the same number of rows (first dimension). None
+                leaves the activations out.
+    loss:       loss(model, *batch) -> Tensor. Needed if there is a batch.
+    precision:  "O0" (fp32) to "O3", as in amp.initialize.
+    zero:       0 for plain data parallelism, or stage 1, 2 or 3 of ZeRO.
+    world:      the number of ranks. A rank's share is rounded up to whole numbers.
+    dtype:      the 2-byte dtype of O1 to O3: float16 or minidl.bfloat16.
+    Raises ValueError for other options, or if the batch has fewer than two rows."""
     if precision not in WIDTHS or optimizer not in N_STATES or zero not in (0, 1, 2, 3):
         raise ValueError(f"predict: precision is one of {', '.join(WIDTHS)}, optimizer of "
                          f"{', '.join(N_STATES)}, zero of 0 to 3; got {precision!r}, "
@@ -58,7 +61,8 @@ def predict(model, batch=None, loss=None, precision="O0", optimizer="adamw", zer
 
 
 def _counts(model, precision):
-    """(number of parameters, their widths): O2 leaves batch norm in fp32."""
+    """Returns [(number of parameters, their widths)]. There are two entries, as O2 leaves batch
+    norm in fp32."""
     if isinstance(model, int):
         return [(model, WIDTHS[precision])]
     wide = {p for m in model.modules() if isinstance(m, BatchNorm) for p in m.parameters()}
@@ -68,11 +72,11 @@ def _counts(model, precision):
 
 
 def activations(model, batch, loss, precision="O0", dtype=np.float16):
-    """(bytes that the forward of `loss(model, *batch)` saves, from its first row and first two;
-    most bytes of workspace)."""
+    """Returns (bytes that the forward of `loss(model, *batch)` saves, most bytes of workspace).
+    Runs forwards of the first row, and of the first two rows."""
     rows = {len(array) for array in batch}
     if len(rows) != 1 or min(rows) < 2:
-        raise ValueError("predict: want a batch of two rows or more, as many in each array; got "
+        raise ValueError("predict: want a batch of two rows or more, the same in each array; got "
                          f"{[len(array) for array in batch]}")
     n = rows.pop()
     (one, workspace), (two, _) = (
@@ -82,11 +86,11 @@ def activations(model, batch, loss, precision="O0", dtype=np.float16):
 
 
 def _forward(model, batch, loss, precision, dtype, times):
-    """Bytes saved by a forward, and of workspace for a batch so many times as large; the model is
-    as it was after it."""
+    """Returns (bytes that a forward saves, bytes of workspace for a batch that is `times` as
+    large). The model is unchanged afterwards."""
     batch = [x if isinstance(x, Tensor) else Tensor(np.asarray(x)) for x in batch]
     kept = [(t, t.array, t.grad) for t in (*model.parameters(), *model.buffers())]
-    statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm moves them
+    statistics = [(b.array, b.array.copy()) for b in model.buffers()]  # batch norm changes them
     forward, generator = vars(model).get("forward"), random.default_generator()
     place = generator.get_state()
     try:

@@ -1,13 +1,16 @@
 """Recompute (activation checkpointing): keep a segment's inputs, and run it again in backward.
 
-The plain form: minidl/plain/recompute.py. Here: a segment is one node of the graph, too. But its
-edges go to its inputs and to every parameter that it uses, which it finds, once for each use. So
-the outer walk gets the gradients one by one, in the same order as without recompute: sums are the
-same to the bit, and hooks are called as always. The second run has every setting of the first: the
-random numbers, train or eval of each module that was asked, autocast, kernels. It leaves batch
-norm's running statistics alone. A collective inside a segment runs twice, on all ranks alike.
+The plain form: minidl/plain/recompute.py. Here too, a segment is one node of the graph. But its
+edges go to its inputs and to every parameter that it uses, one edge for each use. It finds the
+parameters itself. So backward gets the gradients one by one, in the same order as without
+recompute. Sums then have the same bits, and hooks are called in the same order.
 
-n layers in k segments hold k inputs and, during backward, the n/k activations of one segment.
+The second run has every setting of the first: the random numbers, the `training` flag of each
+module, autocast, kernels. It does not update batch norm's running statistics. A collective inside a
+segment runs twice, on all ranks.
+
+n layers in k segments hold k inputs. During backward they also hold the activations of one segment,
+n/k layers.
 Sources: Chen et al. 2016 (arXiv 1604.06174); keeping some ops: Korthikanti et al. 2022
 (arXiv 2205.05198).
 Test: tests/memory/test_recompute.py   Tutorial: tutorials/06_memory.py
@@ -29,20 +32,24 @@ from minidl.tensor import Tensor
 
 
 def recompute(fn, *inputs, keep=None, **options):
-    """fn(*inputs, **options), which keeps only its inputs for backward and runs again then.
-    fn:      any function that does the same when called again, usually a Module. Its parameters
-             are found; other tensors that want gradients must be inputs.
-    inputs, options:  Tensors, also in tuples, lists and dicts; anything else is passed on.
-    keep:    keep(op_name) -> bool: ops whose results are kept and not computed again, such as
-             `{"linear", "matmul"}.__contains__` to spare the matrix products.
-    Returns what fn returned: Tensors, numbers and None, also in tuples, lists and dicts."""
+    """Returns fn(*inputs, **options). Keeps only the inputs for backward, which calls fn again.
+
+    fn:      a function that does the same if it is called again, usually a Module. The parameters
+             that it uses are found. A result of an op outside of fn must be an input, if it wants a
+             gradient; else ValueError.
+    inputs, options:  Tensors, also in tuples, lists and dicts. Other values are passed on.
+    keep:    keep(op_name) -> bool, or None. If True, the results of the op are kept and not
+             computed again. `{"linear", "matmul"}.__contains__` keeps matrix products.
+
+    fn may return Tensors, numbers and None, also in tuples, lists and dicts. Raises TypeError for
+    other results, and RuntimeError in backward if fn does not do the same again."""
     if not current().grad:
         return fn(*inputs, **options)
     tensors = _tensors((inputs, options))
     given = [Tensor(x.array, x.requires_grad) for x in tensors]
     segment = _Segment(fn, (inputs, options), tensors, keep)
     outputs, uses = segment.run(given)
-    instead = dict(zip(given, tensors))  # what fn only passes on
+    instead = dict(zip(given, tensors))  # for inputs that fn returns as they are
     if uses:
         place = {x: i for i, x in enumerate(given)}
         segment.edges = [place.get(leaf, leaf) for leaf in uses]
@@ -58,8 +65,11 @@ def recompute(fn, *inputs, keep=None, **options):
 
 
 def recompute_sequential(layers, x, segments, keep=None):
-    """layers[-1](...layers[0](x)), each segment of it recomputed. segments: how many (their lengths
-    differ by one layer at most), or [(start, stop, recomputed)] from `recompute_plan.plan`."""
+    """Returns layers[-1](...layers[0](x)), computed in segments that backward runs again.
+
+    segments: the number of segments (their lengths differ by at most one layer), or a list [(start,
+    stop, recomputed)] from `recompute_plan.plan`. keep: as in recompute. Raises ValueError if the
+    segments do not cover all layers in order."""
     layers = list(layers)
     if isinstance(segments, int):
         if not 1 <= segments <= len(layers):
@@ -80,9 +90,10 @@ def recompute_sequential(layers, x, segments, keep=None):
 
 
 class Recompute(Function):
-    """A segment as one node. Saves its inputs, what the policy keeps, and by reference the
-    parameters it uses, so that changing one before backward is an error."""
-    arithmetic = False  # of its own
+    """A segment as one node of the graph. Saves its inputs, the arrays that `keep` chose, and the
+    parameters that it uses. Parameters are saved as leaves, without a copy, so that a change of one
+    before backward is an error."""
+    arithmetic = False  # the ops inside it round, not the node itself
 
     def forward(self, *used, segment, inputs, outputs):
         self.segment = segment
@@ -91,7 +102,7 @@ class Recompute(Function):
         parameters = [edge.array for edge in segment.edges if isinstance(edge, Tensor)]
         self.n_kept = len(segment.kept)
         self.save(*segment.kept, *[x.array for x in inputs], *parameters)
-        segment.kept = ()  # held by `saved` alone, which backward frees
+        segment.kept = ()  # only `saved` holds them now, and backward frees it
         return outputs
 
     def backward(self, *gys):
@@ -103,7 +114,7 @@ class Recompute(Function):
                 f"recompute: the segment returned {self.output_meta} the first time and "
                 f"{[(y.shape, y.dtype) for y in outputs]} when it ran again; it must do the same")
         place = {x: i for i, x in enumerate(given)}
-        gradients = {}  # input's number or parameter -> its gradients, in order of arrival
+        gradients = {}  # number of an input, or parameter -> its gradients, in order of arrival
 
         def deposit(leaf, g):
             gradients.setdefault(place.get(leaf, leaf), []).append(g)
@@ -119,9 +130,10 @@ class Recompute(Function):
 
 
 def arrivals(roots):
-    """The leaves above `roots` in the order in which a walk's gradients reach them, as often as
-    they do. A segment hands its gradients on in this order, so that leaves are complete, and their
-    hooks run, in the order without recompute: data parallelism's sums round the same way."""
+    """Returns the leaves of the graph of `roots`, in the order in which backward sends gradients to
+    them. A leaf is listed once for each gradient. A segment passes its gradients on in this order.
+    So leaves are complete, and their hooks run, in the same order as without recompute, and the
+    sums of data parallelism round the same."""
     heap, seen, turn, found = [], set(), itertools.count(), []
 
     def reach(edge):
@@ -142,14 +154,14 @@ def arrivals(roots):
 
 
 def _counted(uses):
-    """'input 0 once, a parameter of shape (3, 4) 2 times'."""
+    """Returns a text such as 'input 0 once, a parameter of shape (3, 4) 2 times'."""
     return ", ".join(
         (f"input {edge}" if isinstance(edge, int) else f"a parameter of shape {tuple(edge.shape)}")
         + (" once" if n == 1 else f" {n} times") for edge, n in uses.items()) or "no parameter"
 
 
 class _Input(int):
-    """The number of an input."""
+    """The number of an input; it stands for this input in a nest."""
 
 
 def _tensors(nest):
@@ -162,11 +174,11 @@ def _differentiable(outputs):
 
 
 class _Segment:
-    """A function, the settings of its first run, and what it is to keep.
+    """A function, the settings of its first run, and the arrays to keep.
 
     call    (inputs, options), with the number of an input in place of each Tensor
     edges   where its gradients go: the number of an input, or a parameter, once for each use
-    kept    arrays of the first run that need not be computed again"""
+    kept    arrays of the first run that are not computed again"""
 
     def __init__(self, fn, call, tensors, keep):
         number = {x: _Input(i) for i, x in enumerate(tensors)}
@@ -182,7 +194,8 @@ class _Segment:
         return self.fn(*args, **options)
 
     def run(self, inputs):
-        """The first run: (outputs, the leaves in the order in which backward comes to them)."""
+        """Does the first run. Returns (outputs, the leaves in the order of `arrivals`). Raises
+        TypeError or ValueError if fn returns or uses values that it must not."""
         with (random.watched() as self.generators, watched_training() as self.training,
               running(intercept=self._first)):
             outputs = self._run(inputs)
@@ -201,8 +214,9 @@ class _Segment:
         return outputs, arrivals(roots)
 
     def run_again(self, inputs, kept):
-        """The outputs that want gradients once more, with the graph of the segment, under the first
-        run's settings; afterwards generators and modules are as they were before."""
+        """Does the second run, under the settings of the first, and records the segment's graph.
+        Returns the outputs that want gradients. Afterwards, generators and modules have the state
+        that they had before."""
         now = {generator: generator.get_state() for generator in self.generators}
         for generator, state in self.generators.items():
             generator.set_state(state)
@@ -244,8 +258,8 @@ class _Segment:
         return results if several else results[0]
 
     def _store(self, value, known):
-        """How `_load` finds an array of the first run: among those known when the op runs again,
-        or else in `kept`."""
+        """Returns (where, what), from which `_load` finds an array of the first run. It may be one
+        of the `known` arrays, which the second run has, too. Else it is added to `kept`."""
         if type(value) is Pack:  # rounded to bfloat16
             return "pack", (self._store(value[0], known), value[1])
         if not hasattr(value, "nbytes"):

@@ -1,30 +1,35 @@
-"""Which layers to recompute: the least time that fits a byte budget, exactly.
+"""Chooses which layers to recompute: the least extra time within a budget of bytes. Exact.
 
     layers    [ 0   1   2 ][ 3 ][ 4   5 ]      cut into segments, each kept or recomputed
-    held        input 0     all   input 4      bytes held until backward comes back
-    peak      while backward is in a segment it holds all that the segment's layers save, and what
-              the segments before it hold
+    held        input 0     all   input 4      bytes that are held until backward needs them
+    peak      while backward is in a segment, it holds all that the layers of this segment save, and
+              the held bytes of the segments before it
 
-n equal layers that save one unit each, their input, in k equal segments: k - 1 inputs are held
-before the last segment, so the peak is k - 1 + n/k, least for k = sqrt(n). But segments that grow
-shorter do better: p, p-1, ..., 1 layers have n = p(p+1)/2 and the peak p, about sqrt(2n). Real
-layers are unequal, so we search: along the chain, for every place, keep the ways to get there for
-which no other is both faster and smaller (a Pareto front).
+Take n equal layers, which save one unit each, their input, and k equal segments. The k - 1 segments
+before the last hold one input each, so the peak is k - 1 + n/k, which is least for k = sqrt(n).
+Segments that become shorter are better: segments of p, p-1, ..., 1 layers have n = p(p+1)/2 layers
+and the peak p, about sqrt(2n). Real layers are not equal, so `plan` searches. It goes along the
+chain. For each layer it keeps the cuts up to there that no other cut beats in both time and bytes
+(a Pareto front).
 Source: Chen et al. 2016 (arXiv 1604.06174), section 4; unequal layers: our dynamic program.
-Test: tests/memory/test_recompute_plan.py (against all ways)
+Test: tests/memory/test_recompute_plan.py (compares with a search of all cuts)
 Used by: recompute.recompute_sequential
 """
 
 
 def plan(saved, inputs, seconds, budget):
-    """The segments of a chain that fit in `budget` bytes at the least time of recomputation.
-    saved, inputs, seconds:  for each layer what its forward saves beside its input and its output
-                             (bytes), its input (bytes), and its forward's time in any unit.
-    Returns [(start, stop, recomputed)]. A segment that is not recomputed holds what its layers save
-    and their inputs; a recomputed one its first input, and all of that while backward is in it.
-    Raises ValueError, with the least budget, if none fits."""
+    """Returns the segments of a chain of layers that fit in `budget` bytes, with the least time of
+    recomputation: [(start, stop, recomputed)], layers start to stop - 1.
+
+    saved:    for each layer the bytes that its forward saves, without its input and output.
+    inputs:   for each layer the bytes of its input.
+    seconds:  for each layer the time of its forward, in any unit.
+
+    A segment that is not recomputed holds the saved bytes and inputs of its layers. A recomputed
+    one holds only its first input; while backward is in it, it also holds all the others.
+    Raises ValueError, which names the least budget, if no segments fit."""
     n = len(saved)
-    # ways[i]: the ways to cut layers 0..i, as (bytes held, seconds, segments): none beats another
+    # ways[i]: cuts of the first i layers, as (bytes held, seconds, segments). None beats another.
     ways = [[(0, 0.0, ())]] + [[] for _ in range(n)]
     for start in range(n):
         for stop in range(start + 1, n + 1):
@@ -36,15 +41,15 @@ def plan(saved, inputs, seconds, budget):
                     ways[stop].append((held + inputs[start], again, (*cut, (start, stop, True))))
         ways[start + 1] = _undominated(ways[start + 1])
     if not ways[n]:
-        raise ValueError(f"plan: no segments fit in {budget:,} bytes; the least that can be done "
+        raise ValueError(f"plan: no segments fit in {budget:,} bytes; the least possible budget "
                          f"is {least_peak(saved, inputs):,} bytes")
     return list(min(ways[n], key=lambda way: way[1])[2])
 
 
 def least_peak(saved, inputs):
-    """The fewest bytes that any segments of the chain hold at once."""
+    """Returns the smallest budget of bytes for which `plan` finds segments."""
     n = len(saved)
-    # ways[i]: the ways to cut layers 0..i, as (bytes held, peak so far)
+    # ways[i]: cuts of the first i layers, as (bytes held, peak so far)
     ways = [[(0, 0)]] + [[] for _ in range(n)]
     for start in range(n):
         for stop in range(start + 1, n + 1):
@@ -56,7 +61,7 @@ def least_peak(saved, inputs):
 
 
 def _undominated(ways):
-    """Those that no other beats in both of the first two numbers."""
+    """Returns the entries that no other entry beats in both of their first two numbers."""
     best = []
     for way in sorted(ways, key=lambda way: way[:2]):
         if not best or way[1] < best[-1][1]:

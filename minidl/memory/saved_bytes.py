@@ -12,14 +12,14 @@ from minidl.backward import leaf_uses, nodes
 
 
 def saved_bytes(*roots):
-    """Bytes that the graph above `roots` keeps for backward, each buffer once, leaves and what
-    waits in the host's memory left out."""
+    """Returns how many bytes the graph of `roots` keeps for backward. Each buffer counts once.
+    Leaves, and arrays that were moved to the host's memory (offload), do not count."""
     return sum(saved_by_op(*roots).values())
 
 
 def saved_by_op(*roots):
-    """`saved_bytes`, as {name of the Function: bytes}. What several keep counts for the one that
-    the walk from the roots meets first."""
+    """Returns the same bytes as {name of the Function: bytes}. If several Functions keep one
+    buffer, it counts for the one that is nearest to the roots in the walk."""
     counted = {id(buffer_of(leaf.array)) for leaf in leaf_uses(roots)}
     by_op = {}
     for node in nodes(roots):

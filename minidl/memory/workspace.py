@@ -1,25 +1,26 @@
-"""How much memory an op needs beside its inputs and results, as a formula.
+"""How much memory an op needs in addition to its inputs and results, as a formula.
 
     forward of s samples     pad x                    padded copy P = s C H' W'
                              lay out the columns      P and K = s C kh kw oh ow together
                              multiply                 K and the product Y = s O oh ow
-    backward, the weight's   columns again            P + K, then K and the s products O C/G kh kw
+    gradient of the weight   columns again            P + K, then K and the s products O C/G kh kw
                              and their sum in fp32
-    backward, the input's    K = w^T gy, then K and the padded gradient P, that it is added to
+    gradient of the input    K = w^T gy, then K and the padded gradient P, to which K is added
 
-Each is freed before the next block of samples (conv.samples_at_once) begins. So the most that is
-held at once is the largest of these sums, whatever the batch; without the cut into blocks it would
-grow with the batch, kh kw times as fast as the images. fp16 on a CPU is multiplied in fp32: casts
-of both operands, and the product in both widths, are added.
+A convolution works on blocks of s samples (conv.samples_at_once), and frees these arrays before the
+next block begins. So it holds at most the largest of these sums, for any size of the batch. Without
+blocks the memory would grow with the batch, kh kw times as fast as the images. fp16 on a CPU is
+multiplied in fp32: then the casts of both operands, and the product in both widths, are added.
 
-    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By cpu/linear.cu
-                      also what it packs: B, and A where its rows do not lie in order
-    attention         by a kernel: gq in parts, one for each group of keys. By NumPy: the arrays of
-                      one block, whatever the batch; for self-attention the gradients of the thirds
+    linear            by BLAS: nothing; fp16 on a CPU: both operands in fp32. By cpu/linear.cu:
+                      also its packed copies of B, and of A if the rows of A are not contiguous
+    attention         by a kernel: parts of gq, one for each group of keys. By NumPy: the arrays of
+                      one block, for any size of the batch; in self-attention also the gradients of
+                      q, k and v
     cross entropy     by a kernel: nothing. By NumPy: the exponentials
 
-One number a row, dropout's bits and a mask made into numbers are left out; a gradient counts as an
-array in order. The ledger's counter: its kind "workspace".
+Left out: arrays of one number for each row, the random bits of dropout, a mask as numbers. A
+gradient is counted as a contiguous array. The ledger counts the same under the kind "workspace".
 Test: tests/memory/test_workspace.py   Tutorial: tutorials/06_memory.py
 """
 
@@ -41,21 +42,22 @@ from minidl.ops.cross_entropy import CrossEntropy
 from minidl.ops.extra.conv_transpose import ConvTranspose2d
 from minidl.ops.pool import AvgPool2d, MaxPool2d
 
-# Elements of the arrays for one block of samples: padded images (0 if nothing is padded), columns,
-# weight, images with their padding, results y (gy), the weight's gradient of each sample; width:
-# bytes of one; half: multiplied in fp32; merged: the columns are a view of the padded images.
+# The numbers of elements for one block of samples. padded: the padded copy of the images, 0 if
+# there is no padding. images: the images with their padding. y: the results, or gy. each: the
+# gradients of the weight, one for each sample. width: bytes of an element. half: True if fp16 is
+# multiplied in fp32. merged: True if the columns are a view of the padded images.
 Sizes = namedtuple("Sizes", "padded columns weight images y each width half merged")
 
 
 def workspace(*roots, rows=1):
-    """The most bytes of workspace that forward and backward of the graph above `roots` need, if
-    its batch were `rows` times as large. Nodes of other ops than those of FORMULAS: none."""
+    """Returns the most bytes of workspace that an op in the graph of `roots` needs in forward or
+    backward, if the batch were `rows` times as large. Ops that are not in FORMULAS count 0."""
     return max((f(node, rows) for node in nodes(roots) if (f := FORMULAS.get(type(node)))),
                default=0)
 
 
 def conv(node, rows):
-    """Of a Conv2d: the larger of forward and backward."""
+    """Returns the bytes for a Conv2d: the most of forward and its two gradients."""
     if _by_cpu_kernels(node):
         forward, by_input, by_weight = _by_kernels(node, rows)
         return max(forward, by_input * node.needs[0], by_weight * node.needs[1])
@@ -65,7 +67,8 @@ def conv(node, rows):
 
 
 def conv_transpose(node, rows):
-    """Of a ConvTranspose2d, which runs a convolution the other way round."""
+    """Returns the bytes for a ConvTranspose2d. Its forward is the input gradient of a convolution,
+    and the other way round."""
     if _by_cpu_kernels(node):
         by_input, forward, by_weight = _by_kernels(node, rows)
         return max(by_input, forward * node.needs[0], by_weight * node.needs[1])
@@ -80,8 +83,8 @@ def _by_cpu_kernels(node):
 
 
 def _by_kernels(node, rows):
-    """Of a convolution's kernels: (what the node's forward takes, its gradient by the input, by the
-    weight); float16 is cast, the bias in forward, too."""
+    """Returns the bytes that the CPU kernels of a convolution need: (forward, gradient of the
+    input, gradient of the weight). They cast float16 arrays, and in forward also the bias."""
     (n, *image), w = node.shapes
     x, out, dtype = (n * rows, *image), node.out, _dtype(node)
     forward, by_input, by_weight = conv_cpu.workspace(x, w, out, node.options)
@@ -96,18 +99,18 @@ def _by_kernels(node, rows):
 
 
 def pool(node, rows):
-    """Of a pooling: its padded copy."""
+    """Returns the bytes for a pooling: its padded copy."""
     return node.padded_bytes * rows
 
 
 def linear(node, rows):
-    """Of a Linear: the largest of its three products."""
+    """Returns the bytes for a Linear: the most of its three products."""
     dtype, fan_out, fan_in = _dtype(node), node.output_meta[0][0][-1], node.x_shape[-1]
     n = math.prod(node.x_shape[:-1]) * rows
     half = dtype == np.float16 and node.xp is np
     ours = (node.xp is np and kernel.BEATS_BLAS and n * fan_in * fan_out >= kernel.MIN_WORK
             and usable(np.empty(0, dtype)))
-    products = [(n, fan_in, fan_out, True)]  # (rows, depth, columns, whether A's rows lie in order)
+    products = [(n, fan_in, fan_out, True)]  # (rows, depth, columns, True if A is contiguous)
     products += [(n, fan_out, fan_in, True)] * node.needs[0]
     products += [(fan_out, n, fan_in, False)] * node.needs[1]
     return max(half * 4 * (m * k + k * p) + ours * _packed(m, k, p, in_order)
@@ -115,14 +118,14 @@ def linear(node, rows):
 
 
 def _packed(m, k, p, in_order):
-    """The bytes of the copies that ops/linear.py packs of A (m, k) and B (k, p)."""
+    """Returns the bytes of the packed copies of A (m, k) and B (k, p) that ops/linear.py makes."""
     a = 0 if in_order else (
         k * -(-m // kernel.ROWS) * kernel.ROWS + kernel.PAD + -(-k // kernel.CHUNK) * m)
     return 4 * (a + k * -(-p // kernel.COLS) * kernel.COLS + kernel.PAD)
 
 
 def cross_entropy(node, rows):
-    """Of a CrossEntropy of classes."""
+    """Returns the bytes for a CrossEntropy with class ids as targets."""
     dtype = _dtype(node)
     if not node.weighted and usable(np.empty(0, dtype)):
         return 0
@@ -131,13 +134,13 @@ def cross_entropy(node, rows):
 
 
 def attention(node, rows):
-    """Of an Attention or a SelfAttention."""
+    """Returns the bytes for an Attention or a SelfAttention."""
     dtype, packed = _dtype(node), isinstance(node, SelfAttention)
     (n_batch, n_heads, length, e), n_keys = node.q_shape, node.n_keys
     n_batch *= rows
     q = n_batch * n_heads * length * e
     if node.ours and usable(np.empty(0, dtype)):
-        gradient = 0 if packed else q * dtype.itemsize  # brought into the kernels' order
+        gradient = 0 if packed else q * dtype.itemsize  # a copy in the order that kernels want
         if node.xp is not np:
             return 3 * q * dtype.itemsize if packed else gradient
         parts = min(-(-n_keys // block_of("tile", e)[0]), PARTS)
@@ -153,7 +156,7 @@ def attention(node, rows):
 
 
 def _block(heads, n_queries, n_keys, e, ev, half, dropout):
-    """(forward, backward), elements held at most for a block of scores."""
+    """Returns (forward, backward): the most elements that are held for a block of scores."""
     q, k, v, o = (heads * n * width for n, width in (
         (n_queries, e), (n_keys, e), (n_keys, ev), (n_queries, ev)))
     scores = heads * n_queries * n_keys
@@ -170,13 +173,14 @@ FORMULAS = {Conv2d: conv, ConvTranspose2d: conv_transpose, MaxPool2d: pool, AvgP
 
 
 def _dtype(node):
-    """The dtype that a node computes in: bfloat16 is widened."""
+    """Returns the dtype that a node computes in: float32 for bfloat16."""
     dtype = node.output_meta[0][1]
     return np.dtype(np.float32 if is_bfloat16(dtype) else dtype)
 
 
 def sizes(node, rows):
-    """The Sizes of a convolution for the largest block of a batch `rows` times as large."""
+    """Returns the Sizes of a convolution, for the largest block of a batch that is `rows` times as
+    large."""
     (n, c, *image), w = node.shapes
     stride, padding, dilation, groups = node.options
     dtype, out = node.output_meta[0][1], node.out
@@ -184,7 +188,7 @@ def sizes(node, rows):
     s = min(n * rows, samples_at_once(c, w, out, node.xp is np))
     image = [size + sum(p) for size, p in zip(image, padding, strict=True)]
     padded = s * c * math.prod(image) if any(map(any, padding)) else 0
-    # strides, in elements, of the view that is laid out, if the images lie in order
+    # The strides, in elements, of the view that becomes the columns, for contiguous images.
     height, width_in = image
     merged = (_mergeable((c // groups, *w[2:]),
                          (height * width_in, width_in * dilation[0], dilation[1]))
@@ -195,20 +199,21 @@ def sizes(node, rows):
 
 
 def _mergeable(shape, strides):
-    """Whether NumPy's reshape joins these dimensions into one without a copy."""
+    """Returns whether NumPy's reshape can join these dimensions into one without a copy."""
     kept = [(n, step) for n, step in zip(shape, strides, strict=True) if n > 1]
     return all(step == n * inner for (_, step), (n, inner) in zip(kept, kept[1:]))
 
 
 def _columns(s):
-    """(while they are made, as long as they are used), bytes."""
+    """Returns the bytes of the columns: (while they are made, while they are used)."""
     if s.merged:
         return s.padded * s.width, s.padded * s.width
     return (s.padded + s.columns) * s.width, s.columns * s.width
 
 
 def _product(s, a, b, y):
-    """Bytes of a product of a and b elements beside them."""
+    """Returns the bytes that a product of arrays of a and b elements needs in addition to them. y:
+    the elements of the product."""
     return 4 * (a + b + y) + 2 * y if s.half else y * s.width
 
 

@@ -6,7 +6,7 @@
     conv         convolution, pooling, resizing                     recurrent    RNN, LSTM, GRU
     init         initial values         functional   the ops        models       MLP, CNN, GPT
     utils        parameters as one vector, padded sequences
-    lora         fine-tuning            loss         criteria
+    lora         fine-tuning            loss         losses as modules
     moe          mixture of experts     llama        another transformer
     delayed      losses for labels that come late
     cells        One step of a recurrent layer: RNNCell, LSTMCell, GRUCell
@@ -52,7 +52,7 @@ from minidl.nn.transformer_encoder import TransformerEncoder, TransformerEncoder
 
 
 def __getattr__(name):
-    if name == "SyncBatchNorm":  # it joins tensors to a transport, and nn knows no ranks
+    if name == "SyncBatchNorm":  # it needs ranks, and nn must not import minidl.parallel
         return import_module("minidl.parallel.data.sync_batchnorm").SyncBatchNorm
     raise AttributeError(f"module 'minidl.nn' has no attribute {name!r}", name=name,
                          obj=sys.modules[__name__])

@@ -1,11 +1,11 @@
-"""One step of a recurrent layer: RNNCell, LSTMCell, GRUCell. The loop over time is the user's.
+"""One step of a recurrent layer: RNNCell, LSTMCell, GRUCell. The user writes the loop over time.
 
     for x in inputs:                     x (N, C) or (C,); h, c (N, H) or (H,)
         h, c = cell(x, (h, c))           the states are zeros if they are left out
 
-Each forward is its formula in ops. The layers of recurrent.py do all steps in one op, which is
-faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H,
-H), bias_ih, bias_hh; k is 1, 4 (LSTM: i, f, g, o) or 3 (GRU: r, z, n).
+Each forward writes its formula with ops. The layers of recurrent.py do all steps in one op, which
+is faster. Names, shapes and order of the weights are PyTorch's: weight_ih (k H, C), weight_hh (k H,
+H), bias_ih and bias_hh (k H,). k is 1 for RNN, 4 for LSTM (i, f, g, o), 3 for GRU (r, z, n).
 Test: tests/nn/test_cells.py
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Cell(Module):
-    parts = 1  # k: how many products of width H a step has
+    parts = 1  # k above: the number of blocks of H rows in each weight
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, *,
                  generator: Generator | None = None):
@@ -46,7 +46,7 @@ class _Cell(Module):
         return F.linear(x, self.weight_ih, self.bias_ih), F.linear(h, self.weight_hh, self.bias_hh)
 
     def zeros(self, x):
-        """Returns the state before the first step."""
+        """Returns the state before the first step: zeros, (N, H) or (H,)."""
         return Tensor(x._xp.zeros((*x.shape[:-1], self.hidden_size), x.dtype))
 
     def extra_repr(self):
@@ -54,7 +54,7 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh); nonlinearity="relu" instead of tanh."""
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh). nonlinearity="relu" uses relu in place of tanh."""
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True,
                  nonlinearity: str = "tanh", *, generator: Generator | None = None):
@@ -70,7 +70,8 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """Three gates decide what the cell c keeps, takes in and shows. Returns (h', c')."""
+    """Three gates decide what the cell state c keeps (f), adds (i) and shows as h (o). A call
+    returns (h', c')."""
     parts = 4
 
     def forward(self, input: Array, hx: tuple[Array, Array] | None = None) -> tuple[Tensor, Tensor]:
@@ -83,7 +84,8 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """Two gates: how much of the old state to read (r), and how much to keep (z)."""
+    """Two gates decide how much of the old state h is read (r) and how much is kept (z). A call
+    returns h'."""
     parts = 3
 
     def forward(self, input: Array, hx: Array | None = None) -> Tensor:

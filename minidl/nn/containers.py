@@ -1,7 +1,7 @@
-"""Modules and parameters in chains, lists and dicts, so that the model finds them.
+"""Chains, lists and dicts of modules and parameters. A model registers what they hold.
 
     self.heads = nn.ModuleDict({"left": nn.Linear(4, 2)})      "heads.left.weight" in state_dict
-    self.heads = {"left": nn.Linear(4, 2)}                     a plain dict: nobody trains these
+    self.heads = {"left": nn.Linear(4, 2)}                     a plain dict: not found, not trained
 
 Test: tests/nn/test_containers.py
 """
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class Sequential(Module):
-    """Modules in a chain, named "0", "1", ...; a dict gives them names of your own."""
+    """A chain of modules: each gets the result of the one before. They are named "0", "1", .... A
+    dict {name: module} as the only argument gives them other names."""
 
     def __init__(self, *modules: Module | dict[str, Module]):
         super().__init__()
@@ -55,7 +56,7 @@ class Sequential(Module):
 
 
 class ModuleList(Module):
-    """A list whose modules are registered, named "0", "1", ..."""
+    """A list of modules, which are registered under the names "0", "1", ..."""
 
     def __init__(self, modules: Iterable[Module] = ()):
         super().__init__()
@@ -86,12 +87,12 @@ class ModuleList(Module):
         self._become(modules)
 
     def _become(self, modules):
-        """Holds these modules, numbered from 0."""
+        """Replaces the content by these modules, numbered from 0."""
         self._modules.clear()
         self.extend(modules)
 
     def __repr__(self):
-        """Equal modules that follow each other share a line: "(0-2): 3 x Linear(...)"."""
+        """Returns the text. Equal modules in a row share one line: "(0-2): 3 x Linear(...)"."""
         lines, texts = [], [repr(module) for module in self]
         start = 0
         while start < len(texts):
@@ -117,8 +118,8 @@ class ModuleList(Module):
 
 
 class _Named(Module):
-    """What ModuleDict and ParameterDict share: a dict's methods over the table of a module that
-    holds the entries. `entries` is the table's name."""
+    """The common part of ModuleDict and ParameterDict: the methods of a dict. The entries are in
+    the module's own table of modules or parameters; `entries` is the name of this table."""
 
     def __init__(self, entries=()):
         super().__init__()
@@ -160,7 +161,7 @@ class _Named(Module):
 
 
 class ModuleDict(_Named):
-    """A dict whose modules are registered under its keys, in the order of insertion."""
+    """A dict of modules, which are registered under its keys, in the order of insertion."""
     entries = "_modules"
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()):
@@ -171,7 +172,7 @@ class ModuleDict(_Named):
 
 
 class ParameterList(Module):
-    """A list of parameters, named "0", "1", ...; tensors and arrays become parameters."""
+    """A list of parameters, named "0", "1", .... Tensors and arrays become parameters."""
 
     def __init__(self, values: Iterable[Array] = ()):
         super().__init__()
@@ -201,8 +202,8 @@ class ParameterList(Module):
 
 
 class ParameterDict(_Named):
-    """A dict of parameters under its keys, in the order of insertion; tensors and arrays become
-    parameters."""
+    """A dict of parameters, which are registered under its keys, in the order of insertion. Tensors
+    and arrays become parameters."""
     entries = "_parameters"
 
     def __init__(self, parameters: Mapping[str, Array] | Iterable[tuple[str, Array]] = ()):

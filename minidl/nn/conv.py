@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class _Conv(Module):
-    """weight (out_channels, in_channels / groups, *kernel); initial values as in Linear, with
-    fan_in = in_channels / groups * kernel elements."""
+    """The common part of all convolutions. weight: (out_channels, in_channels / groups, *kernel).
+    Initial values: uniform in +-1/sqrt(fan_in), as in Linear. fan_in is in_channels / groups times
+    the number of elements of the kernel."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
                  padding: Sizes | str = 0, dilation: Sizes = 1, groups: int = 1, bias: bool = True,
@@ -46,7 +47,7 @@ class _Conv(Module):
 
     @staticmethod
     def channels(n_in, n_out, groups):
-        """The first two sizes of the weight."""
+        """Returns the first two sizes of the weight."""
         return n_out, n_in // groups
 
     def forward(self, x: Array) -> Tensor:
@@ -65,7 +66,7 @@ class _Conv(Module):
         return text + ("" if self.bias is not None else ", bias=False")
 
     def _each(self, value):
-        """The value for each dimension of the image."""
+        """Returns a tuple with the value for each dimension of the image."""
         return (value,) * self.n_dims if isinstance(value, int) else tuple(value)
 
 
@@ -80,7 +81,8 @@ class Conv2d(_Conv):
 
 
 class _ConvTranspose(_Conv):
-    """weight (in_channels, out_channels / groups, *kernel)."""
+    """The common part of transposed convolutions. weight: (in_channels, out_channels / groups,
+    *kernel)."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1,
                  padding: Sizes = 0, output_padding: Sizes = 0, groups: int = 1, bias: bool = True,
@@ -99,12 +101,13 @@ class _ConvTranspose(_Conv):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """x (N, C, L) -> (N, out_channels, L'), with stride 2 of twice the length."""
+    """x (N, C, L) -> (N, out_channels, L'). With stride 2, L' is about 2 L."""
     n_dims, op = 1, staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """x (N, C, H, W) -> (N, out_channels, H', W'), with stride 2 of twice the size."""
+    """x (N, C, H, W) -> (N, out_channels, H', W'). With stride 2, H' is about 2 H and W' is about
+    2 W."""
     n_dims, op = 2, staticmethod(F.conv_transpose2d)
 
 
@@ -114,6 +117,8 @@ def _pool_text(layer):
 
 
 class MaxPool2d(Module):
+    """The largest element of each window. x (N, C, H, W) -> (N, C, H', W'). The default stride is
+    kernel_size."""
     pool = staticmethod(F.max_pool2d)
 
     def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, *,
@@ -130,6 +135,7 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(MaxPool2d):
+    """The mean of each window. x (N, C, H, W) -> (N, C, H', W')."""
     pool = staticmethod(F.avg_pool2d)
 
     def extra_repr(self):
@@ -137,11 +143,13 @@ class AvgPool2d(MaxPool2d):
 
 
 class MaxPool1d(MaxPool2d):
-    """x (N, C, L)."""
+    """The largest element of each window. x (N, C, L) -> (N, C, L')."""
     pool = staticmethod(F.max_pool1d)
 
 
 class AdaptiveAvgPool2d(Module):
+    """Means over windows that are chosen so that the result has output_size. x (N, C, H, W) ->
+    (N, C, *output_size)."""
     pool = staticmethod(F.adaptive_avg_pool2d)
 
     def __init__(self, output_size: int | Sequence[int | None]):
@@ -160,7 +168,7 @@ class AdaptiveMaxPool2d(AdaptiveAvgPool2d):
 
 
 class Upsample(Module):
-    """Images of another size: `size`, or `scale_factor` times theirs; modes as in interpolate."""
+    """Resizes images to `size`, or by `scale_factor`. mode: as in F.interpolate."""
 
     def __init__(self, size: Sizes | None = None,
                  scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

@@ -1,9 +1,9 @@
-"""Losses for labels that come late: what is a negative now may be a positive tomorrow.
+"""Losses for labels that come late: a sample with label 0 now may have label 1 tomorrow.
 
-    time ->   x ------- e ------- d ---->       a positive's label comes after a delay d. Whoever
-              |         |         |             trains at e has seen a negative: a fake one, more of
-              emitted   0         1, again      them the shorter e. Trained on as they are, they
-                                                make predictions too small
+    time ->   x ------- e ------- d ---->       The label 1 of a positive comes after a delay d. At
+              |         |         |             the earlier time e its label is still 0: a fake
+              emitted   0         1, again      negative. The shorter e, the more fake negatives. A
+                                                model that learns from them predicts too little
 
     what the stream holds                          loss                      e
     each x as 0 at once, positives again as 1      fake_negative_weighted    0
@@ -11,13 +11,19 @@
     0 or 1 after a window e, late positives again  window_corrected          given
     0 or 1 as known now, with the time elapsed     delayed_feedback          any, no repeats
 
-In the first two a share p of x comes twice, so the stream's positives are b = p / (1 + p) of it:
-weights p / b = 1 + p for y = 1 and (1 - p)(1 + p) for y = 0 give the loss of the truth, with the
-model's own p as a constant; or one trains on b and predicts p = b / (1 - b). With a window only the
-part p_dp = P(y = 1, d > e) comes twice: weights 1 + p_dp, and (1 + p_dp) p_rn for a negative, which
-is real with probability p_rn = (1 - p) / (1 - p + p_dp).
+p is the true probability of a positive. In the first two streams each positive comes twice. So the
+share of positives in the stream is b = p / (1 + p). There are two remedies:
 
-All take logits (n,) and labels (n,) of 0 and 1, and return the mean.
+    fake_negative_weighted   weights p / b = 1 + p for y = 1, and (1 - p)(1 + p) for y = 0, give the
+                             loss of the true labels. p is the model's own prediction, a constant
+    calibrated               trains on the stream as it is, so it learns b, and predicts
+                             p = b / (1 - b)
+
+With a window, only positives with d > e come twice: a part p_dp = P(y = 1, d > e) of x. The weights
+are 1 + p_dp for y = 1, and (1 + p_dp) p_rn for y = 0. p_rn = (1 - p) / (1 - p + p_dp) is the
+probability that a negative is real.
+
+The losses take logits (n,) and labels (n,) of 0 and 1, and return the mean.
 Sources: Ktena et al. 2019 (RecSys, arXiv 1907.06558), the first two; Yang et al. 2021 (AAAI, arXiv
 2012.03245), the window; Chapelle 2014 (KDD), the delay as an exponential distribution.
 Test: tests/nn/test_delayed.py   Used by: tutorials/train_clicks.py
@@ -27,21 +33,23 @@ from minidl.nn import functional as F
 
 
 def fake_negative_weighted(logits, labels):
-    """-[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)], the weights' p held constant: a
-    window of 0."""
+    """Returns the mean of -[y (1 + p) log p + (1 - y) (1 - p)(1 + p) log(1 - p)]. The p in the
+    weights is a constant. This is window_corrected with a window of 0."""
     return window_corrected(logits, labels, F.sigmoid(logits.detach()).array)
 
 
 def calibrated(logits):
-    """The probability p = b / (1 - b) behind b = sigmoid(logits), at most 1; no gradient. For a
-    model that was trained by plain cross entropy on the stream with its repeats."""
+    """Returns the probabilities p = b / (1 - b), at most 1, where b = sigmoid(logits): an array
+    (n,), without gradient. For a model that was trained with plain cross entropy on the stream with
+    its repeats."""
     z = logits.detach().array
     return logits._xp.exp(logits._xp.minimum(z, 0))
 
 
 def window_corrected(logits, labels, p_delayed):
-    """-[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
-    p_delayed: P(y = 1, d > e) of each, of a model or a mean; a constant."""
+    """Returns the mean of -[y (1 + p_dp) log p + (1 - y) (1 + p_dp) p_rn log(1 - p)].
+    p_delayed: p_dp = P(y = 1, d > e) for each sample, from a second model, or one mean for all. It
+    gets no gradient."""
     p = F.sigmoid(logits.detach()).array
     real = (1 - p) / (1 - p + p_delayed)
     return F.binary_cross_entropy_with_logits(
@@ -49,8 +57,9 @@ def window_corrected(logits, labels, p_delayed):
 
 
 def delayed_feedback(logits, log_rate, labels, elapsed):
-    """-log of p r exp(-r d) for a positive, of 1 - p + p exp(-r e) for what is none yet.
-    log_rate: log r, trained like the logits; elapsed: the delay d, or the time e since x came."""
+    """Returns the mean of -log(p r exp(-r d)) for positives and -log(1 - p + p exp(-r e)) for
+    samples whose label is still 0. log_rate: log r, which is trained as the logits are. elapsed:
+    the delay d of a positive; for the others the time e since x came."""
     rate = log_rate.exp()
     # 1 - p + p exp(-r e) = (1 - p) (1 + exp(z - r e)), without a difference of large numbers
     positive = F.softplus(-logits) - log_rate + rate * elapsed

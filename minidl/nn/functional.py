@@ -1,7 +1,7 @@
-"""`minidl.nn.functional`: the ops that layers are made of, by PyTorch's names.
+"""`minidl.nn.functional`: the ops that layers use, with PyTorch's names.
 
-All of them are in the operator table, minidl/ops/__init__.py; which run a fused kernel is asked in
-each op's forward (minidl/cuda/dispatch.py).   Test: tests/nn/test_functional.py
+The table of all ops is in minidl/ops/__init__.py. The forward of each op decides whether it runs a
+fused kernel (minidl/cuda/dispatch.py).   Test: tests/nn/test_functional.py
 """
 
 from minidl import ops

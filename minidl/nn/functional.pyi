@@ -26,15 +26,13 @@ def scaled_dot_product_attention(
     attn_mask: Tensor | ndarray | None = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """softmax(scale * query @ key.T + mask) @ value: (..., L, E), (..., S, E), (..., S, Ev) ->
-    (..., L, Ev). scale: 1 / sqrt(E) unless given."""
+    """softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E), value
+    (..., S, Ev) -> (..., L, Ev)."""
 def self_attention(
     qkv: Tensor | ndarray, n_heads: int, is_causal: bool = False, dropout_p: float = 0.0, *,
     attn_mask: Tensor | ndarray | None = None, generator: Generator | None = None
 ) -> Tensor:
-    """Attention among the positions of one sequence: q, k and v are the thirds of qkv (B, L, 3
-    C), each n_heads heads of C / n_heads columns; (B, L, C). attn_mask: bool, True where a
-    query may look; it broadcasts to (B, n_heads, L, L), and has no gradient."""
+    """Attention among the positions of each sequence. qkv (B, L, 3 C) -> (B, L, C)."""
 
 
 # minidl/ops/batch_norm.py
@@ -44,7 +42,8 @@ def batch_norm(
     bias: Tensor | ndarray | None = None, training: bool = False, momentum: float = 0.1,
     eps: float = 1e-05
 ) -> Tensor:
-    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias."""
+    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes *
+    weight + bias."""
 
 
 # minidl/ops/conv.py
@@ -68,12 +67,12 @@ def cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean', label_smoothing: float = 0.0
 ) -> Tensor:
-    """-log softmax(input)[target] over the class dimension, the second of (N, C, d1, ...)."""
+    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), C classes."""
 def nll_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, ignore_index: int = -100, reduction: str = 'mean'
 ) -> Tensor:
-    """-input[target]; input log probabilities (N, C, d1, ...), target classes (N, d1, ...)."""
+    """-input[target]. input: log probabilities (N, C, d1, ...). target: classes (N, d1, ...)."""
 
 
 # minidl/ops/dropout.py
@@ -81,25 +80,24 @@ def dropout(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Zero elements with probability p and scale the others by 1 / (1 - p); the input itself
-    when not training. generator: minidl.random's default unless given."""
+    """Sets elements to zero with probability p, and multiplies the others by 1 / (1 - p)."""
 
 
 # minidl/ops/embedding.py
 def embedding(
     input: Tensor | ndarray, weight: Tensor | ndarray, padding_idx: int | None = None
 ) -> Tensor:
-    """weight[input]: integer indices (...) -> (..., width)."""
+    """weight[input]. input: integer indices (...) -> (..., embedding_dim)."""
 
 
 # minidl/ops/extra/activations.py
 def glu(input: Tensor | ndarray, dim: int = -1) -> Tensor:
-    """a * sigmoid(b) where a and b are the halves of input along `dim`."""
+    """a * sigmoid(b), where a and b are the two halves of input along `dim`."""
 def mish(input: Tensor | ndarray) -> Tensor: ...
 def prelu(input: Tensor | ndarray, weight: Tensor | ndarray) -> Tensor:
-    """input where positive, else weight * input; weight (1,) or (channels,)."""
+    """x where x is positive, else weight * x, for x = input. weight: (1,) or (channels,)."""
 def selu(input: Tensor | ndarray) -> Tensor:
-    """scale * (input where positive, else alpha (e^input - 1))."""
+    """scale * (x where x is positive, else alpha (e^x - 1)), for x = input."""
 
 
 # minidl/ops/extra/columns.py
@@ -108,59 +106,60 @@ def fold(
     dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images of `output_size` from columns (N, C kh kw, L) or (C kh kw, L)."""
+    """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size),
+    or the same without N."""
 def unfold(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     dilation: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1
 ) -> Tensor:
-    """The windows of images (N, C, H, W) or (C, H, W), as columns (N, C kh kw, L)."""
+    """Returns the windows of images as columns: (N, C, H, W) -> (N, C kh kw, L), or (C, H, W)
+    -> (C kh kw, L)."""
 
 
 # minidl/ops/extra/composed.py
 def celu(input: Tensor | ndarray, alpha: float = 1.0) -> Tensor:
-    """alpha elu(x / alpha): smooth at 0 for any alpha."""
+    """alpha * elu(x / alpha)."""
 def dropout2d(
     input: Tensor | ndarray, p: float = 0.5, training: bool = True, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """Zero whole channels of (N, C, H, W) or (N, C, L) with probability p and scale the others
-    by 1 / (1 - p); the input itself when not training."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and
+    multiplies the others by 1 / (1 - p)."""
 def gumbel_softmax(
     logits: Any, tau: Any = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None
 ) -> Tensor:
-    """A random class in a form that has a gradient: softmax((logits + g) / tau), g =
-    -log(-log(u)). hard: 1 at the largest and 0 elsewhere, with the gradient of the soft
-    one. eps: not used."""
+    """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1)."""
 def hardsigmoid(input: Tensor | ndarray) -> Tensor:
-    """A sigmoid of three straight lines: relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, a sigmoid that is made of three straight lines."""
 def hardswish(input: Tensor | ndarray) -> Tensor:
-    """x hardsigmoid(x)."""
+    """x * hardsigmoid(x)."""
 def hardtanh(
     input: Tensor | ndarray, min_val: float = -1.0, max_val: float = 1.0
 ) -> Tensor:
-    """clamp, but with no gradient at the two ends themselves."""
+    """Limits elements to the range from min_val to max_val."""
 def logsigmoid(input: Tensor | ndarray) -> Tensor:
-    """log(1 / (1 + exp(-x))), without an overflow."""
+    """log(1 / (1 + exp(-x))), in a form that cannot overflow."""
 def pixel_shuffle(input: Tensor | ndarray, upscale_factor: int) -> Tensor:
-    """(..., c r r, h, w) -> (..., c, h r, w r): channels become pixels."""
+    """Turns channels into pixels: (..., c r r, h, w) -> (..., c, h r, w r), where r is
+    upscale_factor."""
 def relu6(input: Tensor | ndarray) -> Tensor:
     """min(max(0, x), 6)."""
 def softmin(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """softmax(-x). dtype: cast -x to it first."""
+    """softmax(-x) along `dim`. dtype: if given, -x is cast to it first."""
 def softsign(input: Tensor | ndarray) -> Tensor:
     """x / (1 + |x|)."""
 def threshold(
     input: Tensor | ndarray, threshold: float, value: Tensor | ndarray | generic | float
 ) -> Tensor:
-    """x where it is above the threshold, else value."""
+    """x where x is above the threshold, else value."""
 def triplet_margin_loss(
     anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2.0,
     eps: float = 1e-06, swap: bool = False, *, reduction: str = 'mean'
 ) -> Tensor:
-    """max(0, |anchor - positive| - |anchor - negative| + margin). swap: the negative is
-    compared with the positive instead, where that is nearer."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: uses
+    |positive - negative| in place of |anchor - negative| where it is smaller."""
 
 
 # minidl/ops/extra/conv_transpose.py
@@ -169,26 +168,25 @@ def conv_transpose1d(
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    """Transposed convolution of sequences (N, C, L) or (C, L) with weight (C, O / groups, k)."""
 def conv_transpose2d(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None,
     stride: int | Sequence[int] = 1, padding: int | Sequence[int] = 0,
     output_padding: int | Sequence[int] = 0, groups: int = 1, dilation: int | Sequence[int] = 1
 ) -> Tensor:
-    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'),
-    H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    """Transposed convolution of images (N, C, H, W) or (C, H, W) with weight (C, O / groups,
+    kh, kw)."""
 
 
 # minidl/ops/extra/distance.py
 def cosine_similarity(
     x1: Tensor | ndarray, x2: Tensor | ndarray, dim: int = 1, eps: float = 1e-08
 ) -> Tensor:
-    """The cosine of the angle between the vectors along `dim`: x1 . x2 / (|x1| |x2|), the
-    lengths at least eps."""
+    """The cosine of the angle between vectors along `dim`: x1 . x2 / (|x1| |x2|)."""
 def normalize(
     input: Tensor | ndarray, p: float = 2.0, dim: int = 1, eps: float = 1e-12
 ) -> Tensor:
-    """The vectors along `dim` with length 1: input / max(|input|_p, eps)."""
+    """Divides the vectors along `dim` by their length: input / max(|input|_p, eps)."""
 def pairwise_distance(
     x1: Tensor | ndarray, x2: Tensor | ndarray, p: float = 2.0, eps: float = 1e-06,
     keepdim: bool = False
@@ -202,9 +200,7 @@ def embedding_bag(
     *, mode: str = 'mean', per_sample_weights: Tensor | ndarray | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None
 ) -> Tensor:
-    """(bags, width) from indices `input` (bags, n), or from a vector of them and where each
-    bag starts in it. mode: "sum", "mean", "max"; per_sample_weights: factors of the rows,
-    for "sum"; a bag does not count its padding_idx, and one without indices is zeros."""
+    """Returns (bags, width). input: indices (bags, n), or a vector of the indices of all bags."""
 
 
 # minidl/ops/extra/instance_norm.py
@@ -214,8 +210,9 @@ def instance_norm(
     bias: Tensor | ndarray | None = None, use_input_stats: bool = True, momentum: float = 0.1,
     eps: float = 1e-05
 ) -> Tensor:
-    """Mean 0 and variance 1 over each channel of each sample of input (N, C, ...), then *
-    weight + bias."""
+    """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1,
+    then computes * weight + bias. running_mean and running_var, if given, are updated as in
+    batch_norm. use_input_stats=False: uses them in place of the statistics of the input."""
 
 
 # minidl/ops/extra/interpolate.py
@@ -224,9 +221,7 @@ def interpolate(
     mode: str = 'nearest', align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None, antialias: bool = False
 ) -> Tensor:
-    """input (N, C, ...) with other sizes after the first two: `size`, or `scale_factor` times
-    theirs, rounded down; a number for all or one each. mode: nearest, nearest-exact, linear
-    (N, C, L), bilinear or bicubic (N, C, H, W), trilinear (N, C, D, H, W), area."""
+    """Resizes all but the first two dimensions of input (N, C, ...)."""
 
 
 # minidl/ops/extra/rearrange.py
@@ -234,33 +229,31 @@ def pad(
     input: Tensor | ndarray, pad: Sequence[int], mode: str = 'constant',
     value: Tensor | ndarray | generic | float | None = None
 ) -> Tensor:
-    """Borders around the last dimensions: `pad` lists (left, right) of the last one first, as
-    torch.nn.functional.pad; negative widths crop. mode: "constant", of `value`, 0 unless
-    given; "replicate", the element at the edge; "reflect", the elements behind it in
-    reverse; "circular", the elements of the other end."""
+    """Adds borders to the last dimensions. pad: (left, right) of the last dimension, then of
+    the one before, and so on, as in torch.nn.functional.pad."""
 
 
 # minidl/ops/extra/recurrent.py
 def gru_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray
 ) -> tuple[Tensor, Tensor]:
-    """(results of all steps, the last state) of Gru."""
+    """Runs a Gru over a sequence."""
 def lstm_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, c: Tensor | ndarray, w: Tensor | ndarray,
     b: Tensor | ndarray
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(results of all steps, the last h, the last c) of Lstm."""
+    """Runs an Lstm over a sequence."""
 def rnn_sequence(
     x: Tensor | ndarray, h: Tensor | ndarray, w: Tensor | ndarray, b: Tensor | ndarray,
     nonlinearity: str = 'tanh'
 ) -> tuple[Tensor, Tensor]:
-    """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
+    """Runs an Rnn over a sequence."""
 
 
 # minidl/ops/extra/search.py
 def one_hot(input: Tensor | ndarray, num_classes: int = -1) -> Tensor:
-    """(..., num_classes) int64, a row of zeros and a one for each integer; -1: the largest +
-    1."""
+    """Returns (..., num_classes) int64: for each integer a row of zeros with a 1 at its place.
+    num_classes=-1 means the largest integer + 1."""
 
 
 # minidl/ops/gelu.py
@@ -273,22 +266,23 @@ def layer_norm(
     weight: Tensor | ndarray | None = None, bias: Tensor | ndarray | None = None,
     eps: float = 1e-05
 ) -> Tensor:
-    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then *
-    weight + bias, both of that shape."""
+    """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
+    normalized_shape: the sizes of these dimensions, and the shape of weight and bias."""
 def rms_norm(
     input: Tensor | ndarray, normalized_shape: int | Sequence[int],
     weight: Tensor | ndarray | None = None, eps: Any = None
 ) -> Tensor:
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine
-    epsilon of the dtype that sums (float32 for float16) unless given."""
+    """input / sqrt(mean(input^2) + eps) * weight, with the mean over the last dimensions.
+    normalized_shape: their sizes. eps: the default is the machine epsilon of the dtype of
+    the sums, which is float32 for float16."""
 
 
 # minidl/ops/linear.py
 def linear(
     input: Tensor | ndarray, weight: Tensor | ndarray, bias: Tensor | ndarray | None = None
 ) -> Tensor:
-    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or
-    None."""
+    """input @ weight.T + bias. input (..., in_features), weight (out_features, in_features),
+    bias (out_features,) or None."""
 
 
 # minidl/ops/loss.py
@@ -296,39 +290,40 @@ def binary_cross_entropy(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, reduction: str = 'mean'
 ) -> Tensor:
-    """-[t log p + (1 - t) log(1 - p)] of probabilities p = input."""
+    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target."""
 def binary_cross_entropy_with_logits(
     input: Tensor | ndarray, target: Tensor | ndarray, weight: Tensor | ndarray | None = None,
     *, reduction: str = 'mean', pos_weight: Tensor | ndarray | None = None
 ) -> Tensor:
-    """-[t log s + (1 - t) log(1 - s)] with s = sigmoid(input). weight multiplies the losses,
-    pos_weight their first term; both broadcast and are constants."""
+    """-[t log s + (1 - t) log(1 - s)], where s = sigmoid(input) and t = target. weight
+    multiplies the losses, and pos_weight multiplies their first term."""
 def huber_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     delta: float = 1.0
 ) -> Tensor:
-    """(input - target)^2 / 2 where the two differ by less than delta, beyond that a line of
-    slope delta: one outlier cannot outweigh the rest."""
+    """(input - target)^2 / 2 where the two differ by less than delta."""
 def kl_div(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     log_target: bool = False
 ) -> Tensor:
-    """target (log target - input): how far the distribution `target` is from the one whose
-    logarithms are `input`. reduction "batchmean", the sum over the number of rows, is the
-    definition's; "mean" divides by all elements."""
+    """target (log target - input): how much the distribution `target` differs from another
+    one, whose logarithms are `input`. log_target: if True, `target` has logarithms, too.
+    reduction "batchmean" divides the sum by the number of rows, as the definition does.
+    "mean" divides it by the number of elements."""
 def l1_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean'
 ) -> Tensor:
-    """|input - target|."""
+    """|input - target|, reduced by `reduction`."""
 def mse_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean'
 ) -> Tensor:
-    """(input - target)^2."""
+    """(input - target)^2, reduced by `reduction`."""
 def smooth_l1_loss(
     input: Tensor | ndarray, target: Tensor | ndarray, *, reduction: str = 'mean',
     beta: float = 1.0
 ) -> Tensor:
-    """huber_loss with delta=beta, over beta: slope 1 beyond beta. beta=0: l1_loss."""
+    """huber_loss with delta=beta, divided by beta, so that the slope beyond beta is 1. beta=0
+    is l1_loss."""
 
 
 # minidl/ops/norm.py
@@ -336,44 +331,42 @@ def group_norm(
     input: Tensor | ndarray, num_groups: int, weight: Tensor | ndarray | None = None,
     bias: Tensor | ndarray | None = None, eps: float = 1e-05
 ) -> Tensor:
-    """Mean 0 and variance 1 over each group of channels of each sample, input (N, C, ...),
-    then * weight + bias, one a channel."""
+    """Normalises each group of channels of each sample to mean 0 and variance 1, then computes
+    * weight + bias. input (N, C, ...); weight and bias (C,), or None."""
 
 
 # minidl/ops/pool.py
 def adaptive_avg_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None]
 ) -> Tensor:
-    """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
-    dimension."""
+    """Returns the mean of each of output_size parts of the image. output_size: (height,
+    width), or an int for both; None keeps the size of a dimension."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
-    return_indices its place, too, as h W + w."""
+    """Returns the largest element of each of output_size parts of the image."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
-    return_indices its place, too, as h W + w."""
+    """Returns the largest element of each of output_size parts of the image."""
 @overload
 def adaptive_max_pool2d(
     input: Tensor | ndarray, output_size: int | Sequence[int | None],
     return_indices: Any = False
 ) -> Any:
-    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
-    return_indices its place, too, as h W + w."""
+    """Returns the largest element of each of output_size parts of the image."""
 def avg_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None
 ) -> Tensor:
-    """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
-    elements do. divisor_override: divide the sum by this instead. ceil_mode: see `fit`."""
+    """Returns the mean of each window. count_include_pad: True if the padding counts as zeros,
+    False if only elements of the image count. divisor_override: divides the sum by this
+    number instead."""
 @overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -381,21 +374,21 @@ def max_pool1d(
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool1d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Any = False
 ) -> Any:
-    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
@@ -403,30 +396,38 @@ def max_pool2d(
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False,
     return_indices: Literal[False] = False
 ) -> Tensor:
-    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
-    unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+    """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
+    default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
+    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
+    returns the places, h W + w."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, *, return_indices: Literal[True]
 ) -> tuple[Tensor, Tensor]:
-    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
-    unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+    """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
+    default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
+    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
+    returns the places, h W + w."""
 @overload
 def max_pool2d(
     input: Tensor | ndarray, kernel_size: int | Sequence[int],
     stride: int | Sequence[int] | None = None, padding: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1, ceil_mode: bool = False, return_indices: Any = False
 ) -> Any:
-    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size
-    unless given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+    """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the
+    default is kernel_size. padding: the width of a border of -inf, at most half the kernel.
+    ceil_mode: adds a last window that is partly outside (see `fit`). return_indices: also
+    returns the places, h W + w."""
 
 
 # minidl/ops/softmax.py
 def log_softmax(
     input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small
+    numbers. dtype: as in softmax."""
 def softmax(input: Tensor | ndarray, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it
+    first."""

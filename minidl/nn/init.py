@@ -1,11 +1,12 @@
-"""Initial values, written in place. Names, formulas and defaults are PyTorch's.
+"""Writes initial values into tensors, in place. Names, formulas and defaults are PyTorch's.
 
     Kaiming:  std = gain / sqrt(fan)              keeps the variance of activations (fan_in) or of
                                                   gradients (fan_out) from layer to layer
     Xavier:   std = gain * sqrt(2 / (fan_in + fan_out))     a compromise between both
 
-A uniform distribution with the same std has bounds +-sqrt(3) std. Without `generator=` they draw
-from this rank's default generator, so equal seeds give equal weights on all ranks.
+A uniform distribution with the same std has bounds +-sqrt(3) std. The functions draw from
+`generator`, or from this rank's default generator. So equal seeds give equal weights on all ranks.
+Each function returns its tensor.
 Sources: Glorot & Bengio 2010; He, Zhang, Ren, Sun 2015 (arXiv 1502.01852).
 Test: tests/nn/test_init.py   Tutorial: tutorials/31_optimizers.py
 """
@@ -38,7 +39,7 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0,
 
 
 def constant_(tensor: Tensor, val: Number) -> Tensor:
-    """Overwrite with a number or an array."""
+    """Writes a number, or an array of the same shape, into the tensor."""
     tensor.array[...] = tensor._xp.asarray(val)
     tensor.version += 1
     return tensor
@@ -53,7 +54,9 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that makes up for what the nonlinearity takes from the variance."""
+    """Returns the gain for weights in front of this nonlinearity. It makes up for the variance that
+    the nonlinearity removes. param: the negative slope of leaky_relu. Raises ValueError for an
+    unknown name."""
     if nonlinearity == "leaky_relu":
         return math.sqrt(2 / (1 + (0.01 if param is None else param) ** 2))
     gains = {"linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "sigmoid": 1.0, "tanh": 5 / 3,
@@ -65,7 +68,8 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """(fan_in, fan_out) of a weight (out, in, *kernel)."""
+    """Returns (fan_in, fan_out) of a weight (out, in, *kernel): how many inputs each output sums,
+    and how many outputs each input goes to."""
     if tensor.ndim < 2:
         raise ValueError(f"fans want a weight (out, in, ...), got shape {tuple(tensor.shape)}")
     receptive = math.prod(tensor.shape[2:])
@@ -99,7 +103,8 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0,
                   b: float = 2.0, generator: Generator | None = None) -> Tensor:
-    """A normal distribution without what lies outside of [a, b]: such values are drawn again."""
+    """Draws from a normal distribution. Values outside of [a, b] are drawn again. Raises ValueError
+    if almost all values would be outside."""
     if not a - 2 * std <= mean <= b + 2 * std:
         raise ValueError(f"trunc_normal_: mean {mean} lies more than 2 std ({std}) outside of "
                          f"[{a}, {b}], where hardly a value would be drawn")
@@ -111,15 +116,16 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """A random matrix with orthonormal rows or columns, whichever are fewer, times gain. Of more
-    than two dimensions the last ones count as one. Source: Saxe et al. 2013 (arXiv 1312.6120)."""
+    """Writes a random matrix with orthonormal rows (or columns, if there are fewer columns), times
+    gain. If the tensor has more than two dimensions, all but the first count as one.
+    Source: Saxe et al. 2013 (arXiv 1312.6120)."""
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_: wants 2 dimensions at least, got shape "
                          f"{tuple(tensor.shape)}")
     generator = generator or random.default_generator()
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     q, r = np.linalg.qr(generator.normal((max(rows, columns), min(rows, columns))))
-    q = q * np.sign(np.diag(r))  # uniform over all such matrices
+    q = q * np.sign(np.diag(r))  # makes all such matrices equally likely
     return constant_(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 
 

@@ -1,8 +1,8 @@
-"""The layers a model is assembled from: linear, embedding, dropout, activations.
+"""The layers that models are made of: linear, embedding, dropout, activations.
 
-`inplace=` is taken, is shown, and does nothing: the graph frees what backward does not need.
 Attribute names, shapes, defaults and initial distributions are PyTorch's, so weights can be copied
-both ways. `generator=` draws the initial weights from it instead of the rank's default generator.
+in both directions. Initial weights are drawn from `generator=`, or from the rank's default
+generator. `inplace=` is accepted and printed, and has no effect.
 Test: tests/nn/test_layers.py
 """
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 class Linear(Module):
-    """y = x W^T + b;  x (..., in_features), weight (out_features, in_features).
-    Weight and bias start uniform in +-1/sqrt(in_features)."""
+    """y = x W^T + b.  x (..., in_features) -> y (..., out_features).
+    weight: (out_features, in_features). Weight and bias start uniform in +-1/sqrt(in_features)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *,
                  generator: Generator | None = None):
@@ -54,8 +54,9 @@ class Linear(Module):
 
 
 class Embedding(Module):
-    """weight (num_embeddings, embedding_dim), looked up by integer ids; starts as N(0, 1).
-    The row `padding_idx` starts at zero and receives no gradient."""
+    """Looks up rows of `weight` by integer ids: ids (...,) -> (..., embedding_dim).
+    weight: (num_embeddings, embedding_dim), starts as N(0, 1). The row `padding_idx` starts at zero
+    and receives no gradient."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *,
                  generator: Generator | None = None):
@@ -70,8 +71,8 @@ class Embedding(Module):
     @classmethod
     def from_pretrained(cls, embeddings: Array, freeze: bool = True,
                         padding_idx: int | None = None) -> Embedding:
-        """The layer of these weights, (num_embeddings, embedding_dim), whose memory it takes.
-        freeze: they receive no gradient."""
+        """Returns an Embedding with these weights, (num_embeddings, embedding_dim). It shares their
+        memory. freeze: if True, they receive no gradient."""
         layer = cls(*embeddings.shape, padding_idx)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
         return layer
@@ -85,8 +86,9 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Embedding):
-    """The mean (or sum, or largest) of the rows of each bag of ids: (bags, n) ids, or a vector of
-    them and the `offsets` where the bags start."""
+    """Returns one row for each bag of ids: the mean of the rows of its ids. mode: "mean", "sum" or
+    "max". The ids are (bags, n), or a vector of the ids of all bags. Then `offsets` says where each
+    bag starts."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, *, mode: str = "mean",
                  include_last_offset: bool = False, padding_idx: int | None = None,
@@ -106,9 +108,11 @@ class EmbeddingBag(Embedding):
 
 
 class Dropout(Module):
-    """In training, zeroes each element with probability p and scales the rest by 1/(1-p)."""
+    """In training, sets each element to zero with probability p, and multiplies the others by
+    1 / (1 - p)."""
 
-    drop = staticmethod(F.dropout)  # of a text in parts: parallel/model/context.py's
+    # parallel/model/context.py replaces this function if a text is divided among ranks.
+    drop = staticmethod(F.dropout)
 
     def __init__(self, p: float = 0.5, inplace: bool = False, *,
                  generator: Generator | None = None):
@@ -124,12 +128,14 @@ class Dropout(Module):
 
 
 class Dropout2d(Dropout):
-    """In training, zeroes whole channels of (N, C, H, W) with probability p."""
+    """In training, sets whole channels of (N, C, H, W) to zero with probability p."""
 
     drop = staticmethod(F.dropout2d)
 
 
 class Flatten(Module):
+    """Joins the dimensions start_dim to end_dim into one."""
+
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -142,7 +148,7 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Dimension `dim` becomes several, of these sizes."""
+    """Splits dimension `dim` into several dimensions, with the sizes unflattened_size."""
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]):
         super().__init__()
@@ -161,7 +167,8 @@ class Identity(Module):
 
 
 class _Shown(Module):
-    """A layer without weights, of these arguments of its constructor; `shown` are in its text."""
+    """A layer without weights. It keeps the arguments of its constructor as attributes. Its printed
+    text has the arguments that `shown` names."""
     shown = ()
 
     def __init__(self, inplace: bool = False, **arguments: Any):
@@ -206,7 +213,7 @@ class SiLU(_Shown):
 
 
 class GELU(_Shown):
-    """approximate: 'none' for the erf form, 'tanh' for the approximation of GPT-2."""
+    """approximate: 'none' for the exact form with erf, 'tanh' for the approximation of GPT-2."""
 
     shown = ("approximate",)
 
@@ -228,7 +235,7 @@ class Mish(_Shown):
 
 
 class GLU(_Shown):
-    """a * sigmoid(b) of the halves along dim."""
+    """a * sigmoid(b), where a and b are the two halves of x along dim."""
 
     shown = ("dim",)
 
@@ -240,7 +247,8 @@ class GLU(_Shown):
 
 
 class PReLU(Module):
-    """x where positive, else weight * x: one weight for all, or one a channel, learnt."""
+    """x where x is positive, else weight * x. The weight is trained. There is one for all channels,
+    or one for each."""
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25):
         super().__init__()
@@ -320,7 +328,7 @@ class CELU(_Shown):
 
 
 class Threshold(_Shown):
-    """x where it is above the threshold, else value."""
+    """x where x is above the threshold, else value."""
 
     shown = ("threshold", "value")
 
@@ -332,7 +340,7 @@ class Threshold(_Shown):
 
 
 class PixelShuffle(_Shown):
-    """(..., c r r, h, w) -> (..., c, h r, w r), for r = upscale_factor."""
+    """(..., c r r, h, w) -> (..., c, h r, w r), where r is upscale_factor."""
 
     shown = ("upscale_factor",)
 
@@ -369,5 +377,5 @@ class LogSoftmax(Softmax):
 
 
 def empty_parameter(*shape):
-    """A float32 Parameter without values, which the caller fills."""
+    """Returns a float32 Parameter with undefined values, for the caller to fill."""
     return Parameter(np.empty(shape, np.float32))

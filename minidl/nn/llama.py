@@ -1,9 +1,10 @@
 """Llama: a GPT with rotary positions, RMSNorm, SwiGLU and fewer heads of keys than of queries.
 
-The plain form of a block: minidl/plain/transformer.py. Here: batches, a backward that turns back
-and saves nothing (Rotary), longer contexts (frequencies), and grouped heads: n_kv_heads heads of
-keys and values, each for n_heads / n_kv_heads of queries. The cache of a text, 2 n_kv_heads E
-floats a token and layer, shrinks by that factor.
+The plain form of a block: minidl/plain/transformer.py. Here: batches, a rotation whose backward
+needs no saved arrays (Rotary), longer contexts (frequencies), and grouped heads. There are
+n_kv_heads heads of keys and values; n_heads / n_kv_heads heads of queries share each. So the cache
+of keys and values, 2 n_kv_heads E floats for each token and layer, is smaller by this factor. (E is
+the width of a head.)
 
 Sources: Su et al. 2021 (arXiv 2104.09864, rotary); Ainslie et al. 2023 (arXiv 2305.13245, grouped);
 Shazeer 2020 (arXiv 2002.05202, SwiGLU); Touvron et al. 2023 (arXiv 2302.13971).
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 
 
 class Rotary(Function):
-    """x (B, H, T, E) turned by angles: cos, sin (T, E / 2) or (B, 1, T, E / 2). Saves neither x nor
-    y: backward turns back."""
+    """Rotates x (B, H, T, E) by angles. cos, sin: of the angles, (T, E / 2) or (B, 1, T, E / 2).
+    Saves neither x nor y: backward rotates the gradient by the opposite angles."""
 
     def forward(self, x, cos, sin):
         self.cos, self.sin = cos, sin
@@ -55,9 +56,11 @@ def turned(xp, x, cos, sin):
 
 
 def frequencies(width, theta=10000.0, scaling=None):
-    """The angle a position adds, (width / 2,) float64. scaling: None, or Llama 3's for contexts
-    `factor` times as long: {factor, low_freq_factor, high_freq_factor,
-    original_max_position_embeddings}. What turns often stays, what turns seldom slows down."""
+    """Returns by how much each angle grows from one position to the next, (width / 2,) float64.
+
+    scaling: None, or Llama 3's rule for contexts that are `factor` times as long: {factor,
+    low_freq_factor, high_freq_factor, original_max_position_embeddings}. Angles that make many
+    turns in the original context stay. Angles that make few turns become slower by `factor`."""
     f = theta ** -(np.arange(0, width, 2) / width)
     if scaling is None:
         return f
@@ -70,7 +73,7 @@ def frequencies(width, theta=10000.0, scaling=None):
 
 def n_parameters(vocab_size: int, n_layers: int, width: int, n_heads: int, n_kv_heads: int,
                  head_width: int, hidden: int, tied: bool = False) -> int:
-    """Returns how many numbers a Llama of these sizes learns."""
+    """Returns how many parameters, in numbers, a Llama of these sizes has."""
     embedding = vocab_size * width
     norms = (2 * n_layers + 1) * width
     matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
@@ -82,10 +85,10 @@ def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_he
     """Returns (forward, backward): the floating-point operations of matrix products and attention
     for one text of n_tokens.
 
-    A token meets each number of a matrix in one product and one sum. Backward does that twice, for
-    the gradient of the input and for the gradient of the weight. Attention has two products of
-    head_width for each pair of a query and a key that the query may see, and five in backward,
-    which makes the scores again."""
+    Matrices: for each token, each number of a matrix takes part in one multiplication and one
+    addition. Backward does this twice: for the gradient of the input, and of the weight.
+    Attention: each pair of a query and a key that it may see has two dot products of length
+    head_width. Backward has five, as it computes the scores again."""
     matrices = n_layers * _block_matrices(width, n_heads, n_kv_heads, head_width, hidden)
     products = 2 * n_tokens * (matrices + vocab_size * width)
     pairs = n_tokens * (n_tokens + 1) // 2
@@ -94,13 +97,13 @@ def n_operations(n_tokens: int, vocab_size: int, n_layers: int, width: int, n_he
 
 
 def _block_matrices(width, n_heads, n_kv_heads, head_width, hidden):
-    """Returns how many numbers the matrices of one block have: qkv and proj; gate, up and down."""
+    """Returns how many numbers the matrices of one block have: qkv, proj, gate, up and down."""
     return 2 * (n_heads + n_kv_heads) * head_width * width + 3 * hidden * width
 
 
 class LlamaAttention(Module):
-    """Causal, grouped.  x (N, T, C), cos and sin of Rotary -> (N, T, C). qkv: the queries' heads,
-    then the keys', then the values'."""
+    """Causal attention with grouped heads.  x (N, T, C), cos and sin as for Rotary -> (N, T, C).
+    The output of `qkv` has the heads of the queries first, then the keys, then the values."""
 
     def __init__(self, width, n_heads, n_kv_heads, head_width, generator=None):
         super().__init__()
@@ -117,14 +120,14 @@ class LlamaAttention(Module):
         q, k, v = (part.reshape(N, T, -1, E).transpose(1, 2)
                    for part in self.qkv(x).split([H * E, K * E, K * E], -1))
         q, k = Rotary.apply(q, cos, sin), Rotary.apply(k, cos, sin)
-        if H > K:  # each head of keys for the H / K heads of queries that share it
+        if H > K:  # repeats each head of keys for the H / K heads of queries that share it
             k, v = (y.unsqueeze(2).expand(N, K, H // K, T, E).reshape(N, H, T, E) for y in (k, v))
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(N, T, H * E))
 
 
 class SwiGLU(Module):
-    """x (..., C) -> (silu(x W_gate) * (x W_up)) W_down."""
+    """x (..., C) -> (silu(x W_gate) * (x W_up)) W_down, (..., C)."""
 
     def __init__(self, width, hidden, generator=None):
         super().__init__()
@@ -148,9 +151,11 @@ class LlamaBlock(Module):
 
 
 class Llama(Module):
-    """ids (N, T) of int -> logits (N, T, vocab_size); T <= context. n_kv_heads: n_heads unless
-    given; head_width: width / n_heads; hidden: 8/3 width, up to a multiple of 64. theta, scaling:
-    see frequencies. positions, generate: as GPT's."""
+    """ids (N, T), integers -> logits (N, T, vocab_size). T is at most `context`.
+
+    Defaults: n_kv_heads is n_heads; head_width is width / n_heads; hidden is 8/3 width, rounded up
+    to a multiple of 64. theta, scaling: see frequencies. tied: the output layer and the embedding
+    share one weight. `positions` and generate() are as in GPT."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
                  width: int = 256, n_kv_heads: int | None = None, hidden: int | None = None,
@@ -173,7 +178,7 @@ class Llama(Module):
         if tied:
             self.head.weight = self.token.weight
 
-    generate = GPT.generate  # it asks for nothing that is not here, too
+    generate = GPT.generate  # it uses only attributes that Llama also has
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
         T, mask, xp = ids.shape[-1], {}, self.token.weight._xp
@@ -184,7 +189,7 @@ class Llama(Module):
         else:
             positions = backend.array_of(positions)
             mask["attn_mask"] = GPT.one_text(positions)
-            positions = positions[:, None]  # the same for all heads
+            positions = positions[:, None]  # (N, 1, T): the same for all heads
         cos, sin = self.angles(xp, positions)
         x = self.token(ids)
         for block in self.blocks:
@@ -192,6 +197,7 @@ class Llama(Module):
         return self.head(self.norm(x))
 
     def angles(self, xp, positions):
-        """cos and sin of positions (...,), (..., E / 2) float32."""
+        """Returns (cos, sin) of the angles at these positions. positions (...,) -> two arrays
+        (..., E / 2), float32."""
         angle = xp.asarray(positions)[..., None] * xp.asarray(self.frequencies)
         return xp.cos(angle).astype(np.float32), xp.sin(angle).astype(np.float32)

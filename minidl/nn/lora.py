@@ -1,11 +1,11 @@
-"""LoRA: fine-tune a layer by a product of two thin matrices, its weight being frozen.
+"""LoRA: fine-tune a layer with a product of two thin matrices. The weight itself is frozen.
 
     y = x W^T + b + scale (x A^T) B^T        A (r, in), B (out, r), scale = alpha / r
         └ frozen ┘         └ trained ┘
 
-W (out, in) gets no gradient, hence no optimizer state; beside its in * out weights, r (in + out)
-are trained: with in = out = 1024 and r = 8 one for 64. B starts at zero, so that the layer starts
-as it was.
+W (out, in) gets no gradient, so it needs no optimizer state. The layer trains r (in + out) numbers
+in place of in * out. With in = out = 1024 and r = 8 this is one number for 64. B starts at zero, so
+that the layer first computes the same as without A and B.
 Source: Hu et al. 2021 (arXiv 2106.09685).      Test: tests/nn/test_lora.py
 """
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 
 class LoRALinear(Linear):
-    """A Linear whose weight and bias are frozen, beside lora_A (rank, in) and lora_B (out, rank),
-    which are trained. dropout: on what goes into A."""
+    """A Linear whose weight and bias are frozen. lora_A (rank, in) and lora_B (out, rank) are
+    trained. alpha: the scale is alpha / rank; the default gives a scale of 1. dropout: the
+    probability of dropout on the input of A."""
 
     def __init__(self, in_features: int, out_features: int, rank: int = 8,
                  alpha: float | None = None, dropout: float = 0.0, bias: bool = True,
@@ -49,7 +50,8 @@ class LoRALinear(Linear):
     @classmethod
     def from_linear(cls, linear: Linear, rank: int = 8, alpha: float | None = None,
                     dropout: float = 0.0, generator: Generator | None = None) -> LoRALinear:
-        """A LoRALinear that starts as `linear` and holds its parameters, frozen now, not copies."""
+        """Returns a LoRALinear that computes the same as `linear`. It shares the parameters of
+        `linear`, without copies, and freezes them."""
         layer = cls(linear.in_features, linear.out_features, rank, alpha, dropout,
                     linear.bias is not None, generator)
         layer.weight, layer.bias = linear.weight, linear.bias
@@ -62,7 +64,8 @@ class LoRALinear(Linear):
         return super().forward(x) + F.linear(low, self.lora_B) * self.scale
 
     def merge(self) -> Linear:
-        """A Linear with W + scale B A as its weight: the same function, at no cost for the rank."""
+        """Returns a Linear with the weight W + scale B A. It computes the same function, without
+        the extra products of A and B."""
         merged = Linear(self.in_features, self.out_features, self.bias is not None)
         xp = self.weight._xp
         merged.weight.data = self.weight.array + self.scale * xp.matmul(self.lora_B.array,

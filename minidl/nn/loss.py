@@ -1,4 +1,4 @@
-"""Losses as modules, for code that passes a criterion around.
+"""Losses as modules, for programs that pass a loss as an object.
 
 Test: tests/nn/test_loss.py   Ops: minidl/ops/cross_entropy.py, loss.py
 """
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class _Loss(Module):
-    """`op` of functional with these options; weights are buffers, which move with the module."""
+    """Calls `op`, a loss of nn.functional, with these options. Its weights are buffers, so they
+    move with the module to another device. reduction: "mean", "sum" or "none"."""
 
     def __init__(self, reduction="mean", weights=(), **options):
         super().__init__()
@@ -29,7 +30,8 @@ class _Loss(Module):
 
 
 class CrossEntropyLoss(_Loss):
-    """Input (N, C, ...) logits, target class ids (N, ...); averages over targets not ignored."""
+    """Input: logits (N, C, ...). Target: class ids (N, ...). "mean" averages over the targets that
+    are not ignore_index."""
 
     op = staticmethod(F.cross_entropy)
 
@@ -90,7 +92,8 @@ class HuberLoss(_Loss):
 
 
 class TripletMarginLoss(Module):
-    """Anchors (N, D) shall be nearer to the positive than to the negative, by `margin`."""
+    """Each anchor should be nearer to its positive than to its negative, by `margin` or more.
+    Inputs: (N, D) each."""
 
     def __init__(self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False,
                  *, reduction: str = "mean"):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
         generator: Generator | None = None) -> Sequential:
-    """Linear layers widths[0] -> widths[1] -> ... with `activation` between them."""
+    """Returns Linear layers widths[0] -> widths[1] -> ..., with `activation` between them."""
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:]):
         layers += [Linear(n_in, n_out, generator=generator), activation()]
@@ -43,8 +43,9 @@ def MLP(*widths: int, activation: Callable[[], Module] = ReLU,
 
 def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
         generator: Generator | None = None) -> Sequential:
-    """Two conv-norm-relu stages with a pooling between, then an average over the plane.
-    x (N, in_channels, H, W), H and W at least 2 -> (N, n_classes)."""
+    """Returns two stages of convolution, batch norm and ReLU, with pooling between them. An average
+    over the image and a Linear follow. x (N, in_channels, H, W), H and W at least 2 -> (N,
+    n_classes)."""
     def stage(n_in, n_out):
         return [Conv2d(n_in, n_out, 3, padding=1, bias=False, generator=generator),
                 BatchNorm2d(n_out), ReLU()]
@@ -54,14 +55,17 @@ def CNN(in_channels: int = 1, n_classes: int = 10, width: int = 16,
 
 
 class GPT(Module):
-    """A decoder-only transformer: ids (N, T) of int -> logits (N, T, vocab_size); T <= context.
+    """A decoder-only transformer. ids (N, T), integers -> logits (N, T, vocab_size). T is at most
+    `context`.
 
-    The output layer shares the embedding's weight (`tied`). Initial values as in GPT-2: N(0, 0.02),
-    and the projections that write to the residual stream over sqrt(2 * n_layers), for they add up.
-    init_std: 0.02 is for widths near 768. A sum over fewer inputs wants larger weights: a model of
-    width 96 learns in half the steps from 0.08.
-    feed_forward: as TransformerBlock's; partial(nn.MoE, n_experts=8) makes mixtures of experts.
-    recompute: run the blocks again in backward, in so many segments that keep only their inputs.
+    tied: the output layer and the embedding share one weight.
+    init_std: the weights start as N(0, init_std), as in GPT-2. The projections that add to the
+        residual stream are divided by sqrt(2 * n_layers), as that many of them add up. 0.02 is
+        right for widths near 768. A smaller width wants larger weights: a model of width 96 learns
+        in half the steps with 0.08.
+    feed_forward: as in TransformerBlock. partial(nn.MoE, n_experts=8) makes mixtures of experts.
+    recompute: 0, or the number of segments in which backward runs the blocks again, or a plan
+        (memory/recompute_plan.py). A segment keeps only its input.
     Source: Radford et al. 2019."""
 
     def __init__(self, vocab_size: int, context: int, n_layers: int = 4, n_heads: int = 8,
@@ -88,8 +92,9 @@ class GPT(Module):
             self.head.weight = self.token.weight
 
     def forward(self, ids: Array, positions: Array | None = None) -> Tensor:
-        """positions (N, T): of rows of several texts (data.lengths.pack). They begin at 0 with each
-        text, and no token sees another text's."""
+        """positions: None, or (N, T) if a row has several texts (data.lengths.pack). The positions
+        of each text begin at 0. A token attends only to tokens of the same text. Raises ValueError
+        if T is larger than `context`."""
         x, mask = self.embed(ids, positions), {}
         if positions is not None:
             mask["attn_mask"] = self.one_text(backend.array_of(positions))
@@ -102,7 +107,7 @@ class GPT(Module):
         return self.head(self.norm(x))
 
     def embed(self, ids, positions=None):
-        """What the first block gets, (N, T, width)."""
+        """Returns the input of the first block, (N, T, width)."""
         T = ids.shape[-1]
         if T > self.context:
             raise ValueError(f"GPT has a context of {self.context} tokens, got {T}")
@@ -112,22 +117,25 @@ class GPT(Module):
 
     @staticmethod
     def positions(xp, n_tokens):
-        """Of the tokens given: from 0 on. Of a text in parts: parallel/model/context.py's."""
+        """Returns the positions of n_tokens tokens: 0, 1, .... parallel/model/context.py replaces
+        this method if a text is divided among ranks."""
         return xp.arange(n_tokens)
 
     @staticmethod
     def one_text(positions):
-        """Whether two tokens of a packed row are of the same text: (N, 1, T, T) bool,
-        block-diagonal. Every padding token, at position 0, is a text of its own."""
+        """Returns a mask, (N, 1, T, T) bool: True if two tokens of a packed row belong to the same
+        text. Padding tokens have position 0, so each counts as a separate text."""
         text = (positions == 0).cumsum(axis=1)
         return text[:, None, :, None] == text[:, None, None, :]
 
     def generate(self, ids: Array | Sequence[Sequence[int]], n_tokens: int,
                  temperature: float = 1.0, top_k: int | None = None,
                  generator: Generator | None = None) -> np.ndarray:
-        """`ids` (N, T) continued by n_tokens, each drawn from softmax(logits / temperature) over
-        the top_k likeliest; temperature 0 takes the likeliest. Returns an array of shape
-        (N, T + n_tokens), on the device of `ids`; the model may be on another."""
+        """Returns `ids` (N, T) with n_tokens more tokens: an array (N, T + n_tokens), on the device
+        of `ids`. The model may be on another device.
+
+        Each token is drawn from softmax(logits / temperature), among the top_k most likely tokens.
+        Temperature 0 always takes the most likely one. Only the last `context` tokens are read."""
         generator, weight = generator or random.default_generator(), self.token.weight
         ids = backend.array_of(ids)
         origin = backend.device_of(ids) if hasattr(ids, "ndim") else "cpu"
@@ -147,7 +155,8 @@ class GPT(Module):
 
 
 def _sample(xp, logits, temperature, top_k, generator):
-    """One id per row, (N, 1), by the Gumbel trick: argmax(logits + noise) is a softmax draw."""
+    """Returns one id for each row of logits, (N, 1). Uses the Gumbel trick: argmax(logits + Gumbel
+    noise) is a draw from softmax(logits)."""
     logits = logits.astype(np.float64)
     if temperature > 0:
         if top_k is not None:

@@ -1,4 +1,4 @@
-"""Module: parameters, buffers and sub-modules by name, in a fixed order, as in PyTorch.
+"""Module: holds parameters, buffers and sub-modules by name, in a fixed order, as in PyTorch.
 
     class Net(nn.Module):
         def __init__(self):
@@ -7,8 +7,9 @@
         def forward(self, x):
             return self.fc(x)
 
-Names join with dots ("fc.weight"), in the order of definition: every rank walks the parameters in
-the same order, which is what lets a collective sum the right ones.   Test: tests/nn/test_module.py
+Names are joined with dots ("fc.weight"). The order is the order of definition, so it is the same on
+every rank. Collectives need this: they sum the first parameters of all ranks, then the second ones.
+Test: tests/nn/test_module.py
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 
 class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
-    """What load_state_dict found. It prints as PyTorch's."""
+    """The result of load_state_dict: the names that were missing, and the names that were
+    unexpected. It prints as PyTorch's."""
 
     __slots__ = ()
 
@@ -47,23 +49,26 @@ class Loaded(namedtuple("_IncompatibleKeys", "missing_keys unexpected_keys")):
 
 
 class WrongKeys(KeyError, RuntimeError):
-    """A KeyError that is also a RuntimeError, which PyTorch's load_state_dict raises."""
+    """Names of a state do not match. It is a KeyError and also a RuntimeError, as PyTorch's
+    load_state_dict raises a RuntimeError."""
 
 
-Loaded.__name__ = "_IncompatibleKeys"  # the name that a program prints
+Loaded.__name__ = "_IncompatibleKeys"  # the name that PyTorch prints
 
 
 class Parameter(Tensor):
-    """A leaf that requires a gradient and registers itself when assigned to a Module.
+    """A leaf that requires a gradient. A Module registers it when it is assigned to an attribute.
 
-    How ranks share it is declared by `declare` and read by clipping, loss scaling and wrappers:
+    These attributes tell how ranks share the parameter. `declare` sets them. Clipping, loss scaling
+    and the wrappers of parallel/ read them:
 
-    sharded_by     the groups of ranks that hold the other shards, a tuple, the latest division
-                   last; (): there are none. A group is a parallel/shards.py Shards or a ZeRO stage
-    copies         how many ranks of these groups together hold this very shard
-    part           which part of a weight this rank holds (parallel/model/tensor.py). None: all
+    sharded_by     a tuple of the groups of ranks that hold the other shards, in the order of the
+                   divisions. (): it is not divided. A group is a Shards of parallel/shards.py, or a
+                   ZeRO stage
+    copies         how many ranks of these groups hold the same shard, this rank too
+    part           the part of a weight that this rank holds (parallel/model/tensor.py). None: all
     is_local       True if other ranks hold other weights in its place (parallel/model/experts.py)
-    compressed_by  the parallel.Compressed that sends its gradient in fewer bytes. None: nobody"""
+    compressed_by  the parallel.Compressed model that sends its gradient in fewer bytes, or None"""
 
     sharded_by = ()
     compressed_by = part = None
@@ -73,7 +78,8 @@ class Parameter(Tensor):
         super().__init__(backend.array_of(data), requires_grad)
 
     def declare(self, **facts):
-        """Says how ranks share this parameter: one or more of the facts above, by name."""
+        """Sets attributes that tell how ranks share this parameter: one or more of those in the
+        docstring of the class, by name. Raises TypeError for another name."""
         for name, fact in facts.items():
             if name not in ("sharded_by", "copies", "part", "is_local", "compressed_by"):
                 raise TypeError(f"Parameter.declare: wanted sharded_by, copies, part, is_local or "
@@ -81,8 +87,8 @@ class Parameter(Tensor):
             setattr(self, name, fact)
 
     def __deepcopy__(self, memo):
-        """The same values without a gradient. The copy lies on the same ranks in the same way; what
-        sends this one's gradient does not know it."""
+        """Returns a copy of the values, without a gradient. The copy is shared among ranks in the
+        same way. compressed_by becomes None: the Compressed model does not know the copy."""
         twin = super().__deepcopy__(memo)
         twin.grad = twin.compressed_by = None
         return twin
@@ -92,19 +98,20 @@ class Parameter(Tensor):
 
 
 class Module:
-    """A part of a model. It registers what it is given as attributes; a call runs `forward`."""
+    """A part of a model. Parameters, buffers and modules that are assigned to its attributes are
+    registered. A call runs `forward`, which a subclass writes."""
 
     def __init__(self):
-        # straight into __dict__: our own __setattr__ needs them
+        # written into __dict__, as our own __setattr__ needs these tables
         self.__dict__.update(training=True, _parameters={}, _buffers={}, _modules={},
                              _transient=set(), _forward_pre_hooks=[], _forward_hooks=[],
                              _backward_hooks=[])
 
     @property
     def training(self):
-        """Whether this module trains, as train() and eval() set it."""
+        """True if this module trains. train() and eval() set it."""
         flag = self.__dict__["training"]
-        note_training(self, flag)  # recompute asks who asked
+        note_training(self, flag)  # a recompute must repeat the flags that were read
         return flag
 
     @training.setter
@@ -114,7 +121,9 @@ class Module:
     def forward(self, *inputs: Any, **options: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no forward")
 
-    if TYPE_CHECKING:  # for a type checker a call is the class's forward; jedi reads the code below
+    # Tells a type checker that a call has the arguments and the result of the class's forward. The
+    # editor's jedi reads the code below instead.
+    if TYPE_CHECKING:
         @typing.overload
         def __call__(self: HasForward[P, R_co], *inputs: P.args, **options: P.kwargs) -> R_co:
             ...
@@ -180,31 +189,36 @@ class Module:
         object.__delattr__(self, name)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """State that is no parameter (running statistics). `persistent`: in state_dict."""
+        """Registers a tensor that is not trained, such as running statistics. persistent: True if
+        state_dict has it."""
         self._register(self._buffers, name, tensor)
         (self._transient.discard if persistent else self._transient.add)(name)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Register `param`, or None for a parameter that this layer goes without."""
+        """Registers `param` under a name. None means that this layer has no such parameter."""
         self._register(self._parameters, name, param)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """`hook(module, inputs)` before forward; a result replaces the inputs. Returns a Handle, to
-        remove() it."""
+        """Adds a hook. Each call runs `hook(module, inputs)` before forward. If the hook returns a
+        value, it replaces the inputs. Returns a Handle, whose remove() takes the hook away."""
         return _add(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """`hook(module, inputs, output)` after forward; a result replaces the output."""
+        """Adds a hook. Each call runs `hook(module, inputs, output)` after forward. If the hook
+        returns a value, it replaces the output. Returns a Handle, whose remove() takes the hook
+        away."""
         return _add(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """`hook(module, grad_input, grad_output)` in backward, two tuples: the gradients of the
-        inputs and of the outputs, None where there is none. Of a module of one input, a result
-        replaces the gradient of that input."""
+        """Adds a hook. Backward calls `hook(module, grad_input, grad_output)`. grad_input is a
+        tuple of the gradients of the inputs, grad_output one of the outputs. An entry is None if
+        there is no gradient. If one input has a gradient and the hook returns a value, the value
+        replaces this gradient. Returns a Handle, whose remove() takes the hook away."""
         return _add(self._backward_hooks, hook)
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Register `module`, or None, under a name without a dot, as `self.name = module` does."""
+        """Registers `module`, or None, under a name, as `self.name = module` does. Raises KeyError
+        if the name is empty, has a dot, or is an attribute already."""
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"add_module: {name!r} wants a Module, got {type(module).__name__}")
         if not name or "." in name or hasattr(self, name) and name not in self._modules:
@@ -214,7 +228,8 @@ class Module:
     register_module = add_module
 
     def get_submodule(self, target: str) -> Module:
-        """The module of this dotted name, "layers.0.norm"; "" is this one itself."""
+        """Returns the module with this dotted name, such as "layers.0.norm". "" is this module.
+        Raises AttributeError if there is none."""
         module = self
         for i, name in enumerate(target.split(".") if target else ()):
             if name not in module._modules:
@@ -225,11 +240,11 @@ class Module:
         return module
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter of this dotted name, "layers.0.weight"."""
+        """Returns the parameter with this dotted name, such as "layers.0.weight"."""
         return self._get("_parameters", "parameter", target)
 
     def get_buffer(self, target: str) -> Tensor:
-        """The buffer of this dotted name, "layers.0.running_mean"."""
+        """Returns the buffer with this dotted name, such as "layers.0.running_mean"."""
         return self._get("_buffers", "buffer", target)
 
     def _get(self, table, kind, target):
@@ -243,7 +258,8 @@ class Module:
     # -- iteration, always in order of definition, each object once
 
     def named_modules(self, *, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(name, module) for this module ("") and all below it."""
+        """Yields (name, module) for this module and all modules below it. The name of this module
+        is `prefix`."""
         seen, stack = set(), [(prefix, self)]
         while stack:
             name, module = stack.pop()
@@ -262,7 +278,8 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter); a parameter shared by two modules comes once, under its first name."""
+        """Yields (name, parameter). If two modules share a parameter, it comes once, under its
+        first name."""
         return self._named("_parameters")
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
@@ -286,7 +303,7 @@ class Module:
     # -- whole-tree operations
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
-        """Call fn(module) on every module below, then on this one."""
+        """Calls fn(module) for every module below this one, then for this one. Returns self."""
         for child in self.children():
             child.apply(fn)
         fn(self)
@@ -306,15 +323,19 @@ class Module:
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
+        """Clears the gradients of all parameters. Each becomes None, or, with set_to_none=False, is
+        filled with zeros."""
         for p in self.parameters():
             clear_gradient(p, set_to_none)
 
     def to(self, *targets: Device | DType | None, dtype: DType | None = None,
            device: Device | None = None) -> Self:
-        """Move to a device ('cpu', 'cuda', 'cuda:0') and cast floating state to a dtype, in place:
-        to("cuda"), to("float16"), to("cuda", "float16"), or by name. Gradients are forgotten; an
-        optimizer made before keeps its parameters, but its state stays where it was: move first."""
+        """Moves parameters and buffers to a device ('cpu', 'cuda', 'cuda:0'), and casts those that
+        are floating to a dtype, in place: to("cuda"), to("float16"), to("cuda", "float16"), or by
+        keyword. Clears all gradients. Returns self.
+
+        Move the model before the optimizer's first step: an optimizer keeps the parameters, but its
+        state stays on the old device."""
         for target in targets:
             if backend.is_device(target):
                 device = target
@@ -330,7 +351,7 @@ class Module:
         return self
 
     def cuda(self, device: Device = "cuda") -> Self:
-        """Move to a GPU, by name or number; the current one unless given."""
+        """Moves to a GPU, given by name or number. The default is the current GPU. Returns self."""
         return self.to(f"cuda:{device}" if isinstance(device, int) else device)
 
     def cpu(self) -> Self:
@@ -348,21 +369,23 @@ class Module:
     # -- state
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Returns {name: Tensor} of parameters and persistent buffers, PyTorch's keys and shapes.
-        The tensors have the live memory, no copies, and are outside the graph. A shared parameter
-        appears under each of its names."""
+        """Returns {name: Tensor} with all parameters and persistent buffers. Names and shapes are
+        PyTorch's. The tensors share the model's memory, without copies, and are outside the graph.
+        A shared parameter appears under each of its names."""
         return {name: owner.__dict__[table][key].data
                 for name, (owner, table, key) in self._state_slots().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Loaded:
-        """Copy arrays (NumPy's or CuPy's on any device, Tensor, or anything NumPy can read, torch
-        tensors included) into the parameters and buffers. Returns (missing_keys, unexpected_keys);
-        with `strict` they are a KeyError. A wrong shape is a ValueError, and then nothing has been
-        loaded."""
+        """Copies values into the parameters and buffers. state_dict: {name: value}. A value is an
+        array of NumPy or CuPy on any device, a Tensor, or anything that NumPy can read, such as a
+        torch tensor. Returns (missing_keys, unexpected_keys).
+
+        With `strict`, raises KeyError if there are such keys. Raises ValueError for a wrong shape.
+        After an error nothing has been loaded."""
         if not hasattr(state_dict, "keys"):
             raise TypeError(
-                f"load_state_dict wants {{name: array}}, got {type(state_dict).__name__}; what "
-                "minidl.snapshot.save wrote is read by minidl.snapshot.load")
+                f"load_state_dict wants {{name: array}}, got {type(state_dict).__name__}; to read "
+                "what minidl.snapshot.save wrote, call minidl.snapshot.load")
         slots = self._state_slots()
         missing = [n for n in slots if n not in state_dict]
         unexpected = [n for n in state_dict if n not in slots]
@@ -387,7 +410,7 @@ class Module:
         return Loaded(missing, unexpected)
 
     def _state_slots(self):
-        """{full name: (module, table, key)} of everything that state_dict holds."""
+        """Returns {full name: (module, table, key)} for everything that state_dict has."""
         slots, stack = {}, [("", self)]
         while stack:
             prefix, module = stack.pop()
@@ -398,7 +421,7 @@ class Module:
             stack += reversed([(f"{prefix}{n}.", m) for n, m in module.named_children()])
         return slots
 
-    # -- for people
+    # -- printing
 
     def extra_repr(self) -> str:
         return ""
@@ -410,9 +433,10 @@ class Module:
 
 
 def watch_backward(module, inputs):
-    """(the inputs to call forward with, a function that must be given the output and returns the
-    output to go on with): both are views, whose gradients are this module's alone. When all these
-    gradients are there, the module's backward hooks are called."""
+    """Prepares the backward hooks of one call of a module. Returns (inputs, watch). Call forward
+    with these inputs, and use watch(output) in place of its output. Inputs and outputs are views,
+    so that their gradients come from this module only. When all these gradients are complete, the
+    backward hooks are called."""
     inputs = tuple(view(x, x.shape) if isinstance(x, Tensor) and x.requires_grad else x
                    for x in inputs)
     wanted = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]

@@ -1,4 +1,4 @@
-"""Mixture of experts: E feed-forward layers in place of one, of which each token takes k.
+"""Mixture of experts: E feed-forward layers, the experts, replace one. Each token uses k of them.
 
 The plain form, on ranks: minidl/plain/experts.py. Here: a layer with gradients, no loop over the
 tokens, and two remedies for unequal loads.
@@ -6,22 +6,26 @@ tokens, and two remedies for unequal loads.
     y = sum of gate_j expert_j(x) over the k largest of p = softmax(W x), in order
     E times the weights, k times the work
 
-gate: p itself for k = 1 (Switch), so that the router learns from it; for k > 1 p over the sum of
-the k (Mixtral). An expert takes at most `capacity` rows of a batch: ceil(f T k / E) of T tokens.
-All first choices come before all second ones, and among them earlier tokens first (GShard); what
-comes late is dropped: it adds nothing to y, and the token goes on by the residual path alone. The
-other gates stay as they are. Of equal scores the lower expert's counts as larger.
+gate: for k = 1 it is p itself (Switch), so that the router learns from it. For k > 1 it is p
+divided by the sum of the k largest p (Mixtral). If two scores are equal, the expert with the lower
+number wins.
 
-Experts that are rarely chosen learn little, and are then chosen still less. Two remedies:
+capacity: an expert takes at most ceil(f T k / E) rows of a batch of T tokens. All first choices of
+the tokens come before all second choices, and earlier tokens come first (GShard). Choices beyond
+the capacity are dropped: they add nothing to y, and the other gates of the token do not change. If
+all choices of a token are dropped, only the residual path passes it on.
 
-    balance_loss    E sum_e f_e P_e (Switch): f_e the part of the choices that are e's, before any
-                    is dropped, a constant; P_e the mean of p_e. 1 where all are alike, E at worst
-    move_bias       a bias for each expert, which is added to p where the k are chosen and not in
-                    the gates; after a step it moves down by `bias_rate` for an expert with more
-                    than the mean load, up for one with less. The loss stays that of the task.
+An expert that is rarely chosen learns little. Then it is chosen even less. Two remedies:
 
-The router is computed in float32 (float64 of float64), also under autocast; which rows go where is
-worked out on the host.
+    balance_loss    E sum_e f_e P_e (Switch). f_e is the share of expert e in all choices, before
+                    any is dropped; it is a constant. P_e is the mean of p_e. The value is 1 if all
+                    experts have equal shares, and E in the worst case
+    move_bias       each expert has a bias. It is added to p when the k experts are chosen, but not
+                    in the gates. After a step, the bias falls by `bias_rate` if the expert has more
+                    than the mean load, and rises if it has less. The loss is not changed
+
+The router computes in float32, also under autocast. (If x is float64, it computes in float64.) The
+host computes which rows go to which expert.
 
 Sources: Fedus, Zoph & Shazeer 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv
 2006.16668); Wang et al. 2024 (arXiv 2408.15664) for the bias.
@@ -55,12 +59,18 @@ if TYPE_CHECKING:
 
 
 class MoE(Module):
-    """x (..., C) -> (..., C). n_experts modules `expert(width, bias, generator)`, "0", "1", ...
+    """x (..., C) -> (..., C). `expert(width, bias, generator)` makes each of the n_experts modules.
+    Their names are "0", "1", ....
 
-    capacity_factor: f above; None: nothing is dropped.
-    After a forward: n_dropped, the choices of this rank's tokens that were dropped; load, (E,), the
-    choices in training since the last move_bias; aux_loss, which balance_loss sums.
-    ranks: what joins the ranks among which the experts are divided (experts.py)."""
+    capacity_factor: f above. None: no choice is dropped.
+
+    A forward sets these attributes:
+    n_dropped: how many choices of this rank's tokens were dropped.
+    load: (E,), how often each expert was chosen in training since the last move_bias.
+    aux_loss: the balance loss of this layer; balance_loss sums them.
+
+    ranks: the object that sends rows between ranks if the experts are divided among ranks
+    (parallel/model/experts.py). The default, Alone, is for one rank."""
 
     aux_loss: Any
 
@@ -75,7 +85,7 @@ class MoE(Module):
         self.router = Linear(width, n_experts, bias=False, generator=generator)
         self.experts = ModuleDict({str(e): expert(width, bias, generator)
                                    for e in range(n_experts)})
-        # in steps of bias_rate: exact, in a model of float16 too
+        # The bias is bias_rate * bias_steps: integers are exact, also in a float16 model.
         self.register_buffer("bias_steps", Tensor(np.zeros(n_experts, np.int64)))
         self.load, self.n_dropped, self.aux_loss, self.ranks = 0, 0, None, Alone()
 
@@ -101,8 +111,9 @@ class MoE(Module):
         return y.reshape(x.shape)
 
     def _aux_loss(self, p, counts, me):
-        """E sum_e f_e P_e; None in the first run of recompute, whose graph backward does not see.
-        Of ranks f is that of all tokens; P is this rank's, so that the losses' mean is right."""
+        """Returns E sum_e f_e P_e. Returns None in the first run of a recompute, as backward does
+        not use the graph of that run. With several ranks, f is computed from the tokens of all
+        ranks, and P from the tokens of this rank. Then the mean of the ranks' losses is right."""
         if current().intercept is not None:
             return None
         chosen = counts.sum(axis=(0, 1))
@@ -112,7 +123,7 @@ class MoE(Module):
 
 
 class Alone:
-    """One rank, which has all experts."""
+    """The `ranks` of a model on one rank, which has all experts."""
 
     def gather(self, n_chosen):
         return n_chosen[None], 0
@@ -125,7 +136,8 @@ class Alone:
 
 
 def each(experts, parts):
-    """Every expert on its rows, none among them; one after the other."""
+    """Returns the outputs of all experts, joined into one Tensor. Each expert gets its part, which
+    may have no rows."""
     return cat([expert(part) for expert, part in zip(experts.values(), parts, strict=True)])
 
 
@@ -133,30 +145,34 @@ def each(experts, parts):
 
 
 def choose(scores, k):
-    """(T, k): the experts with the k largest scores of each row, in falling order."""
+    """Returns (T, k): for each row of scores (T, E) the experts with the k largest scores, the
+    largest first."""
     left, chosen, rows = scores.copy(), [], np.arange(len(scores))
     for _ in range(k):
-        chosen.append(left.argmax(axis=1))  # the first, where several are the largest
+        chosen.append(left.argmax(axis=1))  # the first one, if several are the largest
         left[rows, chosen[-1]] = -np.inf
     return np.stack(chosen, axis=1)
 
 
 def of_rounds(choice, n_experts):
-    """(k, E): how many tokens have which expert as their first, second, ... choice."""
+    """Returns (k, E): entry (j, e) is how many tokens have expert e as their choice number j."""
     return np.stack([np.bincount(column, minlength=n_experts) for column in choice.T])
 
 
 def capacity(factor, counts):
-    """Rows that an expert takes: ceil(factor T k / E), T the tokens of all ranks. Without the
-    factor's rounding: 1.1 times 50 is 55, and in float64 a little more."""
+    """Returns how many rows an expert takes: ceil(factor T k / E), where T counts the tokens of all
+    ranks. Returns T k if factor is None. Subtracts 1e-9 before ceil, because of rounding: in
+    float64 1.1 * 50 is a little more than 55."""
     total, n_experts = int(counts.sum()), counts.shape[2]
     return total if factor is None else math.ceil(factor * total / n_experts - 1e-9)
 
 
 class Plan(NamedTuple):
-    """source   of each row that is sent, the token it is; rows in the order of expert and token
-    slot     (T, k) of each choice, the row it is; -1: dropped
-    counts   (n, E) rows that each rank sends to each expert"""
+    """Which rows go to which expert.
+
+    source   (rows,): the token of each row that is sent. Rows are ordered by expert, then by token
+    slot     (T, k): the row of each choice, or -1 if the choice is dropped
+    counts   (n, E): how many rows each of n ranks sends to each expert"""
 
     source: np.ndarray
     slot: np.ndarray
@@ -164,8 +180,8 @@ class Plan(NamedTuple):
 
 
 def plan_of(choice, counts, me, capacity):
-    """The Plan of rank `me`. choice (T, k); counts (n, k, E), of_rounds of every rank: their tokens
-    queue up in the order of the ranks."""
+    """Returns the Plan of rank `me`. choice: (T, k), the choices of its tokens. counts: (n, k, E),
+    the of_rounds of all n ranks. Among equal choices, tokens of lower ranks come first."""
     n_tokens, k = choice.shape
     rounds = counts.sum(axis=0)
     before = (rounds.cumsum(axis=0) - rounds) + (counts.cumsum(axis=0) - counts)  # (n, k, E)
@@ -181,11 +197,12 @@ def plan_of(choice, counts, me, capacity):
     return Plan(order // k, slot.reshape(choice.shape), taken)
 
 
-# ---- there and back ----
+# ---- to the experts and back ----
 
 
 class Dispatch(Function):
-    """A row of x for each row that is sent. Backward: the sum over a token's rows, by choice."""
+    """Returns the rows of x that are sent to experts: row i is x[source[i]]. Backward sums the
+    gradients of each token's rows, in the order of its choices."""
 
     def forward(self, x, source, slot):
         self.slot = slot
@@ -196,7 +213,8 @@ class Dispatch(Function):
 
 
 class Combine(Function):
-    """Of each token the sum, by choice, of gate times row; of a dropped one nothing. Saves both."""
+    """Returns for each token the sum of gate times row over its choices, in order. Dropped choices
+    add nothing. Saves rows and gates."""
 
     def forward(self, rows, gates, slot):
         self.slot = slot
@@ -214,7 +232,8 @@ class Combine(Function):
 
 
 def weighted_sum(xp, rows, slot, gates=None):
-    """Of each token the sum over its choices, first to last, of gate times row."""
+    """Returns (T, C): for each token the sum of gate times row over its choices, in order. Without
+    gates, the sum of the rows."""
     total = xp.zeros((len(slot), rows.shape[1]), backend.accumulate_dtype(rows.dtype))
     for j, at, places in kept_of(xp, slot):
         total[at] += rows[places] if gates is None else gates[at, j, None] * rows[places]
@@ -222,7 +241,8 @@ def weighted_sum(xp, rows, slot, gates=None):
 
 
 def kept_of(xp, slot):
-    """(j, tokens whose choice j is not dropped, their rows) for each j."""
+    """Yields for each choice number j: (j, the tokens whose choice j is not dropped, their
+    rows)."""
     for j in range(slot.shape[1]):
         at = np.flatnonzero(slot[:, j] >= 0)
         yield j, xp.asarray(at), xp.asarray(slot[at, j])
@@ -236,20 +256,21 @@ def layers(model):
 
 
 def balance_loss(model: Module) -> Tensor:
-    """The sum of aux_loss over the MoE layers of the last forward: loss + 0.01 * balance_loss."""
+    """Returns the sum of aux_loss over the MoE layers of a model, from its last forward. Usually it
+    is added to the loss: loss + 0.01 * balance_loss(model). Raises ValueError if there is none."""
     losses = [layer.aux_loss for layer in layers(model)]
     if not losses or None in losses:
         raise ValueError(
-            "balance_loss wants a model with nn.MoE whose forward has run outside of recompute, "
-            "through which no gradient of a second loss passes. Balance by move_bias, or keep "
+            "balance_loss wants a model with nn.MoE whose forward has run outside of recompute: "
+            "recompute passes on no gradient of a second loss. Use move_bias, or keep "
             "these layers out of recompute")
     return sum(losses[1:], losses[0])
 
 
 def move_bias(model, all_sum=None):
-    """After a step: the bias of every MoE layer moves by bias_rate * sign(mean load - load), and
-    the load is 0 again. all_sum(array): the sum over all ranks that have tokens, such as
-    partial(ring.all_reduce, t)."""
+    """Moves the bias of every MoE layer by bias_rate * sign(mean load - load), and sets the load to
+    0. Call it after a step. all_sum(array): returns the sum over all ranks that have tokens, such
+    as partial(ring.all_reduce, t). None: one rank."""
     moes = layers(model)
     loads = np.stack([np.broadcast_to(layer.load, layer.n_experts) for layer in moes])
     loads = loads.astype(np.int64) if all_sum is None else all_sum(loads.astype(np.int64))

@@ -1,10 +1,15 @@
 """Normalisation layers.
 
-    y = (x - mean) / sqrt(var + eps) * weight + bias      which elements share mean and var:
-        LayerNorm   the last dimensions of each sample   GroupNorm  channels of a group, per sample
-        RMSNorm     no mean; root mean square instead    BatchNorm  a channel, over the whole batch
-        InstanceNorm  a channel of a sample
-        SyncBatchNorm  a channel, over the batches of all ranks: parallel/data/sync_batchnorm.py
+    y = (x - mean) / sqrt(var + eps) * weight + bias
+
+These elements share one mean and one var:
+
+    LayerNorm      the last dimensions of each sample
+    RMSNorm        the same; it divides by the root mean square and subtracts no mean
+    GroupNorm      the channels of a group, in one sample
+    InstanceNorm   a channel of one sample
+    BatchNorm      a channel, in the whole batch
+    SyncBatchNorm  a channel, in the batches of all ranks: parallel/data/sync_batchnorm.py
 
 Ops: minidl/ops/norm.py   Test: tests/nn/test_layers.py
 """
@@ -25,7 +30,8 @@ if TYPE_CHECKING:
 
 
 class LayerNorm(Module):
-    """Over the last dimensions, of these sizes; weight and bias of the same shape."""
+    """Normalises over the last dimensions. normalized_shape: their sizes, which are also the shape
+    of weight and bias."""
 
     def __init__(self, normalized_shape: Sizes, eps: float = 1e-5, elementwise_affine: bool = True,
                  bias: bool = True):
@@ -42,7 +48,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """eps=None: the machine epsilon of x's dtype, as in PyTorch."""
+    """Divides by the root mean square over the last dimensions. normalized_shape: their sizes.
+    eps=None uses the machine epsilon of x's dtype, as PyTorch does."""
 
     def __init__(self, normalized_shape: Sizes, eps: float | None = None,
                  elementwise_affine: bool = True):
@@ -60,7 +67,8 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """x (N, C, ...), over each of num_groups groups of channels; weight and bias (C,)."""
+    """Normalises over each of num_groups groups of channels. x (N, C, ...); weight and bias
+    (C,)."""
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True):
         super().__init__()
@@ -79,7 +87,8 @@ class GroupNorm(Module):
 
 
 class _RunningNorm(Module):
-    """What batch norm and instance norm share: running averages; inputs of `ndims` dimensions."""
+    """The common part of batch norm and instance norm: running averages. `ndims`: the numbers of
+    dimensions that an input may have."""
     ndims = ()
 
     def __init__(self, num_features, eps, momentum, affine, track_running_stats):
@@ -104,9 +113,9 @@ class _RunningNorm(Module):
 
 
 class BatchNorm(_RunningNorm):
-    """Normalises by the batch in training, by running averages in eval:
-    running = (1 - momentum) * running + momentum * batch (the unbiased variance);
-    momentum=None takes the plain average of all batches so far."""
+    """Normalises with the mean and variance of the batch in training, and with running averages in
+    eval: running = (1 - momentum) * running + momentum * batch. The running variance uses the
+    unbiased variance. With momentum=None it is the plain average of all batches so far."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True):
@@ -138,7 +147,8 @@ class BatchNorm2d(BatchNorm):
 
 
 class InstanceNorm(_RunningNorm):
-    """Each channel of each sample by itself; running averages as in BatchNorm, if wanted."""
+    """Normalises each channel of each sample separately. With track_running_stats it has running
+    averages, as BatchNorm."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = False, track_running_stats: bool = False):
@@ -164,7 +174,7 @@ class InstanceNorm2d(InstanceNorm):
 
 
 def _affine(module, shape, weight, bias):
-    """Register the wanted ones of weight (ones) and bias (zeros), None for the others."""
+    """Registers weight (ones) and bias (zeros). Registers None if `weight` or `bias` is False."""
     module.register_parameter("weight", Parameter(np.ones(shape, np.float32)) if weight else None)
     module.register_parameter("bias", Parameter(np.zeros(shape, np.float32)) if bias else None)
 

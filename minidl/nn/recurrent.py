@@ -1,12 +1,12 @@
 """Recurrent layers: RNN, LSTM and GRU, of several layers and in both directions.
 
     input (L, N, C) ─► layer 0 ─► dropout ─► layer 1 ─► ... ─► output (L, N, H), and last states
-    bidirectional: a second set of weights reads from the end; the two outputs stand side by side
+    bidirectional: a second set of weights reads from the end; the two outputs are joined, (.., 2H)
 
 Names, shapes and order of the weights are PyTorch's: weight_ih_l0 (k H, C), weight_hh_l0 (k H, H),
-bias_ih_l0, bias_hh_l0, and with _reverse for the other direction; k is 1, 4 (LSTM: i, f, g, o) or 3
-(GRU: r, z, n). All start uniform in +-1/sqrt(H). The loop over time is one op, minidl/ops/extra/
-recurrent.py, which names the sources.
+bias_ih_l0 and bias_hh_l0 (k H,). The names for the other direction end in _reverse. k is 1 for RNN,
+4 for LSTM (i, f, g, o), 3 for GRU (r, z, n). All weights start uniform in +-1/sqrt(H). The loop
+over time is one op, minidl/ops/extra/recurrent.py, which names the sources.
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
 """
 
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 
 class _Recurrent(Module):
-    """input (L, N, C), (N, L, C) with batch_first, or (L, C) without a batch."""
-    parts = 1  # k: how many products of width H a step has
-    states = 1  # 2 for h and c
+    """The common part of RNN, LSTM and GRU. input: (L, N, C), or (N, L, C) with batch_first, or
+    (L, C) without a batch. dropout: its probability, between two layers."""
+    parts = 1  # k above: the number of blocks of H rows in each weight
+    states = 1  # 1 for h, 2 for h and c
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
                  batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False,
@@ -57,9 +58,10 @@ class _Recurrent(Module):
 
     def forward(self, input: Array,
                 hx: Array | tuple[Array, Array] | None = None) -> tuple[Tensor, Any]:
-        """(output, last states): output (L, N, H) of the last layer, 2H if bidirectional; states
-        (layers * directions, N, H), for LSTM a pair (h, c). hx: the first states, zeros unless
-        given."""
+        """Returns (output, last states). output: of the last layer, (L, N, H), or (L, N, 2H) if
+        bidirectional. States: (layers * directions, N, H); for LSTM a pair of them, (h, c).
+        hx: the first states, of the same shape. The default is zeros. Raises ValueError for wrong
+        shapes."""
         input = wrapped(input)
         batched = input.ndim == 3
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
@@ -101,7 +103,8 @@ class _Recurrent(Module):
         return states
 
     def _run(self, x, states, suffix):
-        """One layer in one direction: (output, the last of each state)."""
+        """Runs one layer in one direction. Returns (output, last h), or (output, last h, last c)
+        for LSTM."""
         w_ih, w_hh = getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix)
         if self.bias:
             b_ih, b_hh = getattr(self, "bias_ih" + suffix), getattr(self, "bias_hh" + suffix)
@@ -117,7 +120,8 @@ class _Recurrent(Module):
 
 
 class RNN(_Recurrent):
-    """h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh); nonlinearity="relu" instead of tanh."""
+    """h_t = tanh(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh). nonlinearity="relu" uses relu in place of
+    tanh."""
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1,
                  nonlinearity: str = "tanh", bias: bool = True, batch_first: bool = False,
@@ -134,10 +138,10 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Three gates decide what the cell c keeps, takes in and shows; states are (h, c)."""
+    """Three gates decide what the cell state c keeps, adds, and shows as h. States are (h, c)."""
     parts, states, sequence = 4, 2, staticmethod(F.lstm_sequence)
 
 
 class GRU(_Recurrent):
-    """Two gates: how much of the old state to read, and how much to keep."""
+    """Two gates decide how much of the old state is read, and how much is kept."""
     parts, sequence = 3, staticmethod(F.gru_sequence)

@@ -2,7 +2,7 @@
 
     x ──┬─► norm ─► attention ─► (+) ──┬─► norm ─► Linear 4C ─► GELU ─► Linear C ─► (+) ─► y
         └───────────────────────►      └────────────────────────────────────────►
-    attention: softmax(q k^T / sqrt(head width)) v, once per head, on C / n_heads columns each
+    attention: softmax(q k^T / sqrt(head width)) v, for each head; a head has C / n_heads columns
 
 Sources: Vaswani et al. 2017 (arXiv 1706.03762); pre-norm order: Radford et al. 2019 (GPT-2).
 Test: tests/nn/test_transformer.py
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 
 
 class MultiheadAttention(Module):
-    """PyTorch's layer: parameters in_proj_weight (3E, E), in_proj_bias, out_proj.
+    """PyTorch's layer. Parameters: in_proj_weight (3E, E), in_proj_bias (3E,), out_proj.
 
-    forward(query, key, value) -> (output, weights or None); inputs (L, N, E), or (N, L, E) with
-    batch_first. Masks: bool, True = may not be attended (PyTorch's convention for this layer), or
-    float, added to the scores. key_padding_mask (N, S), attn_mask (L, S) or (N * heads, L, S)."""
+    forward(query, key, value) -> (output, attention weights, or None without need_weights). Inputs
+    and output: (L, N, E), or (N, L, E) with batch_first. Keys and values may have another length S.
+    Masks: attn_mask (L, S) or (N * heads, L, S), key_padding_mask (N, S). In a bool mask, True
+    means "must not be attended to", as in PyTorch's layer. A float mask is added to the scores."""
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, *,
                  batch_first: bool = False, generator: Generator | None = None):
@@ -66,7 +67,7 @@ class MultiheadAttention(Module):
         mask = _additive_mask(q, k, attn_mask, key_padding_mask, is_causal)
         dropout_p = self.dropout if self.training else 0.0
         weights = None
-        if need_weights:  # the way that shows the weights
+        if need_weights:  # step by step, as the fused op does not return the weights
             scores = q @ k.transpose(-2, -1) / math.sqrt(E // H)
             weights = F.softmax(scores if mask is None else scores + mask, -1)
             y = F.dropout(weights, dropout_p, self.training) @ v
@@ -74,18 +75,19 @@ class MultiheadAttention(Module):
         else:
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
         N, _, L, _ = y.shape
-        y = self.out_proj(y.transpose(1, 2).reshape(N, L, E))  # the heads' columns side by side
+        y = self.out_proj(y.transpose(1, 2).reshape(N, L, E))  # joins the columns of all heads
         return (y if self.batch_first else y.transpose(0, 1)), weights
 
 
 def split_heads(x, n_heads):
-    """(N, L, C) -> (N, n_heads, L, C / n_heads), a view."""
+    """Returns a view of x: (N, L, C) -> (N, n_heads, L, C / n_heads)."""
     N, L, C = x.shape
     return x.reshape(N, L, n_heads, C // n_heads).transpose(1, 2)
 
 
 def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
-    """All masks as one float array that broadcasts to (N, H, L, S), or None."""
+    """Returns all masks as one float array that broadcasts to (N, H, L, S), or None if there is no
+    mask. It is -inf where a bool mask or is_causal forbids attention."""
     xp, dtype = q._xp, q.dtype
     N, H, L, S = *q.shape[:3], k.shape[2]
 
@@ -108,9 +110,10 @@ def _additive_mask(q, k, attn_mask, key_padding_mask, is_causal):
 
 
 class CausalSelfAttention(Module):
-    """Each position attends to itself and to what came before.  x (N, T, C) -> (N, T, C)."""
+    """Each position attends to itself and to all positions before it.  x (N, T, C) -> (N, T, C)."""
 
-    attend = staticmethod(F.self_attention)  # of a text in parts: parallel/model/context.py's
+    # parallel/model/context.py replaces this function if a text is divided among ranks.
+    attend = staticmethod(F.self_attention)
 
     def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
                  generator: Generator | None = None):
@@ -122,14 +125,14 @@ class CausalSelfAttention(Module):
         self.proj = Linear(width, width, bias, generator=generator)
 
     def forward(self, x: Array, **mask: Any) -> Tensor:
-        """attn_mask=: as self_attention's, beside the causal one."""
+        """mask: attn_mask=..., as in F.self_attention. It is used together with the causal mask."""
         y = self.attend(self.qkv(x), self.n_heads, is_causal=True,
                         dropout_p=self.dropout if self.training else 0.0, **mask)
         return self.proj(y)
 
 
 class FeedForward(Module):
-    """x (..., C) -> GELU(x W1) W2, with 4C in between."""
+    """x (..., C) -> GELU(x W1) W2, (..., C). The hidden width is 4C."""
 
     def __init__(self, width: int, bias: bool = True, generator: Generator | None = None):
         super().__init__()
@@ -141,8 +144,8 @@ class FeedForward(Module):
 
 
 class TransformerBlock(Module):
-    """x + attention(norm(x)), then the same with the feed-forward.  x (N, T, C) -> (N, T, C).
-    feed_forward(width, bias, generator) makes that one: moe.py has another."""
+    """x = x + attention(norm1(x)), then x = x + feed_forward(norm2(x)).  x (N, T, C) -> (N, T, C).
+    feed_forward(width, bias, generator) makes the feed-forward module. moe.py has another one."""
 
     def __init__(self, width: int, n_heads: int, dropout: float = 0.0, bias: bool = True,
                  generator: Generator | None = None, feed_forward: Callable = FeedForward):

@@ -1,10 +1,11 @@
 """PyTorch's decoder of Vaswani et al. 2017, and the whole transformer: encoder and decoder.
 
-    x = norm1(x + self_attn(x))                  among the positions of the target
-    x = norm2(x + multihead_attn(x, memory))     to what the encoder made of the source
-    x = norm3(x + linear2(relu(linear1(x))))     norm_first=True: the norm is in the branch
+    x = norm1(x + self_attn(x))                  attends to positions of the target
+    x = norm2(x + multihead_attn(x, memory))     attends to the encoder's output, `memory`
+    x = norm3(x + linear2(relu(linear1(x))))
 
-Names of the parts, and so of the weights, are PyTorch's. A decoder without an encoder is nn.GPT.
+With norm_first=True each line is x = x + f(norm(x)). The names of parts and weights are PyTorch's.
+For a decoder without an encoder use nn.GPT.
 Test: tests/nn/test_transformer_encoder.py
 """
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 
 class TransformerDecoderLayer(TransformerEncoderLayer):
-    """tgt (T, N, E), memory (S, N, E), or (N, ..., E) with batch_first."""
+    """One layer of the decoder. tgt (T, N, E), memory (S, N, E), or with batch_first (N, T, E) and
+    (N, S, E)."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,
@@ -41,7 +43,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
         super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps,
                          batch_first, norm_first, bias, generator=generator)
         parts = dict(self._modules)
-        self._modules.clear()  # PyTorch's order: the second attention comes after the first
+        self._modules.clear()  # registered again in PyTorch's order, with the new parts
         for name, part in parts.items():
             setattr(self, name, part)
             if name == "self_attn":
@@ -56,7 +58,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
                 memory_mask: Array | None = None, tgt_key_padding_mask: Array | None = None,
                 memory_key_padding_mask: Array | None = None, tgt_is_causal: bool | None = False,
                 memory_is_causal: bool = False) -> Tensor:
-        """Masks as in MultiheadAttention."""
+        """Returns a Tensor of the shape of tgt. The masks are as in MultiheadAttention."""
         x, memory = wrapped(tgt), wrapped(memory)
         own = dict(attn_mask=tgt_mask, key_padding_mask=tgt_key_padding_mask,
                    is_causal=tgt_is_causal)
@@ -78,7 +80,7 @@ class TransformerDecoderLayer(TransformerEncoderLayer):
 
 
 class TransformerDecoder(Module):
-    """num_layers copies of `decoder_layer` in a chain, and `norm` at the end if there is one."""
+    """A chain of num_layers copies of `decoder_layer`, and `norm` at the end if it is given."""
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
@@ -98,7 +100,8 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """decoder(tgt, encoder(src)): src (S, N, E), tgt (T, N, E), or (N, ..., E) with batch_first."""
+    """Computes decoder(tgt, encoder(src)). src (S, N, E), tgt (T, N, E), or with batch_first (N, S,
+    E) and (N, T, E). Returns a Tensor of the shape of tgt."""
 
     def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6,
                  num_decoder_layers: int = 6, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -134,5 +137,5 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int) -> Tensor:
-        """(sz, sz): 0 where position i may look at j, j <= i, and -inf elsewhere."""
+        """Returns a mask (sz, sz): 0 where j <= i, as position i may attend to j, else -inf."""
         return Tensor(np.triu(np.full((sz, sz), -np.inf, np.float32), 1))

@@ -1,10 +1,10 @@
-"""PyTorch's encoder of Vaswani et al. 2017: attention to all positions, then a feed-forward.
+"""PyTorch's encoder of Vaswani et al. 2017: attention to all positions, then a feed-forward part.
 
     norm_first=False   x = norm1(x + attention(x))     x = norm2(x + linear2(relu(linear1(x))))
     norm_first=True    x = x + attention(norm1(x))     x = x + linear2(relu(linear1(norm2(x))))
 
-Names of the parts, and so of the weights, are PyTorch's; TransformerBlock (transformer.py) is the
-block of a GPT.      Test: tests/nn/test_transformer_encoder.py
+The names of parts and weights are PyTorch's. For the block of a GPT see TransformerBlock
+(transformer.py).      Test: tests/nn/test_transformer_encoder.py
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class TransformerEncoderLayer(Module):
-    """x (L, N, E), or (N, L, E) with batch_first. activation: "relu", "gelu" or a function."""
+    """One layer of the encoder. x (L, N, E), or (N, L, E) with batch_first. activation: "relu",
+    "gelu" or a function."""
 
     def __init__(self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
                  activation: str | Callable[..., Tensor] = "relu", layer_norm_eps: float = 1e-5,
@@ -51,7 +52,7 @@ class TransformerEncoderLayer(Module):
 
     def forward(self, src: Array, src_mask: Array | None = None,
                 src_key_padding_mask: Array | None = None, is_causal: bool = False) -> Tensor:
-        """Masks as in MultiheadAttention."""
+        """Returns a Tensor of the shape of src. The masks are as in MultiheadAttention."""
         x = wrapped(src)
         masks = dict(attn_mask=src_mask, key_padding_mask=src_key_padding_mask,
                      is_causal=is_causal)
@@ -69,12 +70,13 @@ class TransformerEncoderLayer(Module):
 
 
 class TransformerEncoder(Module):
-    """num_layers copies of `encoder_layer` in a chain, and `norm` at the end if there is one. The
-    copies start with equal weights, as PyTorch's do."""
+    """A chain of num_layers copies of `encoder_layer`, and `norm` at the end if it is given. All
+    copies start with equal weights, as in PyTorch."""
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None,
                  enable_nested_tensor: bool = True):
-        super().__init__()  # enable_nested_tensor: PyTorch's optimisation, results are the same
+        # enable_nested_tensor is ignored: in PyTorch it changes only the speed.
+        super().__init__()
         self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
         self.num_layers = num_layers
         self.norm = norm

@@ -1,10 +1,10 @@
-"""THE operator table: every op, the file it is in, and where a user reaches it.
+"""The table of all ops: for each op its file, and how a user calls it.
 
     homes   m: method of Tensor (x.exp())   t: function of minidl (minidl.exp(x))
             f: function of minidl.nn.functional (F.relu(x))
 
-An op is a Function (forward and backward adjacent) plus a function with PyTorch's name, argument
-order and defaults. To add one: docs/changing.md, "A new op".
+An op is a Function, with forward and backward, and a function that users call. This function has
+PyTorch's name, argument order and defaults. To add an op: docs/changing.md, "A new op".
 """
 
 import functools
@@ -90,7 +90,9 @@ TABLE = [  # (file, homes, names)
     (recurrent, "f", "rnn_sequence lstm_sequence gru_sequence"),
 ]
 
-BINARY = {  # Python's operator -> op, or its Function: a call less. All have a reflected form
+# Python's operator -> op. Frequent ones name `apply` of the Function, which saves a call. All have
+# a reflected form, such as __radd__.
+BINARY = {
     "add": elementwise.Add.apply, "sub": elementwise.Sub.apply, "mul": elementwise.Mul.apply,
     "truediv": elementwise.Div.apply, "floordiv": logic.floor_divide, "mod": elementwise.remainder,
     "pow": elementwise.pow, "matmul": matmul.matmul,
@@ -98,7 +100,8 @@ BINARY = {  # Python's operator -> op, or its Function: a call less. All have a 
 }
 COMPARISONS = {"eq": logic.eq, "ne": logic.ne, "lt": logic.lt, "le": logic.le, "gt": logic.gt,
                "ge": logic.ge}
-convert.OF_UFUNC.update({  # array * tensor is the tensor's operator, so that the graph sees it
+# In `array * tensor` NumPy calls a ufunc. It becomes the op, so that the graph records it.
+convert.OF_UFUNC.update({
     "add": BINARY["add"], "subtract": BINARY["sub"], "multiply": BINARY["mul"],
     "divide": BINARY["truediv"], "floor_divide": BINARY["floordiv"], "remainder": BINARY["mod"],
     "power": BINARY["pow"], "matmul": BINARY["matmul"], "bitwise_and": BINARY["and"],
@@ -114,14 +117,14 @@ PROPERTIES = {"T": shape.t, "mT": shape.matrix_transpose}
 OPERANDS = (Tensor, int, float, np.ndarray, np.generic)
 
 
-# PyTorch takes NumPy's names of two arguments, too: x.sum(axis=0, keepdims=True).
+# PyTorch also takes NumPy's names of two arguments: x.sum(axis=0, keepdims=True).
 WITH_AXIS = frozenset("sum mean var std prod any all max min amax amin argmax argmin cumsum norm "
                       "logsumexp squeeze unsqueeze flip cat stack concat "
                       "split chunk unbind sort argsort topk".split())
 
 
 def namespace(home):
-    """{name: function} of every op that has this home."""
+    """Returns {name: function} of every op that has this home: "m", "t" or "f"."""
     found = {name: getattr(module, name)
              for module, homes, names in TABLE if home in homes for name in names.split()}
     if home == "f":
@@ -129,9 +132,10 @@ def namespace(home):
     return {name: _with_axis(op) if name in WITH_AXIS else op for name, op in found.items()}
 
 
-@functools.cache  # a name is one function wherever it is found
+@functools.cache  # so that minidl.sum and Tensor.sum are the same function
 def _with_axis(op):
-    """op, which takes `axis` for `dim`, and `keepdims` for `keepdim`."""
+    """Returns the op as a function that also takes `axis` for `dim`, and `keepdims` for
+    `keepdim`."""
     other = {"axis": "dims" if op.__name__ == "flip" else "dim", "keepdims": "keepdim"}
 
     @functools.wraps(op)
@@ -144,7 +148,8 @@ def _with_axis(op):
 
 
 def _operator(op, reflected=False):
-    """A binary operator of Tensor: NotImplemented for foreign types, so Python may ask them."""
+    """Returns a method of Tensor for a binary operator. The method returns NotImplemented for
+    unknown types. Python then calls the operator of the other object."""
 
     def method(self, other):
         if type(other) is not Tensor and not isinstance(other, OPERANDS):

@@ -1,9 +1,10 @@
 """Activations: elementwise functions between the layers of a network.
 
-Several save their slope dy/dx, computed in forward beside y: it takes the bytes that x would, and
-backward is then one product. SiLU saves x, and makes the slope in backward. GELU: gelu.py.
-Slopes of several values are made by arithmetic: on random signs `where` takes as long as twenty
-additions. A slope of 0 or 1 selects (masks.py).
+Several save the slope dy/dx, which forward computes together with y. It takes the same number of
+bytes as x, and backward is then one product. SiLU saves x, and computes the slope in backward. GELU
+is in gelu.py.
+A slope that has several values is computed by arithmetic: with random signs, `where` takes as long
+as twenty additions. A slope that is 0 or 1 uses `select` (masks.py).
 
 Source: SiLU, Elfwing et al. 2018; ELU, Clevert et al. 2016.
 Kernel: kernels/relu.cu   Test: tests/ops/test_activations.py, test_relu_kernel.py
@@ -22,7 +23,7 @@ FILE = "relu.cu"
 
 
 class Tanh(Function):
-    """y = tanh(x). Saves y alone: dy/dx = 1 - y*y."""
+    """y = tanh(x). Saves y: dy/dx = 1 - y * y."""
 
     promotes = "float"
 
@@ -81,8 +82,8 @@ def relu_by_kernel_backward(gy, y):
 
 
 def launch(name, *arrays):
-    """A new array of a kernel of relu.cu on arrays of one shape and dtype: a thread per element on
-    a CPU, per 16 bytes on a GPU."""
+    """Runs a kernel of relu.cu on arrays of one shape and dtype. Returns its result, a new array. A
+    thread computes one element on a CPU, and 16 bytes on a GPU."""
     xp = np if type(arrays[0]) is np.ndarray else backend.xp_of(arrays)
     arrays = [contiguous(xp, a) for a in arrays]
     out = xp.empty(arrays[0].shape, arrays[0].dtype)
@@ -94,7 +95,7 @@ def launch(name, *arrays):
 
 
 class LeakyRelu(Function):
-    """x where positive, else negative_slope * x."""
+    """x where x is positive, else negative_slope * x."""
 
     promotes = "float"
 
@@ -111,7 +112,7 @@ class LeakyRelu(Function):
 
 
 class Elu(Function):
-    """x where positive, else alpha * (e^x - 1)."""
+    """x where x is positive, else alpha * (e^x - 1). Saves the slope."""
 
     promotes = "float"
 
@@ -127,7 +128,8 @@ class Elu(Function):
 
 
 class Softplus(Function):
-    """log(1 + e^(beta x)) / beta, a smooth relu; x itself where beta * x > threshold."""
+    """log(1 + e^(beta x)) / beta, a smooth ReLU. Where beta * x > threshold, it is x. Saves the
+    slope."""
 
     precision = "black"
     promotes = "float"
@@ -146,7 +148,7 @@ class Softplus(Function):
 
 
 class Silu(Function):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x). Saves x."""
 
     promotes = "float"
 
@@ -160,16 +162,17 @@ class Silu(Function):
 
 
 def logistic(xp, x):
-    """1 / (1 + e^-x) as a new array; e^-x may become inf, whose reciprocal is the right 0."""
+    """Returns 1 / (1 + e^-x), a new array. e^-x may become inf; then the result is 0, which is
+    right."""
     with np.errstate(over="ignore"):
-        y = xp.asarray(-x)  # an array also where x is 0-d, so that out= is possible
+        y = xp.asarray(-x)  # an array also if x is 0-d, as out= needs one
         xp.exp(y, out=y)
         y += 1
         return xp.reciprocal(y, out=y)
 
 
 def silu_or_slope(xp, x, wants_slope):
-    """y = x s with s = sigmoid(x), or dy/dx = s + y (1 - s)."""
+    """Returns y = x s, where s = sigmoid(x). If wants_slope, returns dy/dx = s + y (1 - s)."""
     s = logistic(xp, x)
     y = x * s
     return s + y * (1 - s) if wants_slope else y

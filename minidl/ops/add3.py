@@ -1,6 +1,7 @@
-"""out = a + b + c in one pass: three reads and one write where two additions make four and two.
+"""out = a + b + c in one pass over memory.
 
-A lesson, and no op that a user meets: where an op of yours may begin.
+It takes three reads and one write for each element. Two additions take four reads and two writes.
+This is an example to start from if you write an op. It is not in the table of ops.
 Kernel: kernels/add3.cu   Test: tests/ops/test_add3_kernel.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -13,7 +14,8 @@ FILE = "add3.cu"
 
 
 class Add3(Function):
-    """a + b + c of equal shapes. Saves nothing: the gradient of each input is the output's."""
+    """a + b + c, for three equal shapes. Saves nothing: the gradient of each input equals the
+    gradient of the output."""
 
     promotes = "same"
 
@@ -33,10 +35,10 @@ class Add3(Function):
 
 
 def packs(out, a, b, c):
-    """A GPU's launch: 16 bytes a thread."""
+    """Launches the kernel on a GPU. Each thread works on 16 bytes."""
     in_packs(FILE, "add3_packs", out.dtype, (out, a, b, c))
 
 
 def add3(a, b, c):
-    """a + b + c, elementwise."""
+    """Returns a + b + c, elementwise. The three shapes must be equal."""
     return Add3.apply(a, b, c)

@@ -1,21 +1,21 @@
-"""Scaled dot-product attention, block by block: the L x S scores never exist all at once.
+"""Scaled dot-product attention in blocks: never holds all L x S scores at the same time.
 
 The plain forms: minidl/plain/attention.py, and in blocks minidl/plain/flash.py, with the formulas
 of backward. Here: masks, dropout, and blocks of queries:
 
-          keys ->            A block is a few heads times 64 queries. Its scores, 512 KiB, are made,
-    q   1 . . .              masked, exponentiated and multiplied by v while they sit in the core's
-    u   1 1 . .              cache; only o and one number a row, lse = log(sum(exp(scores))), are
-    e   1 1 1 .              kept. Backward makes the scores again: P = exp(scores - lse).
-    v   1 1 1 1              Causal: a block stops at its last visible key (37% less work at 4
-                             blocks) and only the square on the diagonal needs a mask.
+          keys ->            A block is a few heads times 64 queries. It computes its scores (512
+    q   1 . . .              KiB), masks them, takes exp, and multiplies by v, while the scores are
+    u   1 1 . .              in the core's cache. It keeps only o and one number for each row, lse =
+    e   1 1 1 .              log(sum(exp(scores))). Backward computes P = exp(scores - lse) again.
+    v   1 1 1 1              Causal: a block stops at its last visible key (37% less work with 4
+                             blocks), and only the square on the diagonal needs a mask.
 
-Saved: q, k, v, o and lse, 4 L E + L numbers a head, where P would be L S more (8 x larger here at
-L = S = 256, E = 32), and making P again is as fast as fetching it: memory is slower than exp.
+Saved: q, k, v, o and lse, 4 L E + L numbers for each head. P would be L S numbers more (8 times as
+many for L = S = 256, E = 32). To compute P again is as fast as to read it from memory.
 
-A kernel does the same, with mask and dropout, without leaving the core's registers
-(attention_kernel.py). Here remain: float64, heads over 128 wide, keys or values that are
-broadcast, a floating mask that wants a gradient of its own.
+A kernel does the same in registers, with mask and dropout (attention_kernel.py). The NumPy form
+here is used for the other cases: float64, heads wider than 128, broadcast keys or values, a
+floating mask that wants a gradient.
 
 Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018) for lse.
 Test: tests/ops/test_attention.py   Tutorial: tutorials/29_flash_attention.py
@@ -39,11 +39,11 @@ BLOCK_SCORES = 2**17  # 512 KiB of float32, half of the 1 MiB L2 cache of a serv
 
 
 class Attention(Function):
-    """softmax(scale q k^T + mask) v over arrays (B, H, L, E), (B, H, S, E), (B, H, S, Ev)."""
+    """softmax(scale q k^T + mask) v. q (B, H, L, E), k (B, H, S, E), v (B, H, S, Ev)."""
 
     precision = "white"
     op = "scaled_dot_product_attention"
-    state = None  # of the generator, where there is dropout
+    state = None  # the state of the generator, if there is dropout
 
     def forward(self, q, k, v, mask, is_causal, dropout_p, scale, generator):
         self.lead = check_shapes(q, k, v, mask)
@@ -68,18 +68,18 @@ class Attention(Function):
         self.scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
         self.is_causal, self.dropout_p = bool(is_causal), dropout_p
         self.q_shape, self.n_keys = q.shape, k.shape[2]
-        if dropout_p and self.state is None:  # a second forward, by NumPy, has the same draws
+        if dropout_p and self.state is None:  # a second forward (after NoRoom) uses the same draws
             self.state = reserve(generator, math.prod(q.shape[:3]) * self.n_keys)
 
     def _between(self, mask):
-        """What the kernels want to know of mask and dropout."""
+        """Returns the keyword arguments of the kernels for mask and dropout."""
         if mask is not None:
             mask = attention_kernel.mask_view(mask, (*self.lead, self.q_shape[2], self.n_keys))
         return dict(mask=mask, dropout=(self.dropout_p, self.state) if self.dropout_p else None)
 
     def _attend(self, q, k, v, mask):
-        """(o, lse): o (B, H, L, Ev), a view of (B, L, H, Ev) memory, as the next layer wants it;
-        lse (B, H, L) in the dtype of the sums."""
+        """Returns (o, lse). o is (B, H, L, Ev), a view of a (B, L, H, Ev) array, which is the order
+        that the next layer needs. lse is (B, H, L), in the dtype of the sums."""
         if self.ours and usable(q, k, v):
             return attention_kernel.by_kernel(q, k, v, self.is_causal, self.scale,
                                               **self._between(mask))
@@ -90,23 +90,23 @@ class Attention(Function):
         for rows, keys in self.blocks():
             p = self._scores(q, k, bias, triangle, rows, keys)[0]
             top = p.max(axis=-1) if p.shape[-1] else xp.zeros_like(lse[rows])
-            top[top == -math.inf] = 0  # a row that may see no key: exp(-inf - 0) = 0
+            top[top == -math.inf] = 0  # a query that sees no key: exp(-inf - 0) = 0
             p -= top[..., None]
             xp.exp(p, out=p)
-            total = p @ ones[:p.shape[-1]]  # BLAS sums rows 3 times faster than sum
-            total[total == 0] = 1  # and its output is 0, not 0 / 0
+            total = p @ ones[:p.shape[-1]]  # BLAS sums rows 3 times as fast as NumPy's sum
+            total[total == 0] = 1  # a query that sees no key: its output is 0, not 0 / 0
             lse[rows] = top + xp.log(total)
             if self.dropout_p:
                 p *= self._drop(rows, keys)
             o_block = self._product(p, v[keys])
             o_block /= total[..., None]
             o[rows] = o_block
-            del p, o_block  # before the next ones are made
+            del p, o_block  # freed before the next block is computed
         return o, lse
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
-        """(gq, gk, gv, gradient of the mask or None). out: an array (B, L, 3, H, E) to write the
-        three into, of self-attention."""
+        """Returns (gq, gk, gv, gradient of the mask or None). For self-attention, `out` is an array
+        (B, L, 3, H, E): the three gradients are written into it."""
         xp = self.xp
         if self.ours and usable(go, q, k, v):
             grads = attention_kernel.by_kernel_backward(
@@ -145,14 +145,16 @@ class Attention(Function):
         return gq, gk, gv, g_bias
 
     def _four(self, a, tail):
-        """Broadcast the leading dimensions, then (B, H, ...): no copy for (B, H, ...) itself."""
+        """Returns `a` with its leading dimensions broadcast and joined to (B, H). `tail`: the last
+        two sizes. Makes no copy if `a` is (B, H, ...) already."""
         if a.shape != (wanted := (*self.lead, *tail)):
             a = self.xp.broadcast_to(a, wanted)
         n_heads = self.lead[-1] if self.lead else 1
         return a.reshape(math.prod(self.lead[:-1]), n_heads, *tail)
 
     def _bias(self, mask, n_queries):
-        """What is added to the scores, (B, H, L, S): a bool mask becomes 0 where it may look."""
+        """Returns the array that is added to the scores, (B, H, L, S), or None. A bool mask becomes
+        0 where it is True, and -inf elsewhere."""
         if mask is None:
             return None
         if mask.dtype == bool:
@@ -167,7 +169,8 @@ class Attention(Function):
         return scratch(a @ b)
 
     def blocks(self):
-        """(rows, keys), the two indices of each block: into q, o and lse; into k and v."""
+        """Yields (rows, keys) for each block: the index into q, o and lse, and that into k and
+        v."""
         n_batch, n_heads, n_rows, _ = self.q_shape
         h, r = self.block_size()
         for b in range(n_batch):
@@ -178,40 +181,41 @@ class Attention(Function):
                     yield (b, heads, slice(r0, r1)), (b, heads, slice(0, seen))
 
     def block_size(self):
-        """(heads, queries) of a block."""
+        """Returns (heads, queries): the size of a block."""
         _, n_heads, n_rows, _ = self.q_shape
-        if self.xp is not np:  # a GPU wants few large launches, and its caches are its own affair
+        if self.xp is not np:  # a GPU is faster with few large launches
             return max(n_heads, 1), max(n_rows, 1)
         return max(1, BLOCK_SCORES // (BLOCK_ROWS * max(self.n_keys, 1))), BLOCK_ROWS
 
     def _scores(self, q, k, bias, triangle, rows, keys):
-        """The block's masked scores and its scaled queries."""
+        """Returns the masked scores of a block, and its queries times the scale."""
         q_block = scratch(q[rows].astype(self.dtype))
         q_block *= self.dtype.type(self.scale)
         s = self._product(q_block, k[keys].swapaxes(-1, -2))
         if bias is not None:
             s += bias[rows][..., :s.shape[-1]]
         if triangle is not None and s.shape[-1] > rows[2].start:
-            square = s[..., rows[2].start:]  # left of it every query sees every key
+            square = s[..., rows[2].start:]  # every query of the block sees the keys before it
             square += triangle[:square.shape[-2], :square.shape[-1]]
         return s, q_block
 
     def _triangle(self):
-        """What a causal block adds to its square on the diagonal: -inf above, 0 elsewhere."""
+        """Returns the square that a causal block adds on the diagonal: -inf above it, 0 elsewhere.
+        Returns None if attention is not causal."""
         if not self.is_causal:
             return None
         n = self.block_size()[1]
         return scratch(self.xp.triu(self.xp.full((n, n), -math.inf, self.dtype), 1))
 
     def _drop(self, rows, keys):
-        """mask / (1 - p) of the block."""
+        """Returns the dropout factors of a block: 0 or 1 / (1 - p) for each score."""
         b, heads, queries = rows
         keep = [self._keep(b, h, queries)[:, keys[2]] for h in range(heads.start, heads.stop)]
         return scratch(self.xp.stack(keep) * self.dtype.type(inverse_keep(self.dropout_p)))
 
     def _keep(self, b, h, queries):
-        """Which of a head's probabilities stay, of a slice of its queries, (queries, S) bool: that
-        of (b, h, i, j) uses the draw of its place in C order."""
+        """Returns which probabilities of a head stay, for a slice of its queries: (queries, S)
+        bool. Element (b, h, i, j) uses the draw with the number of its place in C order."""
         _, n_heads, n_rows, _ = self.q_shape
         start = ((b * n_heads + h) * n_rows + queries.start) * self.n_keys
         n = (queries.stop - queries.start) * self.n_keys
@@ -219,7 +223,8 @@ class Attention(Function):
 
 
 def check_shapes(q, k, v, mask):
-    """The broadcast leading dimensions; ValueError if anything does not fit."""
+    """Returns the broadcast leading dimensions. Raises TypeError if dtypes differ, and ValueError
+    if shapes do not fit."""
     shapes = f"query {q.shape}, key {k.shape}, value {v.shape}"
     same_dtype("scaled_dot_product_attention", q, k, "query", "key")
     same_dtype("scaled_dot_product_attention", q, v, "query", "value")
@@ -243,13 +248,17 @@ def check_shapes(q, k, v, mask):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
                                  scale=None, enable_gqa=False, *, generator=None):
-    """softmax(scale * query @ key.T + mask) @ value: (..., L, E), (..., S, E), (..., S, Ev) ->
-    (..., L, Ev). scale: 1 / sqrt(E) unless given.
+    """softmax(scale * query @ key.T + mask) @ value. query (..., L, E), key (..., S, E), value
+    (..., S, Ev) -> (..., L, Ev).
 
-    attn_mask: bool, True where a query may look, or floating, added to the scores; it broadcasts
-    to (..., L, S). is_causal: query i sees keys 0 to i. A query that sees no key gives zeros.
-    dropout_p: probabilities are dropped after the softmax, also outside training (pass 0 there).
-    enable_gqa: key and value have fewer heads, dimension -3, and each serves as many of query's."""
+    scale: the default is 1 / sqrt(E).
+    attn_mask: broadcasts to (..., L, S). A bool mask is True where a query may see a key. A
+        floating mask is added to the scores.
+    is_causal: query i sees keys 0 to i. The result of a query that sees no key is 0.
+    dropout_p: the probability to drop an attention weight after the softmax. The function does not
+        know whether a model trains: pass 0 in evaluation.
+    enable_gqa: key and value may have fewer heads (dimension -3). Several heads of the query then
+        share each of them."""
     if enable_gqa:
         times, left = divmod(query.shape[-3], key.shape[-3])
         if left or key.shape[-3] != value.shape[-3]:
@@ -264,7 +273,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
 
 class SelfAttention(Attention):
     """Attention of the heads in a projection (B, L, 3 C) -> (B, L, C). Saves the projection, o and
-    lse; the gradient is one array too, so that nothing is cut into thirds or put together."""
+    lse. The gradient is also one array (B, L, 3 C), so there are no copies to split or join
+    thirds."""
 
     op = "self_attention"
 
@@ -289,14 +299,16 @@ class SelfAttention(Attention):
 
 
 def thirds(qkv):
-    """(B, L, 3, H, E) -> q, k and v, views (B, H, L, E)."""
+    """Returns q, k and v, three views (B, H, L, E) of an array (B, L, 3, H, E)."""
     return qkv.transpose(2, 0, 3, 1, 4)
 
 
 def self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, attn_mask=None, generator=None):
-    """Attention among the positions of one sequence: q, k and v are the thirds of qkv (B, L, 3 C),
-    each n_heads heads of C / n_heads columns; (B, L, C). attn_mask: bool, True where a query may
-    look; it broadcasts to (B, n_heads, L, L), and has no gradient."""
+    """Attention among the positions of each sequence. qkv (B, L, 3 C) -> (B, L, C). The thirds of
+    qkv are q, k and v. Each third has n_heads heads of C / n_heads columns.
+
+    attn_mask: bool, True where a query may see a key. It broadcasts to (B, n_heads, L, L), and has
+    no gradient. is_causal, dropout_p: as in scaled_dot_product_attention."""
     check_probability(dropout_p, "self_attention")
     if qkv.ndim != 3 or qkv.shape[2] % (3 * n_heads):
         raise ValueError(f"self_attention: qkv {tuple(qkv.shape)}, want (B, L, 3 C) with C a "

@@ -1,13 +1,16 @@
-"""Attention that never holds the L x S scores, forward and backward in one kernel each.
+"""Attention by kernels that never hold the L x S scores.
 
-The plain form: minidl/plain/flash.py. Here: kernels, a mask, and dropout, o = (P * kept) v and
-gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair. Backward draws again.
+The plain form: minidl/plain/flash.py. Here: kernels, a mask, and dropout: o = (P * kept) v and
+gP = kept * (go v^T), where kept is 0 or 1 / (1 - p) for each pair of a query and a key. Backward
+draws the same random numbers again.
 
-On the CPU kernels/cpu/attention_tile.cu: a thread per tile of queries, products in vector
-registers. On a GPU the last rung of the ladders in kernels/attention.cu and attention_backward.cu,
-for float16 the one on tensor cores, kernels/attention_mma.cu. Inputs are read through their
-strides: the three thirds of a projection (B, L, 3, H, E) need no copy, nor does a mask that is
-broadcast. o is (B, L, H, E) in memory, so that merging the heads is free.
+A CPU runs kernels/cpu/attention_tile.cu: one thread for each tile of queries, products in vector
+registers. A GPU runs the last rung of the ladders in kernels/attention.cu and
+attention_backward.cu. For float16 it runs the rung on tensor cores, kernels/attention_mma.cu.
+
+Kernels read inputs through their strides. So the thirds of a projection (B, L, 3, H, E) and a
+broadcast mask need no copy. o is (B, L, H, E) in memory, so to merge the heads needs no copy
+either.
 Kernels: kernels/attention.cu, attention_backward.cu, attention_mma.cu,
 cpu/attention_tile.cu
 Op: minidl/ops/attention.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
@@ -24,24 +27,24 @@ from minidl.cuda.launch import scratch
 from minidl.ops import dropout as drop
 
 MAX_WIDTH = 128  # the widest head whose tiles fit 48 KiB of shared memory, and a CPU thread's stack
-MAX_BLOCKS = 65535  # of a GPU's grid along y and z: heads, and batches
-# Of gq in a CPU's backward, at most: so many threads can work at one head. A part for each group of
-# keys would be L S numbers again, an eighth of the scores where heads are 32 wide.
+MAX_BLOCKS = 65535  # the most blocks of a GPU's grid along y (heads) and z (batches)
+# The most parts of gq in a CPU's backward: this many threads can work on one head. With a part for
+# each group of keys, the parts would grow as L S: an eighth of the scores if heads are 32 wide.
 PARTS = 16
 
 
-FILES = {"tile": "cpu/attention_tile.cu", "mma": "attention_mma.cu"}  # the others are of a ladder
+FILES = {"tile": "cpu/attention_tile.cu", "mma": "attention_mma.cu"}  # others: attention.cu
 
 
 def best_rung(q):
-    """The fastest for the array's device and dtype."""
+    """Returns the fastest rung for the device and dtype of q."""
     if backend.xp_of([q]) is np:
         return "tile"
     return "mma" if q.dtype == np.float16 else "warp"
 
 
 def block_of(rung, width):
-    """(rows, threads) of a block of a rung."""
+    """Returns (rows, threads) of a block of this rung. width: the width of a head."""
     n_rows = 32 if width > 64 else 64
     return {
         "naive": (128, 128),
@@ -53,9 +56,12 @@ def block_of(rung, width):
 
 
 def by_kernel(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
-    """(o, lse) of (B, H, L, E), (B, H, S, E), (B, H, S, E); o is a view of (B, L, H, E) memory.
-    rung: 'naive', 'shared', 'warp', 'mma' (float16) or 'tile' (CPU only); the best unless given.
-    mask: a view (B, H, L, S), bool or floating.   dropout: (p, a generator's state)."""
+    """Runs forward. q (B, H, L, E), k and v (B, H, S, E). Returns (o, lse): o (B, H, L, E), a view
+    of a (B, L, H, E) array, and lse (B, H, L) float32.
+
+    rung: 'naive', 'shared', 'warp', 'mma' (float16) or 'tile' (CPU only). The default is the best.
+    mask: a view (B, H, L, S), bool or floating, or None.
+    dropout: (p, state of a generator), or None."""
     xp, (n_batch, n_heads, n_queries, width) = backend.xp_of([q]), q.shape
     o = xp.empty((n_batch, n_queries, n_heads, width), q.dtype)
     lse = xp.empty((n_batch, n_heads, n_queries), np.float32)
@@ -72,12 +78,13 @@ def by_kernel(q, k, v, is_causal, scale, rung=None, mask=None, dropout=None):
 
 def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=None, mask=None,
                        dropout=None):
-    """(gq, gk, gv), each a view of (B, L, H, E) memory. rung, mask, dropout: as in `by_kernel`.
-    out: an array (B, L, 3, H, E) for all three, of self-attention; it is then the result."""
+    """Runs backward. Returns (gq, gk, gv), each a view of a (B, L, H, E) array. rung, mask,
+    dropout: as in `by_kernel`. out: for self-attention, an array (B, L, 3, H, E) that gets all
+    three gradients, and is then returned."""
     xp, (n_batch, n_heads, n_queries, width), n_keys = backend.xp_of([q]), q.shape, k.shape[2]
     go, o = (scratch(xp.ascontiguousarray(a.swapaxes(1, 2)), of=a) for a in (go, o))
     rung = rung or best_rung(q)
-    packed = out is not None and rung == "tile"  # gk and gv go at once where they belong
+    packed = out is not None and rung == "tile"  # the kernel writes gk and gv into `out`
     kind = "temporary" if out is None else "workspace"
     if packed:
         gk, gv = (out.reshape(-1)[i * n_heads * width:] for i in (1, 2))
@@ -87,7 +94,7 @@ def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=Non
     rows, threads = block_of(rung, width)
     file = FILES.get(rung, "attention_backward.cu")
     query_blocks, key_blocks = -(-n_queries // rows), -(-n_keys // rows)
-    if rung == "tile":  # gq in parts, one for each group of keys, or for each PARTS-th
+    if rung == "tile":  # gq is summed in parts: key blocks i, i + parts, ... share part i
         parts = min(key_blocks, PARTS)
         gq = scratch(xp.empty((parts, *go.shape), np.float32),
                      kind if key_blocks == 1 else "workspace")
@@ -122,14 +129,15 @@ def by_kernel_backward(go, q, k, v, o, lse, is_causal, scale, rung=None, out=Non
 
 
 def inputs(q, k, v):
-    """The arguments that say where q, k and v lie: memory, L, S and nine strides in elements."""
+    """Returns the arguments that describe q, k and v: their memory, L, S, and nine strides in
+    elements."""
     strides = [s // a.itemsize for a in (q, k, v) for s in a.strides[:3]]
     return memory(q), memory(k), memory(v), q.shape[2], k.shape[2], *strides
 
 
 def memory(a):
-    """An array from its first element to its last, one-dimensional."""
-    if a.flags.c_contiguous:  # as_strided is twenty times slower
+    """Returns the memory of an array, from its first element to its last, as a 1-d array."""
+    if a.flags.c_contiguous:  # reshape is twenty times as fast as as_strided
         return a.reshape(-1)
     n = 1 + sum((n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)) // a.itemsize
     return backend.xp_of([a]).lib.stride_tricks.as_strided(a, (n,), (a.itemsize,))
@@ -140,7 +148,7 @@ NEITHER = (None, *[0] * 9), {}  # no mask, no dropout
 
 
 def between(mask, dropout):
-    """(the arguments, the macros) for what stands between a query and a key."""
+    """Returns (arguments, macros) of the kernels for the mask and the dropout."""
     if mask is None and dropout is None:
         return NEITHER
     arguments, macros = [None, *[0] * 4], {}
@@ -154,8 +162,8 @@ def between(mask, dropout):
 
 
 def mask_view(mask, shape):
-    """A mask as a view (B, H, L, S) that the kernels read: no copy where it is broadcast.
-    shape: (leading dimensions, L, S) of the scores, to which it broadcasts."""
+    """Returns a mask as a view (B, H, L, S) that the kernels can read. A broadcast mask is not
+    copied. shape: (*leading dimensions, L, S), the shape of the scores."""
     xp = backend.xp_of([mask])
     if mask.dtype not in MASKS:
         mask = mask.astype(np.float32)
@@ -166,15 +174,16 @@ def mask_view(mask, shape):
 
 
 def readable(a):
-    """(B, H, L, E) with the last stride one element and none negative, by a copy where need be."""
+    """Returns `a`, or a copy of it if the kernels cannot read it: its last stride must be one
+    element, and no stride may be negative."""
     strides = [s for n, s in zip(a.shape, a.strides, strict=True) if n > 1]
     good = min(strides, default=0) >= 0 and a.strides[-1] == a.itemsize
     return a if good else a.copy()
 
 
 def fits(q, k, v):
-    """Whether the kernels know these shapes: values as wide as keys, heads at most 128 wide, at
-    least one key, and a grid that CUDA takes."""
+    """Returns whether the kernels can handle these shapes: keys and values have one shape, heads
+    are at most 128 wide, there is at least one key, and the grid is not too large for CUDA."""
     n_batch, n_heads, _, width = q.shape
     return (k.shape == v.shape and 0 < width <= MAX_WIDTH and k.shape[2] > 0
             and n_batch <= MAX_BLOCKS and n_heads <= MAX_BLOCKS)

@@ -1,12 +1,12 @@
 """Batch norm: each channel of a batch gets mean 0 and variance 1.
 
-    y = (x - mean) * r * w + b      r = 1 / sqrt(var + eps), one a channel
+    y = (x - mean) * r * w + b      r = 1 / sqrt(var + eps), one number for each channel
     gb, gw = sum of gy, sum of gy * xhat             xhat = (x - mean) * r
-    gx = w * r * (gy - gb / n - xhat * gw / n)       n numbers a channel
+    gx = w * r * (gy - gb / n - xhat * gw / n)       n elements in each channel
 
-The gradient is derived in norm.py. Kept for backward: x, which costs no more than xhat and in half
-precision half of it; mean and r. The running statistics are constants outside of training, and
-gx = w * r * gy then.
+norm.py explains the gradient. Saved for backward: x, mean and r. x takes the same number of bytes
+as xhat, or half of them in half precision. Outside of training the running statistics are
+constants, so gx = w * r * gy.
 
 Source: Ioffe & Szegedy 2015.
 Kernels: kernels/batch_norm.cu; on a CPU kernels/cpu/batch_norm.cu
@@ -26,17 +26,17 @@ from minidl.mode import current
 from minidl.ops.norm import check_channels, column, scale_shift, standardize, standardize_backward
 
 FILE = "batch_norm.cu"
-AXES = 0, 2  # of (N, C, places): what a mean runs over
+AXES = 0, 2  # of (N, C, places): a mean runs over these
 LANES_MAX, CHANNELS = 512, 64  # as in the kernel for a CPU
-FEW = 64  # places: with fewer a plane does not fill a few vectors
-PART = 512  # numbers of a channel: enough to be worth the end of a sum
+FEW = 64  # with fewer places, a plane is too short for vectors
+PART = 512  # elements of a channel in a part: enough to pay for joining one more sum
 
 
 class BatchNorm(Function):
-    """Over samples and places of x (N, C, ...). Saves x, w, mean and r.
+    """Normalises each channel over samples and places of x (N, C, ...). Saves x, w, mean and r.
 
-    In training the running statistics are written in place, here and nowhere else; they are arrays
-    beside the inputs, which autocast might hand over as copies."""
+    In training, forward updates the running statistics in place. They are an option, not inputs:
+    autocast may replace an input by a copy."""
 
     precision = "black"
 
@@ -70,27 +70,29 @@ class BatchNorm(Function):
 
 
 def in_order(xp, v, default, n, dtype):
-    """A value per channel, (n,), contiguous and of `dtype`: v's, or the default where v is None."""
+    """Returns one value for each channel: (n,), contiguous, of `dtype`. They are the values of v,
+    or `default` if v is None."""
     if v is None:
         return xp.full(n, default, dtype)
     return xp.ascontiguousarray(v.astype(dtype, copy=False))
 
 
 def by_numpy(x, w, b, eps):
-    """(y, mean, var, r); x (N, C, ...), all others (C,) in the dtype of the sums."""
+    """Returns (y, mean, var, r). x and y are (N, C, ...). All others are (C,), in the dtype of the
+    sums."""
     xhat, *statistics = standardize(backend.xp_of([x]), by_places(x), AXES, eps)
     y = scale_shift(xhat, column(w), column(b), x.dtype)
     return y.reshape(x.shape), *(v.reshape(-1) for v in statistics)
 
 
 def by_numpy_eval(x, w, b, mean, r):
-    """y, with the statistics given."""
+    """Returns y. mean and r are given."""
     xhat = (by_places(x) - column(mean)) * column(r)
     return scale_shift(xhat, column(w), column(b), x.dtype).reshape(x.shape)
 
 
 def by_numpy_backward(gy, x, w, mean, r, training=True):
-    """(gx, gw, gb); xhat is made again from x, mean and r."""
+    """Returns (gx, gw, gb). Computes xhat again from x, mean and r."""
     xhat = (by_places(x) - column(mean)) * column(r)
     g = by_places(gy).astype(mean.dtype, copy=False)
     gw, gb = (g * xhat).sum(axis=AXES), g.sum(axis=AXES)
@@ -103,15 +105,16 @@ def by_numpy_backward(gy, x, w, mean, r, training=True):
 
 
 def by_places(x):
-    """(N, C, ...) as (N, C, places)."""
+    """Returns x (N, C, ...) as (N, C, places)."""
     return x.reshape(sizes(x))
 
 
 def by_kernel(x, w, b, eps, rung=None, **form):
-    """(y, mean, var, r). x (N, C, ...), w and b (C,) in the dtype of the sums, all contiguous.
+    """Returns (y, mean, var, r). x (N, C, ...), w and b (C,) in the dtype of the sums. All must be
+    contiguous.
 
-    rung: 1 or 2 of the ladder in the .cu, or "cpu"; the best for the device unless given.
-    form: form and order, as in `cuda.kernel`."""
+    rung: 1 or 2 of the ladder in the .cu file, or "cpu". The default is the best for the device.
+    form: the options form and order of `cuda.kernel`."""
     xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
     samples, channels, places = sizes(x)
     mean, var, r = (xp.empty(channels, SUM_DTYPES[x.dtype]) for _ in range(3))
@@ -128,7 +131,7 @@ def by_kernel(x, w, b, eps, rung=None, **form):
 
 
 def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
-    """y, with the statistics given. rung: "cpu", or any other for the GPU's."""
+    """Returns y. mean and r are given. rung: "cpu", or any other for the kernel of a GPU."""
     y = row_kernels.backend_of(x).empty(x.shape, x.dtype)
     args = y, x, w, b, mean, r
     if (rung or best_rung(x)) == "cpu":
@@ -141,10 +144,10 @@ def by_kernel_eval(x, w, b, mean, r, rung=None, **form):
 
 
 def by_kernel_backward(gy, x, w, mean, r, training=True, rung=None, **form):
-    """(gx, gw, gb). gw and gb have the dtype of the sums."""
+    """Returns (gx, gw, gb). gw and gb have the dtype of the sums."""
     xp, rung = row_kernels.backend_of(x), rung or best_rung(x)
     samples, channels, places = sizes(x)
-    gw, gb = xp.zeros(channels, mean.dtype), xp.zeros(channels, mean.dtype)  # of no samples
+    gw, gb = xp.zeros(channels, mean.dtype), xp.zeros(channels, mean.dtype)  # 0 if x is empty
     gx = xp.empty(x.shape, x.dtype)
     args = gx, gw, gb, gy, x, w, mean, r
     if rung != "cpu":
@@ -159,7 +162,7 @@ def by_kernel_backward(gy, x, w, mean, r, training=True, rung=None, **form):
 
 
 def launch(name, x, rung, arrays, more, form):
-    """A rung of the ladder over the channels of x. more: what comes after the sizes."""
+    """Launches a rung of the ladder over the channels of x. more: the arguments after the sizes."""
     if not x.size:
         return
     check_size(x)
@@ -172,8 +175,8 @@ def launch(name, x, rung, arrays, more, form):
 
 
 def pass_on_cpu(name, x, arrays, more, form):
-    """A CPU's pass over x, or over arrays like it, in the order of memory. more: what comes after
-    the sizes."""
+    """Launches a pass of a CPU over x, or over arrays of its shape, in the order of memory. more:
+    the arguments after the sizes."""
     samples, channels, places = sizes(x)
     args = *arrays, samples, channels, places, *more
     if not x.size:
@@ -189,21 +192,21 @@ def pass_on_cpu(name, x, arrays, more, form):
 
 
 def join(name, x, args, form):
-    """One launch over the channels."""
+    """Launches the kernel that joins the partial sums of each channel."""
     run = row_kernels.kernel(on_cpu(FILE), name, x.dtype, **form)
     run(row_kernels.blocks(x.shape[1], CHANNELS), 1, args)
 
 
 def parts_of(x):
-    """(number of parts, samples of a part), whose sums a CPU joins: single samples where planes are
-    large, else as many as have some hundred numbers of a channel."""
+    """Returns (number of parts, samples of a part). A CPU sums each part, then joins the sums. A
+    part is one sample if planes are large. Else it has about PART elements of each channel."""
     samples, _, places = sizes(x)
     group = 1 if places >= FEW else -(-PART // places)
     return row_kernels.blocks(samples, group), group
 
 
 def sizes(x):
-    """(samples, channels, places)."""
+    """Returns (samples, channels, places) of x."""
     return *x.shape[:2], math.prod(x.shape[2:])
 
 
@@ -212,7 +215,7 @@ def best_rung(x):
 
 
 def check_size(x):
-    """ValueError where a launch on a GPU would count beyond an int."""
+    """Raises ValueError if x has more elements than a launch on a GPU can count in an int."""
     if x.size > LARGEST:
         raise ValueError(f"batch_norm: {x.size} numbers on a GPU, where a launch has at most "
                          f"{LARGEST}; cut the batch")
@@ -220,11 +223,13 @@ def check_size(x):
 
 def batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False,
                momentum=0.1, eps=1e-5):
-    """Mean 0 and variance 1 over each channel of input (N, C, ...), then * weight + bias.
+    """Normalises each channel of input (N, C, ...) to mean 0 and variance 1, then computes
+    * weight + bias.
 
-    training: statistics of this batch, and `running = (1 - momentum) * running + momentum * batch`
-    in place, with the unbiased variance (n - 1) as PyTorch does; running_* may be None.
-    otherwise: the running statistics are used as constants."""
+    training=True: uses the statistics of this batch. Updates the running ones in place: `running =
+    (1 - momentum) * running + momentum * batch`, with the unbiased variance (n - 1), as PyTorch
+    does. running_mean and running_var may be None.
+    training=False: uses the running statistics, as constants."""
     check_channels("batch_norm", input, running_mean=running_mean, running_var=running_var,
                    weight=weight, bias=bias)
     if not training:

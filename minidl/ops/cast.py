@@ -1,7 +1,7 @@
-"""Casts and transfers: the same values in another dtype, on another device, in new memory.
+"""Casts and transfers: the same values in another dtype, on another device, or in new memory.
 
-A cast between floating dtypes is differentiable: the backward walk casts its gradient back, which
-is all that mixed precision needs. A cast to integers or bool is not recorded in the graph.
+A cast between floating dtypes is differentiable: the backward walk casts its gradient back. Mixed
+precision needs nothing else. A cast to integers or bool is not recorded in the graph.
 Test: tests/ops/test_cast.py
 """
 
@@ -39,7 +39,8 @@ class Transfer(Function):
         return self._moved(gy, self.origin)
 
     def _moved(self, x, device):
-        """x on the device; the library is then that of the result, for the engine looks at it."""
+        """Returns x on the device. Sets self.xp to the library of the result, as the engine uses
+        it."""
         with waiting(x) if device == "cpu" else nullcontext():
             y = backend.to_device(x, device)
         self.xp = backend.xp_of([y])
@@ -58,9 +59,9 @@ class Clone(Function):
 
 
 def to(input, *args, dtype=None, device=None, non_blocking=False, copy=False):
-    """x.to(dtype), x.to(device), x.to(device, dtype), x.to(other_tensor), then perhaps non_blocking
-    and copy: x itself where nothing changes, unless `copy`. non_blocking is a permission, and is
-    not made use of: each transfer is finished when it returns (cuda/host_memory.py's are not)."""
+    """x.to(dtype), x.to(device), x.to(device, dtype) or x.to(other_tensor). non_blocking and copy
+    may follow. Returns x itself if nothing changes, unless copy=True. non_blocking has no effect:
+    each transfer is finished when the call returns. (cuda/host_memory.py has other transfers.)"""
     flags = [arg for arg in args if arg is True or arg is False]
     copy = copy or flags[1:] == [True]
     for arg in args[:len(args) - len(flags)]:
@@ -84,12 +85,12 @@ def type(input, dtype):
 
 
 def clone(input):
-    """A copy, recorded in the graph."""
+    """Returns a copy. The graph records it."""
     return Clone.apply(input)
 
 
 def contiguous(input):
-    """x itself if it is in row-major order, else a copy that is."""
+    """Returns x itself if it is in row-major order, else a copy in row-major order."""
     return input if input.is_contiguous() else Clone.apply(input)
 
 
@@ -98,7 +99,7 @@ def cpu(input):
 
 
 def cuda(input, device="cuda"):
-    """x on a GPU, by name or number; the current one unless given."""
+    """Returns x on a GPU, given by name or number. The default is the current GPU."""
     return to(input, device=f"cuda:{device}" if isinstance(device, builtins.int) else device)
 
 
@@ -106,7 +107,7 @@ def _cast_to(name, dtype):
     def op(input):
         return to(input, dtype=dtype)
     op.__name__ = op.__qualname__ = name
-    op.__doc__ = f"x.to({np.dtype(dtype)})."
+    op.__doc__ = f"Returns x.to({np.dtype(dtype)})."
     return op
 
 

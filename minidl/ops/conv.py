@@ -1,14 +1,16 @@
 """Convolution: its Function, and conv1d and conv2d with PyTorch's arguments.
 
-The plain form: minidl/plain/convolution.py. Who computes:
+The plain form: minidl/plain/convolution.py. The arrays decide which file computes:
 
     arrays of CuPy    kernels/conv.cu and conv_weight.cu, by conv_kernel.py
     arrays of NumPy   kernels/cpu/conv.cu and conv_winograd.cu, by conv_cpu.py
     anything else     float64, two dtypes, no compiler: conv_columns.py, im2col and BLAS
 
-All three have the same four functions: forward, by_input, by_weight, by_bias. A transposed
-convolution (extra/conv_transpose.py) has by_input for its forward, and forward for its backward.
-conv1d is conv2d on images of height 1.                           Test: tests/ops/test_conv.py
+All three files have the same four functions. forward computes the result. by_input, by_weight and
+by_bias compute the gradients of the input, the weight and the bias. A transposed convolution
+(extra/conv_transpose.py) uses by_input for its forward, and forward for its backward. conv1d is
+conv2d on images of height 1.
+Test: tests/ops/test_conv.py
 """
 
 import numpy as np
@@ -28,7 +30,7 @@ class Conv2d(Function):
     precision = "white"
 
     def forward(self, x, w, b, stride, padding, dilation, groups):
-        same_dtype("conv", x, w, "input", "weight")  # here: autocast has cast them
+        same_dtype("conv", x, w, "input", "weight")  # checked after the casts of autocast
         self.options = stride, padding, dilation, groups
         self.shapes = x.shape, w.shape
         self.save(x, w)
@@ -39,7 +41,7 @@ class Conv2d(Function):
 
     def backward(self, gy):
         x, w = self.saved
-        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # copied once for all three gradients
         run = by(gy, w, x)
         gx = run.by_input(gy, w, x.shape, self.options) if self.needs[0] else None
         gw = run.by_weight(gy, x, w, self.options) if self.needs[1] else None
@@ -47,7 +49,7 @@ class Conv2d(Function):
 
 
 def by(x, w, *others):
-    """The module whose functions compute with these arrays; w: the weight."""
+    """Returns the module whose functions compute with these arrays. w: the weight."""
     if not isinstance(x, np.ndarray):
         return pick(conv_kernel, conv_columns, x, w, *others)
     return pick(conv_cpu, conv_columns, x, w, *others) if conv_cpu.fits(w) else conv_columns
@@ -55,19 +57,23 @@ def by(x, w, *others):
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """Cross-correlation of images (N, C, H, W) or (C, H, W) with weight (O, C / groups, kh, kw).
+    Returns (N, O, H', W') or (O, H', W').
 
-    padding: zeros on each side, an int or (height, width); "valid" is 0; "same" keeps the size
-    (stride 1), with the odd zero at the end."""
+    padding: the number of zeros on each side, an int or (height, width). "valid" means 0. "same"
+    keeps the size of the image, with stride 1; if the number of zeros is odd, the end gets one
+    more."""
     return _convolve("conv2d", input, weight, bias, stride, padding, dilation, groups, 2)
 
 
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k)."""
+    """Cross-correlation of sequences (N, C, L) or (C, L) with weight (O, C / groups, k). Returns
+    (N, O, L') or (O, L'). padding: as in conv2d."""
     return _convolve("conv1d", input, weight, bias, stride, padding, dilation, groups, 1)
 
 
 def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
-    """Check, bring to (N, C, H, W), convolve, and undo what was added. conv1d has height 1."""
+    """Checks the arguments, brings x to (N, C, H, W), convolves, and removes the dimensions that it
+    added. conv1d has height 1."""
     height = (1,) * (2 - n_dims)
     stride = height + pair(stride, op, "stride", n_dims)
     dilation = height + pair(dilation, op, "dilation", n_dims)
@@ -77,10 +83,10 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
         raise ValueError(f"{given}; want (N, C, {dims}) or (C, {dims}), and (O, C / groups, "
                          f"{'kh, kw' if n_dims == 2 else 'k'})")
     if groups < 1 or w.shape[0] % groups or w.shape[1] * groups != x.shape[-n_dims - 1]:
-        raise ValueError(f"{given}; want as many input channels as weight.shape[1] * groups, "
+        raise ValueError(f"{given}; want weight.shape[1] * groups input channels, "
                          f"{w.shape[1]} * {groups}, and output channels divisible by groups")
     if b is not None and tuple(b.shape) != (w.shape[0],):
-        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one a channel")
+        raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[0]},), one for each channel")
     if min(stride) < 1 or min(dilation) < 1:
         raise ValueError(f"{op}: stride {stride} and dilation {dilation} must be at least 1")
     batched = len(x.shape) == n_dims + 2
@@ -98,7 +104,8 @@ def _convolve(op, x, w, b, stride, padding, dilation, groups, n_dims):
 
 
 def resolve_padding(op, padding, kernel, stride, dilation, n_dims):
-    """((top, bottom), (left, right)) of an int, a tuple, "valid" or "same"."""
+    """Returns ((top, bottom), (left, right)) for a padding: an int, a tuple, "valid" or "same".
+    Raises ValueError for another one."""
     if padding == "same":
         if max(stride) > 1:
             raise ValueError(f"{op}: padding='same' wants stride 1, got {stride[-n_dims:]}")

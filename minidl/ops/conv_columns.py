@@ -1,19 +1,20 @@
-"""Convolution as a matrix product: lay out the patches as columns (im2col), then multiply.
+"""Convolution as a matrix product: copy the patches into columns (im2col), then multiply.
 
 The plain form: minidl/plain/convolution.py, by_columns. Here: strides, padding, dilation, groups,
-and columns that are never all there at once. This is the reference beside the kernels, and what
-runs where these do not: float64, two dtypes, no compiler.
+and columns for only a few samples at a time. The tests compare the kernels with this file. It also
+runs the cases that the kernels do not handle: float64, two dtypes, no compiler.
 
     y  = w (O, C kh kw) @ columns, which is (O, oh, ow) already        gw = gy @ columns^T
     g_columns = w^T @ gy, and gx adds every column back to the patch it came from (col2im)
 
-The patches are a view: `as_strided` walks x with the strides of (sample, channel, kernel row,
-kernel column, output row, output column), and the copy into columns is the only one. It is kh * kw
-times x, so it is made for a few samples at a time, stays in the cache, and is never kept: backward
-makes it again. The memory ledger sees it as workspace (`scratch`), and minidl/memory/workspace.py
-has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G kh kw, oh ow).
+The patches are a view of x: `as_strided` gives it the strides of (sample, channel, kernel row,
+kernel column, output row, output column). Only the columns are a copy. They have kh * kw times the
+elements of x. So they are made for a few samples at a time, which fit in the cache, and are not
+kept: backward makes them again. The memory ledger counts them as workspace (`scratch`), and
+minidl/memory/workspace.py has the formula. Groups are a batch of products, (O/G, C/G kh kw) @ (C/G
+kh kw, oh ow).
 
-The functions have the same arguments as those of conv_cpu.py and conv_kernel.py. options: stride,
+The functions take the same arguments as those of conv_cpu.py and conv_kernel.py. options: stride,
 padding ((top, bottom), (left, right)), dilation, groups.
 Source: Chellapilla, Puri, Simard 2006.      Test: tests/ops/test_conv.py
 """
@@ -28,24 +29,25 @@ from minidl.cuda.launch import scratch
 from minidl.ops.matmul import product
 from minidl.ops.patches import crop_image, pad_image, patches, places
 
-CPU_COLUMNS = 2**18  # elements of a block's columns: 1 MiB of float32, an L2 cache
-GPU_COLUMNS = 2**26  # 256 MiB: large launches, and an end to what a batch can take
+CPU_COLUMNS = 2**18  # the most elements of a block's columns: 1 MiB of float32, an L2 cache
+GPU_COLUMNS = 2**26  # 256 MiB: large launches, but a limit to the memory for a large batch
 
 
 def forward(x, w, b, options, out):
-    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    """Returns y (N, O, *out). x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
     xp, groups = backend.xp_of([x]), options[3]
     y = xp.empty((x.shape[0], groups, w.shape[0] // groups, math.prod(out)), x.dtype)
     scratch(y, "temporary")
     for at in _samples(xp, x.shape, w, out):
         columns = _columns(xp, x[at], w, options, out)
         y[at] = multiply(xp, _matrix(w, groups), columns)
-        del columns  # before the next ones are made
+        del columns  # freed before the next block is made
     return _with_bias(y.reshape(x.shape[0], w.shape[0], *out), b)
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
+    bias (C,), which is added."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
@@ -57,7 +59,7 @@ def by_input(gy, w, x_shape, options, b=None):
 
 
 def by_weight(gy, x, w, options):
-    """gw, of w's shape."""
+    """Returns gw, of w's shape."""
     xp, groups, out = backend.xp_of([gy]), options[3], gy.shape[2:]
     gw = scratch(xp.zeros(_matrix(w, groups).shape, accumulate_dtype(w.dtype)), "temporary")
     gy = gy.reshape(gy.shape[0], groups, w.shape[0] // groups, math.prod(out))
@@ -70,7 +72,7 @@ def by_weight(gy, x, w, options):
 
 
 def by_bias(gy):
-    """gb (O,): gy summed over images and places."""
+    """Returns gb (O,): the sum of gy over images and places."""
     return gy.sum(axis=(0, 2, 3), dtype=accumulate_dtype(gy.dtype))
 
 
@@ -81,13 +83,13 @@ def _with_bias(y, b):
 
 
 def _matrix(w, groups):
-    """(groups, O / groups, C / groups * kh * kw)."""
+    """Returns the weight as (groups, O / groups, C / groups * kh * kw)."""
     return w.reshape(groups, w.shape[0] // groups, math.prod(w.shape[1:]))
 
 
 def _columns(xp, x, w, options, out):
-    """(samples, groups, C / groups * kh * kw, oh * ow), of the places in `out`: the padding of a
-    transposed convolution may leave room for more."""
+    """Returns the columns of x: (samples, groups, C / groups * kh * kw, oh * ow). `out`, (oh, ow),
+    must be given: with the padding of a transposed convolution more places may fit."""
     stride, padding, dilation, groups = options
     padded = pad_image(xp, x, padding)
     padded = padded if padded is x else scratch(padded)
@@ -97,19 +99,20 @@ def _columns(xp, x, w, options, out):
 
 
 def _samples(xp, x_shape, w, out):
-    """Slices of the batch whose columns, and products with them, stay small."""
+    """Returns slices of the batch. The columns of each slice are small enough for the cache."""
     step = samples_at_once(x_shape[1], w.shape, out, xp is np)
     return [slice(i, i + step) for i in range(0, x_shape[0], step)]
 
 
 def samples_at_once(channels, w_shape, out, on_cpu):
-    """How many samples' columns fit into a cache, with the weight; at least one's."""
+    """Returns for how many samples the columns and the weight fit into a cache. At least 1."""
     one = channels * math.prod(w_shape[2:]) * math.prod(out) + math.prod(w_shape)
     return max(1, (CPU_COLUMNS if on_cpu else GPU_COLUMNS) // max(one, 1))
 
 
 def _add_patches(xp, g, x_shape, w, options, out):
-    """col2im: columns (samples, groups, C / groups * kh * kw, oh * ow) summed into images."""
+    """col2im. Returns images (samples, C, H, W): the sum of the columns (samples, groups, C /
+    groups * kh * kw, oh * ow), each at the place of its patch."""
     stride, padding, dilation, _ = options
     g = g.reshape(len(g), x_shape[1], *w.shape[2:], *out)
     size = [d + sum(p) for d, p in zip(x_shape[2:], padding, strict=True)]
@@ -120,10 +123,10 @@ def _add_patches(xp, g, x_shape, w, options, out):
 
 
 def multiply(xp, a, b):
-    """`product`, whose result and casts the memory ledger sees."""
+    """As `product` in matmul.py. The memory ledger counts its result and its casts."""
     if xp is not np or a.dtype != np.float16:
         return scratch(product(xp, a, b))
     a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
     y = scratch(product(xp, a, b))
-    with np.errstate(over="ignore"):  # inf, as in `product`
+    with np.errstate(over="ignore"):  # gives inf without a warning, as `product` does
         return scratch(y.astype(np.float16))

@@ -1,17 +1,17 @@
-"""Launches of the convolutions for a CPU: which kernel, in what blocks.
+"""Convolution on a CPU: chooses the kernel and the sizes of its blocks.
 
-    3 x 3, stride 1          Winograd's F(2 x 2, 3 x 3): 16 products where the plain form has 36
-    few channels a group     pixel by pixel (depthwise)
-    all others               an implicit product: a panel of columns for some hundred pixels
+    3 x 3, stride 1            Winograd's F(2 x 2, 3 x 3): 16 products; the plain form has 36
+    few channels in a group    pixel by pixel (depthwise)
+    all others                 a product with the columns of only some hundred pixels at a time
 
-A block keeps what it makes on its thread's stack, at most about a MiB, so nothing as large as the
-im2col matrix is ever in memory. The result is the same with any number of threads: how sums are cut
-depends on the shape alone. float16 is computed in float32 and rounded once.
+A block keeps its arrays on the stack of its thread, at most about 1 MiB. So there is never an array
+of the size of the im2col matrix. The result does not depend on the number of threads: the shape
+alone decides how sums are divided. float16 is computed in float32 and rounded once.
 
 Winograd adds and subtracts pixels before it multiplies, in float32. It sums 9 times fewer products,
-so its rounding error is about that of the plain form: 0.6 to 1.05 of it, measured in
-tests/ops/test_conv_cpu.py. But an infinite pixel makes NaN of all 2 x 2 results of a tile, where
-the plain form may give infinity. `set_float32_matmul_precision("highest")` leaves Winograd out.
+so its rounding error is 0.6 to 1.05 times the error of the plain form, measured in
+tests/ops/test_conv_cpu.py. But an infinite pixel turns all 2 x 2 results of a tile into NaN; the
+plain form may give infinity. `set_float32_matmul_precision("highest")` switches Winograd off.
 
 Kernel: kernels/cpu/conv.cu, kernels/cpu/conv_winograd.cu   Test: tests/ops/test_conv_cpu.py
 """
@@ -27,23 +27,23 @@ from minidl.ops import conv_geometry
 
 FILE, WINOGRAD_FILE = "cpu/conv.cu", "cpu/conv_winograd.cu"
 TILE_ROWS = 6  # as in kernels/cpu/product.cuh
-TOGETHER = 16  # rows of weights that a block brings into another order
+TOGETHER = 16  # rows of weights that a block reorders
 STACK = 2**17  # floats of a block's largest array: 512 KiB
-LEAST_PIXELS, MOST_PIXELS = 64, 256  # of a panel
+LEAST_PIXELS, MOST_PIXELS = 64, 256  # pixels of a panel of columns
 TILES, CHANNELS = 64, 128  # at a time in Winograd's form: (16, 128, 64) floats are 512 KiB
-FEW_TILES = 50
-WIDE = 512  # pixels of a row: wider ones are cut, as in the kernel
-MOST_TAPS = 1024  # of a kernel, so that a panel fits on the stack
+FEW_TILES = 50  # with fewer, Winograd is slower: see by_winograd
+WIDE = 512  # pixels of a row: wider rows are divided, as in the kernel
+MOST_TAPS = 1024  # taps of a kernel, so that a panel fits on the stack
 UNITS = 4  # blocks for each thread, so that all finish at about the same time
 
 
 def fits(w):
-    """Whether a panel for one channel of these weights fits on the stack."""
+    """Returns whether a panel for one channel of these weights fits on the stack."""
     return math.prod(w.shape[2:]) <= MOST_TAPS
 
 
 def forward(x, w, b, options, out):
-    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    """Returns y (N, O, *out). x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
     if x.dtype == np.float16:
         return _in_float32(forward, x, w, b, options, out)
     x, w = map(_in_order, (x, w))
@@ -61,7 +61,8 @@ def forward(x, w, b, options, out):
 
 
 def by_input(gy, w, x_shape, options, b=None):
-    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
+    bias (C,), which is added."""
     if gy.dtype == np.float16:
         return _in_float32(by_input, gy, w, x_shape, options, b)
     gy, w = map(_in_order, (gy, w))
@@ -81,9 +82,9 @@ def by_input(gy, w, x_shape, options, b=None):
 
 
 def by_weight(gy, x, w, options):
-    """gw, of w's shape."""
+    """Returns gw, of w's shape."""
     if gy.dtype == np.float16:
-        shape = np.broadcast_to(np.float32(0), w.shape)  # of w only that is asked for
+        shape = np.broadcast_to(np.float32(0), w.shape)  # only the shape of w is used
         return _in_float32(lambda gy, x: by_weight(gy, x, shape, options), gy, x)
     gy, x = map(_in_order, (gy, x))
     stride, padding, dilation, groups = options
@@ -100,7 +101,7 @@ def by_weight(gy, x, w, options):
 
 
 def by_bias(gy):
-    """gb (O,): gy summed over images and places."""
+    """Returns gb (O,): the sum of gy over images and places."""
     gb = np.empty(gy.shape[1], np.float32)
     if gy.dtype == np.float16 or not gy.size:
         return gy.sum(axis=(0, 2, 3), dtype=np.float32)
@@ -116,22 +117,24 @@ def _in_order(a):
 
 def _in_float32(function, *args):
     args = [scratch(a.astype(np.float32)) if isinstance(a, np.ndarray) else a for a in args]
-    with np.errstate(over="ignore"):  # inf, as in other ops
+    with np.errstate(over="ignore"):  # gives inf without a warning, as other ops do
         return function(*args).astype(np.float16)
 
 
 def _per_part(n, n_parts, multiple):
-    """How many of n a part has, a multiple of `multiple`."""
+    """Returns the size of a part if n things are divided into n_parts. It is a multiple of
+    `multiple`."""
     return -(-n // (n_parts * multiple)) * multiple
 
 
 def _units_for_threads():
-    """How many blocks a launch should have."""
+    """Returns how many blocks a launch should have at least."""
     return UNITS * run.n_threads() if run.n_threads() > 1 else 1
 
 
 def _parts_for_threads(n_blocks, n_rows):
-    """In how many parts of at least some tiles the rows of n_blocks blocks are cut."""
+    """Returns into how many parts n_rows rows are divided, so that n_blocks blocks become enough
+    blocks for all threads. A part has at least 8 tiles of rows."""
     return max(1, min(-(-_units_for_threads() // n_blocks), n_rows // (8 * TILE_ROWS)))
 
 
@@ -139,8 +142,8 @@ def _parts_for_threads(n_blocks, n_rows):
 
 
 def by_winograd(w_shape, options, n_images, size):
-    """Whether Winograd's form is right for this convolution, with results of this size, and
-    faster: to transform a weight takes as long as some 50 tiles' products with it."""
+    """Returns whether Winograd's form is possible for this convolution, and faster. size: (height,
+    width) of the result. To transform a weight takes as long as the products of about 50 tiles."""
     stride, _, dilation, groups = options
     return (winograd_is_on() and w_shape[2:] == (3, 3) and stride == dilation == (1, 1)
             and groups == 1 and min(w_shape[:2]) >= 8 and size[1] <= WIDE
@@ -156,13 +159,14 @@ def _n_tiles(n, size):
 
 
 def _chunk(depth):
-    """How many inputs are summed at a time: in U they lie side by side."""
+    """Returns how many input channels are summed at a time. In U they are contiguous."""
     return min(CHANNELS, -(-depth // TOGETHER) * TOGETHER)
 
 
 def _winograd(y, x, w, turned, b, top, left):
-    """y of x and w; turned: the gradient by the input, for which C and O are exchanged. Some
-    outputs at a time: their transformed weights are still in the cache when they are read."""
+    """Writes y, the convolution of x and w. turned: True for the gradient of the input, where C and
+    O are exchanged. Works on at most CHANNELS output channels at a time, so that their transformed
+    weights stay in the cache."""
     (n, n_in, *size), (_, all_outs, *out) = x.shape, y.shape
     n_tiles = _n_tiles(n, out)
     group = min(TILES, -(-n_tiles // 16) * 16)
@@ -179,7 +183,8 @@ def _winograd(y, x, w, turned, b, top, left):
 
 
 def _weights_of_winograd(w, turned, first, n_rows):
-    """(chunks, 16, n_rows, chunk) of the outputs from `first` on, with all inputs."""
+    """Returns the transformed weights U, (chunks, 16, n_rows, chunk), of n_rows output channels
+    from `first` on, for all input channels."""
     o, c = w.shape[:2]
     depth, row, step = (o, 9, 9 * c) if turned else (c, 9 * c, 9)  # strides in elements
     chunk = _chunk(depth)
@@ -190,7 +195,8 @@ def _weights_of_winograd(w, turned, first, n_rows):
 
 
 def _winograd_parts(gw_size, n, size):
-    """(tiles at once, tiles of a part, parts) of a gradient by the weight."""
+    """Returns (tiles at a time, tiles of a part, number of parts) for the gradient of the
+    weight."""
     n_tiles = _n_tiles(n, size)
     group = min(TILES, -(-n_tiles // 16) * 16)
     tiles = _per_part(n_tiles, _parts_of_gradient(gw_size, n_tiles // (4 * group)), group)
@@ -212,7 +218,8 @@ def _winograd_weight(gw, gy, x, top, left):
 
 
 def _parts_of_gradient(gw_size, most):
-    """In how many parts a gradient by the weight is summed: 2 MiB of them, at most 8."""
+    """Returns in how many parts the gradient of the weight is summed: at most `most`, at most 8,
+    and at most 2 MiB in all."""
     return max(1, min(8, 2**19 // max(gw_size, 1), most))
 
 
@@ -229,7 +236,8 @@ def _sum(gw, parts):
 
 
 def _geometry(x, y, groups, rows, columns):
-    """The kernel's arguments that say where the pixels of y read x: see Geometry in the file."""
+    """Returns the kernel's arguments that tell which pixels of x each pixel of y reads. They are
+    the struct Geometry in the .cu file."""
     return (x.shape[0], x.shape[1], y.shape[1], *x.shape[2:], rows.n, columns.n, rows.n_taps,
             columns.n_taps, rows.read_step, columns.read_step, rows.read, columns.read,
             rows.read_tap, columns.read_tap, *y.shape[2:], rows.step, columns.step, rows.first,
@@ -241,19 +249,21 @@ def _pixels_at_once(depth):
 
 
 def _is_few(n_in, n_out):
-    """Whether a group has so few channels that a product's tiles would be mostly empty."""
+    """Returns whether a group has so few channels that most tiles of a product would be empty."""
     return n_in * n_out <= 2
 
 
 def _part_at_once(rows, columns, n_in):
-    """(rows, columns) of an image's results whose lines fit on the stack."""
+    """Returns (rows, columns) of results that a block computes, so that the input rows they read
+    fit on the stack."""
     wide = min(columns.n, WIDE)
     line = n_in * columns.read_step * (wide + columns.n_taps + 64)
     return min(rows.n, max(4, STACK // (line * rows.read_step))), wide
 
 
 def _product(y, x, w, b, groups, rows, columns):
-    """Write into y the pixels of a phase; w (rows of y's channels, depth) in the phase's order."""
+    """Writes the pixels of a phase into y. w: (channels of y, depth), with its taps in the order of
+    the phase."""
     if not rows.n_taps * columns.n_taps:
         here = y[:, :, rows.first::rows.step, columns.first::columns.step]
         here[...] = 0 if b is None else b[:, None, None]
@@ -272,7 +282,8 @@ def _product(y, x, w, b, groups, rows, columns):
     chunk = max(1, STACK // (MOST_PIXELS * taps)) if in_chunks else n_in
     pixels = MOST_PIXELS if in_chunks else _pixels_at_once(n_in * taps)
     pixels = min(pixels, -(-n_pixels // 16) * 16)
-    # more blocks for the threads: of fewer pixels, then of fewer outputs, which copy pixels anew
+    # If there are fewer blocks than threads need, a block gets fewer pixels, and then fewer output
+    # channels. The second way costs more: each block copies the same pixels again.
     while pixels > LEAST_PIXELS and -(-n_pixels // pixels) * groups < _units_for_threads():
         pixels = -(-pixels // 32) * 16
     n_blocks = -(-n_pixels // pixels)
@@ -285,8 +296,8 @@ def _product(y, x, w, b, groups, rows, columns):
 
 
 def _weights_of_phase(w, groups, rows, columns):
-    """(groups, C / groups, O / groups, taps) of w (O, C / groups, kh, kw), for the gradient by the
-    input: the rows of y's channels for each of x's."""
+    """Returns the weights of a phase of the gradient of the input: (groups, C / groups, O / groups,
+    taps, taps), from w (O, C / groups, kh, kw)."""
     o, c, kh, kw = w.shape
     per_group = o // groups
     phase = scratch(np.empty((groups, c, per_group, rows.n_taps, columns.n_taps), np.float32))
@@ -299,7 +310,7 @@ def _weights_of_phase(w, groups, rows, columns):
 
 
 def _product_parts(gw_size, n, size):
-    """(pixels of a part, parts) of a gradient by the weight."""
+    """Returns (pixels of a part, number of parts) for the gradient of the weight."""
     n_pixels = n * math.prod(size)
     n_parts = _parts_of_gradient(gw_size, n_pixels // (4 * MOST_PIXELS))
     part = _per_part(n_pixels, n_parts, MOST_PIXELS)
@@ -328,7 +339,7 @@ def _product_weight(gw, gy, x, groups, rows, columns):
 
 
 def workspace(x_shape, w_shape, out, options):
-    """The bytes of workspace that (forward, by_input, by_weight) take, in float32."""
+    """Returns the bytes of workspace of (forward, by_input, by_weight), in float32."""
     (n, c), (o, _, kh, kw), groups = x_shape[:2], w_shape, options[3]
     forward = 0
     if by_winograd(w_shape, options, n, out):

@@ -1,16 +1,16 @@
-"""Which rows a convolution reads for a row that it writes: one formula for forward, for the
-gradient by the input and for the transposed convolution.
+"""The rows that a convolution reads for each row that it writes. One formula serves forward, the
+gradient of the input, and the transposed convolution.
 
     y[first + step * r] = sum over u of w[tap + tap_step * u]
                                       * x[read + read_step * r + read_tap * u]
 
     r = 0 ... n - 1    u = 0 ... n_taps - 1    x outside of the image is 0    for columns the same
 
-    forward     every row of y meets the whole kernel: y[r] = sum over u of w[u] x[s r - p + d u]
-    by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for those i where s divides
+    forward     each row of y uses all taps: y[r] = sum over u of w[u] x[s r - p + d u]
+    by input    gx[h] = sum over i of w[i] gy[(h + p - d i) / s], for all i where s divides evenly
 
-With stride s the rows h = a, a + s, a + 2 s, ... of gx meet the same taps i, and the next row meets
-others. So gx has s phases, a = 0 ... s - 1, and each of them is the formula above.
+With stride s the rows h = a, a + s, a + 2 s, ... of gx use the same taps i, and the next row uses
+other taps. So gx has s phases, a = 0 ... s - 1. Each phase is the formula above.
 
     stride 2, kernel 3, padding 1:     gx[0] = w[1] gy[0]
                                        gx[1] = w[0] gy[1] + w[2] gy[0]
@@ -18,8 +18,8 @@ others. So gx has s phases, a = 0 ... s - 1, and each of them is the formula abo
                                        gx[3] = w[0] gy[2] + w[2] gy[1]
     phase 0: tap 1 reads row r         phase 1: tap 0 reads row r + 1, tap 2 reads row r
 
-Where the stride is larger than the kernel, some phase has no tap: its rows are 0 (plus the bias).
-All of this is for one dimension; an image has the pairs (phase of the rows, phase of the columns).
+If the stride is larger than the kernel, some phases have no tap: their rows are 0 (plus the bias).
+The formula is for one dimension. An image has pairs (phase of the rows, phase of the columns).
 
 Test: tests/ops/test_conv_geometry.py   Used by: conv_kernel.py, conv_cpu.py
 """
@@ -32,7 +32,8 @@ Phase = namedtuple("Phase", "first step n tap tap_step n_taps read read_step rea
 
 
 def forward(n_out, kernel, stride, before, dilation):
-    """The one Phase of a convolution with n_out results. before: the padding at the beginning.
+    """Returns the only Phase of the forward of a convolution with n_out results. before: the
+    padding at the beginning.
 
     >>> forward(5, kernel=3, stride=2, before=1, dilation=1)  # doctest: +NORMALIZE_WHITESPACE
     Phase(first=0, step=1, n=5, tap=0, tap_step=1, n_taps=3, read=-1, read_step=2, read_tap=1)
@@ -42,16 +43,16 @@ def forward(n_out, kernel, stride, before, dilation):
 
 @functools.lru_cache
 def phases(size, kernel, stride, before, dilation):
-    """The Phases of the gradient by an input of `size` rows, or of a transposed convolution with
-    `size` results. kernel, stride, before and dilation are the convolution's. Together the phases
-    write each row once; those without a row are left out.
+    """Returns the Phases of the gradient of an input of `size` rows, or of a transposed convolution
+    with `size` results. kernel, stride, before and dilation are those of the convolution. Together
+    the phases write each row once. Phases without a row are left out.
 
     >>> for phase in phases(4, kernel=3, stride=2, before=1, dilation=1): print(phase)
     Phase(first=0, step=2, n=2, tap=1, tap_step=2, n_taps=1, read=0, read_step=1, read_tap=-1)
     Phase(first=1, step=2, n=2, tap=0, tap_step=2, n_taps=2, read=1, read_step=1, read_tap=-1)
     """
     divisor = math.gcd(stride, dilation)
-    tap_step = stride // divisor  # i and i + tap_step leave the same rest
+    tap_step = stride // divisor  # dilation * i and dilation * (i + tap_step) have one remainder
     found = []
     for first in range(min(stride, size)):
         n = -(-(size - first) // stride)

@@ -1,17 +1,18 @@
-"""Convolution by the kernels of a GPU: forward, by the input, by the weight.
+"""Convolution by the kernels of a GPU: forward, and the gradients of the input and the weight.
 
-Forward and the gradient by the input are one kernel, the gather: each place of the result reads the
-taps that it meets. Two things differ in the launch. By input w is turned, its channels in and out
-exchanged (a small copy); and with a stride the places of gx fall into phases that meet different
-taps (conv_geometry.py): a launch for each pair of phases, of rows and of columns.
+One kernel, the gather, computes forward and the gradient of the input: each place of the result
+reads all pixels that its taps need. The launches differ in two things. For the gradient of the
+input, the input and output channels of w are exchanged (a small copy). And with a stride, the
+places of gx are in several phases, which use different taps (conv_geometry.py). There is one launch
+for each pair of phases, of rows and of columns.
 
     rungs   1 naive   2 tiles in shared memory   3 and in registers   4 and 16 bytes an access
             5 tensor cores (float16)   "winograd" 3 x 3, stride 1   "depthwise" one channel a group
-            by weight: 1, 2, 3, 5, "depthwise"
+            gradient of the weight: 1, 2, 3, 5, "depthwise"
 
-The functions have the same arguments as those of conv_columns.py, and two more. rung: the best for
-the device unless given; form: form and order, as in `cuda.kernel`. options: stride, padding ((top,
-bottom), (left, right)), dilation, groups.
+The functions take the same arguments as those of conv_columns.py, and two more. rung: the default
+is the best for the device. form: the options form and order of `cuda.kernel`. options: stride,
+padding ((top, bottom), (left, right)), dilation, groups.
 
 Kernels: kernels/conv.cu, kernels/conv_weight.cu
 Op: minidl/ops/conv.py   Test: tests/ops/test_conv_kernel.py
@@ -29,20 +30,22 @@ from minidl.ops import conv_columns, conv_geometry
 
 FILE, WEIGHT_FILE = "conv.cu", "conv_weight.cu"
 TENSOR_CORES = 5
-# Blocks of a gradient by weight that keep a large GPU busy (H100: 132 processors, 2 blocks each),
-# and the fewest pixels that are worth a partial result. No device is asked: it would change bits.
+# The number of blocks that keeps a large GPU busy (H100: 132 processors, 2 blocks each), and the
+# fewest pixels for which a partial result pays. These are constants, not properties of the device:
+# otherwise another GPU would round sums in another way.
 ENOUGH_BLOCKS = 264
 FEWEST_PIXELS = 512
-# A tile of 64 channels at 60% of what the lanes can do is as fast as rung 1, at 5%, with 5 of them.
+# With 5 channels, a tile for 64 channels (60% of the peak, mostly empty) and rung 1 (5% of the
+# peak) are equally fast.
 FEW_CHANNELS = 6
-MAX_GRID = 65535  # of a GPU's grid along y and z
+MAX_GRID = 65535  # the most blocks of a GPU's grid along y and z
 
-# What the kernels call SHAPE (kernels/conv.cuh), in its order.
+# The arguments that the kernels call SHAPE (kernels/conv.cuh), in the same order.
 Shape = namedtuple("Shape", "N G C M H W U V R Q fy sy ey fx sx ex HY WY oy ty ox tx")
 
 
 def forward(x, w, b, options, out, rung=None, **form):
-    """y (N, O, *out) of x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
+    """Returns y (N, O, *out). x (N, C, H, W), w (O, C / groups, kh, kw), b (O,) or None."""
     xp, n_out, groups = rows.backend_of(x), w.shape[0], options[3]
     y = scratch(xp.empty((x.shape[0], n_out, *out), x.dtype), "temporary")
     matrix = contiguous(xp, w).reshape(groups, n_out // groups, *w.shape[1:])
@@ -51,7 +54,8 @@ def forward(x, w, b, options, out, rung=None, **form):
 
 
 def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
-    """gx (x_shape) of gy (N, O, oh, ow); with b (C,), a transposed convolution's result."""
+    """Returns gx, of shape x_shape. gy (N, O, oh, ow). b: None, or for a transposed convolution its
+    bias (C,), which is added."""
     xp, (stride, padding, dilation, groups) = rows.backend_of(gy), options
     gx = scratch(xp.empty(x_shape, gy.dtype), "temporary")
     gy = contiguous(xp, gy)
@@ -64,14 +68,14 @@ def by_input(gy, w, x_shape, options, b=None, rung=None, **form):
             taps = turned[(..., *(slice(p.tap, None, p.tap_step) for p in phase))]
             taps = scratch(xp.ascontiguousarray(taps[..., ::-1, ::-1]))
             gather(gx, gy, taps, b, [reverse(p) for p in phase], rung, form)
-        else:  # no output has read these places
+        else:  # forward has read these places for no output
             places = gx[(..., *(slice(p.first, None, p.step) for p in phase))]
             places[...] = 0 if b is None else b[:, None, None]
     return gx
 
 
 def by_weight(gy, x, w, options, rung=None, **form):
-    """gw, of w's shape, of gy (N, O, oh, ow) and x (N, C, H, W)."""
+    """Returns gw, of w's shape. gy (N, O, oh, ow), x (N, C, H, W)."""
     xp, groups = rows.backend_of(x), options[3]
     gw = scratch(xp.empty(w.shape, x.dtype), "temporary")
     w_shape = groups, w.shape[0] // groups, *w.shape[1:]
@@ -96,20 +100,20 @@ def by_weight(gy, x, w, options, rung=None, **form):
     return gw
 
 
-by_bias = conv_columns.by_bias  # one sum: there is no kernel for it
+by_bias = conv_columns.by_bias  # a single sum, which needs no kernel
 
 
 def whole(out, w, options):
-    """The phases, of rows and columns, of a forward: all of `out`."""
+    """Returns [phase of the rows, phase of the columns] of a forward. They cover all of `out`."""
     stride, padding, dilation, _ = options
     return [conv_geometry.forward(n, k, s, before, d) for n, k, s, (before, _), d in zip(
         out, w.shape[2:], stride, padding, dilation, strict=True)]
 
 
 def in_shares(gw, gy, x, shape, rung, form):
-    """Rungs 3 and 5: a partial result for each share of the pixels, then their sum. Where there is
-    more than one share, the partial results have at most 2 ENOUGH_BLOCKS tiles: 33 MiB of rung 5,
-    9 of rung 3."""
+    """Runs rung 3 or 5 of the gradient of the weight: a partial result for each share of the
+    pixels, then their sum. If there are several shares, the partial results have at most 2 *
+    ENOUGH_BLOCKS tiles: 33 MiB for rung 5, 9 MiB for rung 3."""
     xp, n_taps = rows.backend_of(x), shape.C * shape.U * shape.V
     macros, side, block = tile_of(rung, shape)
     grid = rows.blocks(n_taps, side[1]), rows.blocks(shape.M, side[0])
@@ -123,22 +127,24 @@ def in_shares(gw, gy, x, shape, rung, form):
 
 
 def shares(n_pixels, n_blocks):
-    """(pixels of a share, shares) for a product of n_blocks tiles: enough blocks for a GPU, no
-    share below FEWEST_PIXELS, each a multiple of 32, one step of a tile on tensor cores."""
+    """Returns (pixels of a share, number of shares) for a product of n_blocks tiles. There are
+    enough shares to keep a GPU busy, but no share has fewer than FEWEST_PIXELS pixels. A share is a
+    multiple of 32 pixels, which is one step of a tile on tensor cores."""
     wanted = min(rows.blocks(ENOUGH_BLOCKS, n_blocks), n_pixels // FEWEST_PIXELS)
     share = rows.blocks(rows.blocks(n_pixels, max(wanted, 1)), 32) * 32
     return share, rows.blocks(n_pixels, share)
 
 
 def reverse(phase):
-    """The same sum over the taps from the last to the first: the kernels' columns go upwards."""
+    """Returns a phase with the same sum, over the taps from the last to the first. The kernels need
+    this order, as they read the columns of an image from left to right."""
     last = phase.read + phase.read_tap * (phase.n_taps - 1)
     return phase._replace(read=last, read_tap=-phase.read_tap)
 
 
 def gather(y, x, w, bias, phase, rung, form):
-    """The places of y that belong to `phase`, a pair: of the rows, of the columns. w: (groups, M,
-    C, taps, taps), a group's M channels of y from its C of x."""
+    """Computes the places of y that belong to `phase`, a pair (phase of the rows, phase of the
+    columns). w: (groups, M, C, taps, taps). A group has M channels of y and C channels of x."""
     xp = rows.backend_of(x)
     shape = pointwise(shape_of(x.shape, y.shape, w.shape, phase))
     rung = rung or best_rung(xp, x.dtype, shape)
@@ -168,7 +174,8 @@ def gather(y, x, w, bias, phase, rung, form):
 
 
 def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
-    """macros: of the kernel, and form and order."""
+    """Launches a kernel. macros: those of the kernel, and the options form and order. Raises
+    ValueError if the grid is too large for a GPU."""
     if max(grid[1:], default=0) > MAX_GRID:
         raise ValueError(f"convolution: {name} would have {grid} blocks on a GPU, which takes at "
                          f"most {MAX_GRID} along the last two; fewer groups or channels, or rung 1")
@@ -176,7 +183,7 @@ def launch(file, name, dtype, grid, block, args, macros, shared_mem=0):
 
 
 def tile_of(rung, shape):
-    """(macros, rows and columns of the result that a block makes, its threads)."""
+    """Returns (macros, (rows, columns) of the result that a block computes, threads of a block)."""
     if rung == TENSOR_CORES:
         n_rows = 64 if shape.M <= 64 else 128
         return {"ROWS": n_rows}, (n_rows, 128), BLOCK
@@ -184,7 +191,7 @@ def tile_of(rung, shape):
 
 
 def shape_of(x_shape, y_shape, w_shape, phase):
-    """The Shape of a launch. x (N, G C, H, W), y (N, G M, HY, WY), w (G, M, C, U, V)."""
+    """Returns the Shape of a launch. x (N, G C, H, W), y (N, G M, HY, WY), w (G, M, C, U, V)."""
     row, column = phase
     return Shape(x_shape[0], *(w_shape[i] for i in (0, 2, 1)), *x_shape[2:], *w_shape[3:], row.n,
                  column.n, row.read, row.read_step, row.read_tap, column.read, column.read_step,
@@ -192,8 +199,8 @@ def shape_of(x_shape, y_shape, w_shape, phase):
 
 
 def pointwise(s):
-    """A 1 x 1 kernel that reads each pixel of an image once: the image is one row, and so 16 bytes
-    of it are aligned more often."""
+    """Returns a Shape for the same computation. If a 1 x 1 kernel reads each pixel once, an image
+    becomes a single row: accesses of 16 bytes are then aligned more often."""
     plain = s.U == s.V == s.sy == s.sx == s.ty == s.tx == 1 and s.fy == s.fx == s.oy == s.ox == 0
     if plain and (s.H, s.W) == (s.R, s.Q) == (s.HY, s.WY):
         size = s.H * s.W
@@ -210,8 +217,9 @@ def fits_depthwise(s):
 
 
 def best_rung(xp, dtype, shape):
-    """For a GPU the fastest by the arithmetic in the kernels' headers; for a CPU the naive one, the
-    only one without barriers. Winograd's block has 32 channels: it needs half of them to pay."""
+    """Returns the best rung. For a GPU it is the fastest one by the arithmetic in the kernels'
+    headers. For a CPU it is the naive one, the only one without barriers. A block of Winograd has
+    32 channels, and pays if at least half of them are used."""
     if xp is np:
         return 1
     if fits_depthwise(shape):
@@ -233,7 +241,8 @@ def best_weight_rung(xp, dtype, shape):
 
 
 def check(shape, rung, dtype):
-    """Error for what a rung cannot do, and for what a launch cannot count."""
+    """Raises TypeError or ValueError if a rung cannot do this, or if a launch would be too large to
+    count in an int."""
     if rung == TENSOR_CORES and dtype != np.float16:
         raise TypeError(f"convolution: tensor cores multiply float16 here, got {dtype}; rungs 1 to "
                         "4 take it")

@@ -1,4 +1,4 @@
-"""A tensor as something else: an array of NumPy, a number, a list; and what Python asks of it.
+"""Converts a tensor into a NumPy array, a number or a list. Has the methods that Python calls.
 
 Test: tests/test_tensor.py
 """
@@ -17,14 +17,15 @@ OF_UFUNC = {}  # {NumPy's name of an operator: the op}, filled by the table (ops
 
 
 def numpy(input) -> np.ndarray:
-    """The array itself, no copy; a CUDA tensor wants .cpu() first."""
+    """Returns the NumPy array itself, without a copy. Raises TypeError for a tensor on a GPU: call
+    .cpu() first."""
     if not isinstance(input.array, np.ndarray):
         raise TypeError(f"numpy() of a tensor on {input.device}; call .cpu() first")
     return input.array
 
 
 def item(input) -> Any:
-    """The only element as a Python number."""
+    """Returns the only element as a Python number. Raises ValueError if there are more, or none."""
     if input.numel() != 1:
         raise WrongValue(f"item() wants one element, this tensor has shape {tuple(input.shape)}")
     if type(input.array) is np.ndarray:
@@ -39,7 +40,7 @@ def tolist(input) -> Any:
 
 
 def size(input, dim=None) -> tuple[int, ...] | int:
-    """The shape, or one dimension of it."""
+    """Returns the shape, or the size of one dimension."""
     return input.shape if dim is None else input.array.shape[dim]
 
 
@@ -52,7 +53,7 @@ def is_contiguous(input) -> bool:
 
 
 def element_size(input) -> int:
-    """Bytes of an element."""
+    """Returns the number of bytes of an element."""
     return input.array.itemsize
 
 
@@ -64,8 +65,9 @@ def _array(self, dtype=None, copy=None):
 
 
 def _ufunc(self, ufunc, method, *inputs, **options):
-    """NumPy's operators on arrays and tensors (a * x) are the tensor's, and in the graph. Its other
-    functions, np.sqrt(x), give a tensor outside of the graph, as in PyTorch."""
+    """Is called by NumPy for a * x, where a is an array and x a Tensor. Runs the op of the Tensor,
+    which the graph records. Other functions of NumPy, such as np.sqrt(x), return a tensor outside
+    of the graph, as in PyTorch. They raise RuntimeError if x requires a gradient."""
     op = OF_UFUNC.get(ufunc.__name__)
     if method == "__call__" and op is not None and not options:
         return op(*inputs)
@@ -102,7 +104,7 @@ def _repr(self):
     if self.device != "cpu":
         notes.append(f"device='{self.device}'")
     usual = (np.float32, np.int64, np.bool_)
-    if self.numel() == 0:  # no element shows which dtype it is
+    if self.numel() == 0:  # there is no element that shows the dtype
         usual = (np.float32,)
         if self.ndim != 1:
             notes.append(f"size={tuple(self.shape)}")
@@ -116,7 +118,8 @@ def _repr(self):
 
 
 def _node_name(node):
-    """As PyTorch prints it: a node of its own ends in a 0, a user's does not."""
+    """Returns the name of a node as PyTorch prints it. The names of our ops end in 0, but the names
+    of a user's Functions do not."""
     kind = builtins.type(node)
     ending = "Backward0" if kind.__module__.startswith("minidl.") else "Backward"
     return f"<{kind.__name__}{ending}>"

@@ -1,14 +1,15 @@
-"""Cross entropy: how far a row of scores is from the class that is wanted.
+"""Cross entropy: the loss of a row of scores (logits) for its target class.
 
-The plain form: minidl/plain/training.py. Here: softmax, logarithm and selection are one Function.
-The two logarithms cancel, so that no small number is ever rounded. An array of probabilities exists
-in backward alone, as the gradient: gx_i = softmax(x_i) - onehot(target_i).
-"mean" divides by the number (or the weight) of rows that count; rows whose target is ignore_index
-do not: padding has no part in the loss of a batch.
+The plain form: minidl/plain/training.py. Here: softmax, logarithm and the choice of the target are
+one Function. log and exp cancel for the target, so small probabilities are never rounded. Only
+backward makes an array of probabilities, as the gradient: gx_i = softmax(x_i) - onehot(target_i).
 
-The kernels never write the probabilities: forward reads the logits and keeps lse, the log of the
-sum of exponentials, one number a row; backward reads the logits again, and e^(x - lse) is the
-softmax.
+"mean" divides by the number (or the weight) of the rows that count. Rows with the target
+ignore_index, such as padding, do not count.
+
+The kernels never write the probabilities. Forward reads the logits and keeps lse, the log of the
+sum of exponentials, one number for each row. Backward reads the logits again, and computes the
+softmax as e^(x - lse).
 
 Kernels: kernels/cross_entropy.cu; on a CPU kernels/cpu/cross_entropy.cu
 Tutorial: tutorials/03_kernel_tour.py
@@ -34,7 +35,7 @@ FILE = "cross_entropy.cu"
 
 
 def class_rows(x):
-    """(N, C, d1, ...) or (C,) as rows (N * d1 * ..., C): the classes last."""
+    """Returns x, (N, C, d1, ...) or (C,), as rows (N * d1 * ..., C), with the classes last."""
     if x.ndim <= 2:
         return x.reshape(-1, x.shape[-1]) if x.ndim == 1 else x
     moved = x.swapaxes(1, -1) if x.ndim == 3 else x.transpose(0, *range(2, x.ndim), 1)
@@ -42,7 +43,7 @@ def class_rows(x):
 
 
 def unclass_rows(rows, shape):
-    """The inverse of class_rows."""
+    """Returns rows in the original shape. The inverse of class_rows."""
     if len(shape) <= 2:
         return rows.reshape(shape)
     moved = rows.reshape(shape[0], *shape[2:], shape[1])
@@ -50,8 +51,9 @@ def unclass_rows(rows, shape):
 
 
 def check_targets(xp, op, x, target, ignore_index):
-    """The target as rows, (n,), checked: class indices and ignore_index. On a GPU the check comes
-    later (cuda/index_check.py), and until then a bad one counts as ignored."""
+    """Returns the target as rows, (n,). Raises ValueError for wrong shapes or dtypes. Raises
+    IndexError if a target is neither a class nor ignore_index. On a GPU this error comes later
+    (cuda/index_check.py); until then a bad target counts as ignored."""
     want = x.shape[:1] + x.shape[2:] if x.ndim > 1 else ()
     if x.ndim == 0 or x.dtype.kind != "f" or target.dtype.kind not in "iu" or target.shape != want:
         raise ValueError(f"{op}: input {x.shape} of {x.dtype}, target {target.shape} of "
@@ -72,14 +74,15 @@ def check_targets(xp, op, x, target, ignore_index):
 
 def check_class_weight(op, weight, n_classes):
     if weight is not None and weight.shape != (n_classes,):
-        raise ValueError(f"{op}: weight {weight.shape}, want ({n_classes},), one a class")
+        raise ValueError(f"{op}: weight {weight.shape}, want ({n_classes},), one for each class")
 
 
 class CrossEntropy(Function):
-    """-log softmax(x)[target], smoothed: the wanted distribution is (1 - a) * onehot + a / C.
+    """-log softmax(x)[target]. With label smoothing a, the target distribution is (1 - a) * onehot
+    + a / C.
 
-    Saves the logits as rows, which the layer before keeps anyway, the targets, lse = log(sum of
-    exponentials), one number a row, and the class weights."""
+    Saves the logits as rows (usually no extra memory, as the layer before keeps them), the targets,
+    lse = log(sum of exponentials), one number for each row, and the class weights."""
 
     precision = "black"
 
@@ -114,13 +117,13 @@ def weighted(weight):
 
 
 def row_weights(target, ignored, weight, dtype):
-    """How much each row counts, (n,): 1 or its class's weight; 0 where it is ignored."""
+    """Returns how much each row counts, (n,): 1, or the weight of its class, or 0 if ignored."""
     counts = target != ignored
     return counts.astype(dtype) if weight is None else counts * weight[target * counts]
 
 
 def by_numpy(x, target, ignored=-100, smoothing=0.0, weight=None):
-    """(loss, lse) of the rows of x (n, C), both (n,) in the dtype of the sums."""
+    """Returns (loss, lse) of the rows of x (n, C). Both are (n,), in the dtype of the sums."""
     xp = backend.xp_of([x])
     x = scratch(x.astype(backend.accumulate_dtype(x.dtype), copy=False), of=x)
     top = x.max(axis=1) if x.size else xp.zeros(len(x), x.dtype)
@@ -137,10 +140,10 @@ def by_numpy(x, target, ignored=-100, smoothing=0.0, weight=None):
 
 
 def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=None):
-    """gx (n, C) from g (n,), the gradients of the rows' losses."""
+    """Returns gx (n, C). g: (n,), the gradients of the rows' losses."""
     xp = backend.xp_of([x])
     on_target = (1 - smoothing) * row_weights(target, ignored, weight, lse.dtype) * g
-    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # in this order: no float64
+    on_class = (target != ignored) * g * (smoothing / x.shape[1])  # another order gives float64
     all_weights = x.shape[1] if weight is None else weight.sum()
     gx = scratch(x - lse[:, None], "temporary")
     xp.exp(gx, out=gx)  # the softmax
@@ -152,8 +155,8 @@ def by_numpy_backward(g, x, lse, target, ignored=-100, smoothing=0.0, weight=Non
 
 
 def by_kernel(x, target, ignored=-100, smoothing=0.0, rung=None, **form):
-    """(loss, lse) of each row; x (n, C), target (n,) of int64, contiguous, every target a class or
-    `ignored`. rung, form: as in softmax.py."""
+    """Returns (loss, lse) of each row. x (n, C), target (n,) of int64, both contiguous. Every
+    target must be a class or `ignored`. rung, form: as in softmax.py."""
     xp, (n, n_classes) = row_kernels.backend_of(x), x.shape
     loss, lse = (xp.empty(n, backend.accumulate_dtype(x.dtype)) for _ in range(2))
     if n:
@@ -164,7 +167,7 @@ def by_kernel(x, target, ignored=-100, smoothing=0.0, rung=None, **form):
 
 
 def by_kernel_backward(g, x, lse, target, ignored=-100, smoothing=0.0, rung=None, **form):
-    """gx; g (n,), the gradients of the rows' losses, in the dtype of lse."""
+    """Returns gx (n, C). g: (n,), the gradients of the rows' losses, in the dtype of lse."""
     xp, (n, n_classes) = row_kernels.backend_of(x), x.shape
     gx = xp.empty_like(x)
     if x.size:
@@ -175,33 +178,35 @@ def by_kernel_backward(g, x, lse, target, ignored=-100, smoothing=0.0, rung=None
 
 
 def best_rung(xp, n_classes):
-    """v4 and v5 keep no row, so that any length will do, and rows may begin anywhere."""
+    """Returns the best rung for the device. Rungs 4 and 5 keep no row in memory, so a row may have
+    any length and begin at any address."""
     if xp is np:
         return "cpu"
     return 4 if n_classes <= row_kernels.MAX_KEPT else 5
 
 
 def reduce_loss(xp, loss, total, reduction, shape):
-    """Rows of losses, (n,), as the caller wants them; "mean" divides by `total`."""
+    """Returns the result for the losses of the rows, (n,): the losses in `shape`, their sum, or,
+    for "mean", their sum divided by `total`."""
     if reduction == "none":
         return loss.reshape(shape)
     if reduction == "sum":
         return loss.sum()
     with np.errstate(invalid="ignore", divide="ignore"):
-        return loss.sum() / xp.asarray(total)  # nan where no row counts, as in PyTorch
+        return loss.sum() / xp.asarray(total)  # nan if no row counts, as in PyTorch
 
 
 def spread_loss(xp, gy, total, reduction):
-    """The gradient of each row's loss, (n,) or 0-d."""
+    """Returns the gradient of each row's loss: (n,), or 0-d if it is the same for all rows."""
     if reduction == "none":
         return gy.reshape(-1)
     if reduction == "sum":
         return gy
-    return gy / xp.where(total == 0, 1, total)  # nothing counts: the gradient is 0, not nan
+    return gy / xp.where(total == 0, 1, total)  # if no row counts, the gradient is 0, not nan
 
 
 class NLLLoss(Function):
-    """-x[target], x log probabilities. Saves the targets and the row weights."""
+    """-x[target], where x has log probabilities. Saves the targets and the weights of the rows."""
 
     precision = "black"
     op = "nll_loss"
@@ -232,12 +237,13 @@ class NLLLoss(Function):
 
 def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """-log softmax(input)[target] over the class dimension, the second of (N, C, d1, ...).
+    """-log softmax(input)[target]. input: logits (N, C, d1, ...) or (C,), C classes.
 
-    target: integer class indices (N, d1, ...); or probabilities of input's shape (floating).
-    weight: one a class. label_smoothing: a in [0, 1], the wanted distribution becomes
-    (1 - a) * target + a / C. "mean" divides by the weight of the targets that are not ignored
-    (for probabilities: by the number of rows)."""
+    target: integer class indices (N, d1, ...), or floating probabilities of input's shape.
+    weight: (C,), one number for each class, or None.
+    label_smoothing: a in [0, 1]. The target distribution becomes (1 - a) * target + a / C.
+    reduction: "none", "sum" or "mean". "mean" divides by the weight of the targets that are not
+        ignored. For probabilities it divides by the number of rows."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing is {label_smoothing}, want 0 to 1")
@@ -248,8 +254,8 @@ def cross_entropy(input, target, weight=None, *, ignore_index=-100, reduction="m
 
 
 def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
-    """Cross entropy with probabilities as targets: rare enough to be put together from ops, which
-    also differentiates it by the target."""
+    """Cross entropy with probabilities as targets. It is rare, so it has no Function: it is written
+    with other ops. So the target can have a gradient, too."""
     if tuple(target.shape) != tuple(input.shape):
         raise ValueError(f"cross_entropy: input {tuple(input.shape)}, target {tuple(target.shape)} "
                          "of probabilities; want equal shapes, or integer targets (N, d1, ...)")
@@ -269,6 +275,6 @@ def soft_cross_entropy(input, target, weight, reduction, label_smoothing):
 
 
 def nll_loss(input, target, weight=None, *, ignore_index=-100, reduction="mean"):
-    """-input[target]; input log probabilities (N, C, d1, ...), target classes (N, d1, ...)."""
+    """-input[target]. input: log probabilities (N, C, d1, ...). target: classes (N, d1, ...)."""
     check_reduction("nll_loss", reduction)
     return NLLLoss.apply(input, target, weight, ignore_index=ignore_index, reduction=reduction)

@@ -1,11 +1,12 @@
-"""Dimensions as users write them: negative, single, several, none."""
+"""Reads dimensions and sizes as users write them."""
 
 import numpy as np
 
 
 def normalize_dims(dim, ndim, op):
-    """`dim` as a tuple of axes in [0, ndim), None as all; IndexError out of range, ValueError if
-    one is repeated. A 0-d tensor accepts 0 and -1, as in PyTorch, and has no axes: ()."""
+    """Returns `dim` as a tuple of axes in [0, ndim). None means all axes. Raises IndexError if one
+    is out of range, and ValueError if one is repeated. A 0-d tensor accepts 0 and -1, as in
+    PyTorch; the result is then ()."""
     if dim is None:
         return tuple(range(ndim))
     dims = (dim,) if isinstance(dim, (int, np.integer)) else tuple(dim)
@@ -21,7 +22,7 @@ def normalize_dims(dim, ndim, op):
 
 
 def sizes(args):
-    """Both x.reshape(2, 3) and x.reshape((2, 3)) mean (2, 3)."""
+    """Returns the sizes as a tuple: (2, 3) for both x.reshape(2, 3) and x.reshape((2, 3))."""
     if len(args) == 1 and not hasattr(args[0], "__index__"):
         args = args[0]
     return tuple(int(n) for n in args)

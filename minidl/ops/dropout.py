@@ -1,14 +1,15 @@
-"""Dropout (Srivastava et al. 2014): zero each element with probability p, scale the rest by
-1 / (1 - p) so that the expectation stays.
+"""Dropout sets each element to zero with probability p. It multiplies the others by 1 / (1 - p), so
+that the expected value stays the same.
 
     y_i = x_i / (1 - p) if draw_i >= p * 2**32 else 0      draw_i: 32 bits, uniform
 
-draw_i is draw i of the generator at the moment of the call, i counted over x in C order. So the
-mask is a function of three integers, and backward needs only those: it computes the mask again.
-Saved: 0 bytes per element, where a mask would take 1 (and x itself 4). Price: the cipher runs
-twice, about 3 ns an element on a CPU core and nothing beside the memory traffic on a GPU, where
-each thread of a kernel computes its own draw.
+draw_i is draw i of the generator, from its state at the call. i counts the elements of x in C
+order. So three integers determine the mask, and backward needs only these: it computes the mask
+again. A saved mask would take 1 byte for each element, and x takes 4; this takes 0. The price: the
+cipher runs twice. This takes about 3 ns for each element on a CPU core. On a GPU each thread
+computes its own draw, and the time is hidden by the memory traffic.
 
+Source: Srivastava et al. 2014.
 Kernels: kernels/dropout.cu; on a CPU kernels/cpu/dropout.cu
 Test: tests/ops/test_dropout.py, test_dropout_kernel.py
 """
@@ -33,40 +34,41 @@ def check_probability(p, op="dropout"):
 
 
 def keep_mask(xp, state, start, n, p):
-    """Which of the elements start .. start + n of a call stay, (n,) bool.
+    """Returns which of the elements start ... start + n - 1 of a call stay, (n,) bool.
 
-    state: the generator's (seed, stream, counter) when the call was made."""
+    state: the generator's (seed, stream, counter) at the call."""
     generator = random.Generator()
     seed, stream, counter = state
     skip = start % random.DRAWS_PER_BLOCK
     generator.set_state((seed, stream, counter + start // random.DRAWS_PER_BLOCK))
-    draws = generator.bits(skip + n, draw_on(xp))[skip:]  # on the device of what they are for
-    threshold = math.ceil(p * 2**32)  # draws are whole: >= p * 2**32 is >= the next integer
-    if threshold == 2**32:  # p = 1, a bound no 32-bit draw reaches
+    draws = generator.bits(skip + n, draw_on(xp))[skip:]  # on the device of xp
+    threshold = math.ceil(p * 2**32)  # draws are integers, so the bound can be rounded up
+    if threshold == 2**32:  # p = 1: no 32-bit draw is as large as the bound
         return xp.zeros(n, bool)
     return draws >= np.uint32(threshold)
 
 
 def reserve(generator, n):
-    """The state for a call that uses n draws; the generator moves past them."""
+    """Returns the generator's state for a call that uses n draws. Moves the generator past them."""
     return (random.default_generator() if generator is None else generator).take(n)
 
 
 def inverse_keep(p):
-    """1 / (1 - p); 0 for p = 1, where nothing is left to scale."""
+    """Returns 1 / (1 - p), or 0 for p = 1, where all elements are dropped."""
     return 1.0 / (1.0 - p) if p < 1 else 0.0
 
 
 class Dropout(Function):
-    """x * mask / (1 - p). Saves nothing: the mask comes again from (seed, stream, counter)."""
+    """x * mask / (1 - p). Saves nothing: backward computes the mask again from (seed, stream,
+    counter)."""
 
-    state = None  # of the generator, before the draws of this call
+    state = None  # the state of the generator before the draws of this call
 
     def forward(self, x, p, generator=None):
         if not backend.is_floating(x.dtype):
             raise TypeError(f"dropout: wants floating numbers, got {x.dtype}")
         self.p = p
-        if self.state is None:  # a second forward, by NumPy, has the same draws
+        if self.state is None:  # a second forward (after NoRoom) uses the same draws
             self.state = reserve(generator, x.size)
         return pick(by_kernel, by_numpy, x)(x, p, self.state)
 
@@ -75,14 +77,15 @@ class Dropout(Function):
 
 
 def by_numpy(x, p, state):
-    """x with the elements dropped that the draws of `state` say, the others scaled."""
+    """Returns x after dropout: elements that the draws of `state` choose are 0, the others are
+    scaled."""
     y = x * keep_mask(backend.xp_of([x]), state, 0, x.size, p).reshape(x.shape)
     y *= x.dtype.type(inverse_keep(p))
     return y
 
 
 def by_kernel(x, p, state):
-    """The same: each thread makes its own draws."""
+    """Returns the same as by_numpy. Each thread makes its own draws."""
     xp = backend.xp_of([x])
     x = launch.contiguous(xp, x)
     if x.size > launch.LARGEST:  # in pieces, each from its own counter
@@ -94,7 +97,7 @@ def by_kernel(x, p, state):
         return out
     out, n8 = xp.empty_like(x), -(-x.size // random.DRAWS_PER_BLOCK)
     threshold, scale = limits(p)
-    scale = float(x.dtype.type(scale))  # the plain op multiplies by what the element type holds
+    scale = float(x.dtype.type(scale))  # rounded to the element type, as by_numpy does
     args = out, x, x.size, n8, *state, threshold, scale
     file = on_cpu(FILE) if xp is np else FILE
     launch.elementwise(file, "dropout", x.dtype, n8, args)
@@ -102,15 +105,17 @@ def by_kernel(x, p, state):
 
 
 def limits(p):
-    """(threshold, scale): a draw of at least `threshold` keeps its element, times `scale`."""
+    """Returns (threshold, scale). An element stays if its draw is at least `threshold`, and is
+    multiplied by `scale`."""
     threshold = math.ceil(p * 2**32)
-    # 2^32: no draw of 32 bits is as large, so keep all, times nothing
+    # 2^32 does not fit in 32 bits. For p = 1 all elements stay, but are multiplied by 0.
     return (threshold, 1 / (1 - p)) if threshold < 2**32 else (0, 0.0)
 
 
 def dropout(input, p=0.5, training=True, *, generator=None):
-    """Zero elements with probability p and scale the others by 1 / (1 - p); the input itself when
-    not training. generator: minidl.random's default unless given."""
+    """Sets elements to zero with probability p, and multiplies the others by 1 / (1 - p). Returns
+    the input itself if training is False. generator: the default is the generator of this context
+    (minidl.random)."""
     check_probability(p)
     if not training or p == 0:
         return wrapped(input)

@@ -1,8 +1,8 @@
-"""Elementwise ops: y[i] depends on x[i] alone, so backward is gy times a local derivative.
+"""Elementwise ops: y[i] depends only on x[i], so backward is gy times a local derivative.
 
-Inputs broadcast as in NumPy; backward may return the broadcast gradient, the walk sums it back
-to the input's shape. Integers become float32 where a float is needed, as in PyTorch.
-Neighbours: activations.py; maximum, clamp and where in select.py; comparisons in logic.py.
+Inputs broadcast as in NumPy. backward may return the gradient in the broadcast shape: the walk sums
+it to the shape of the input. Integers become float32 if the op needs floats, as in PyTorch.
+See also activations.py, select.py (maximum, clamp, where) and logic.py (comparisons).
 Test: tests/ops/test_elementwise.py   Tutorial: tutorials/01_autograd.py
 """
 
@@ -45,7 +45,7 @@ class Mul(Function):
 
 
 class Div(Function):
-    """a / b, true division: integers give float32."""
+    """a / b, true division. Integers give float32."""
     promotes = "float"
 
     def forward(self, a, b):
@@ -59,7 +59,7 @@ class Div(Function):
 
 
 class RoundedDiv(Function):
-    """a / b rounded: constant between jumps, so no gradient passes."""
+    """a / b, rounded. It is constant between jumps, so it passes on no gradient."""
     promotes = "same"
 
     def forward(self, a, b, mode):
@@ -87,8 +87,8 @@ class Neg(Function):
 
 
 class Pow(Function):
-    """y = a ** b. Where b is 0 the slope in a is 0, where a is 0 the slope in b is 0 (for b >= 0),
-    also at the points where the formula would say 0 * infinity."""
+    """y = a ** b. If b is 0, the derivative by a is 0. If a is 0 and b >= 0, the derivative by b is
+    0. This also holds where the formula would give 0 * infinity."""
     precision = "black"
     promotes = "same"
 
@@ -104,7 +104,7 @@ class Pow(Function):
         if self.needs[0]:
             if isinstance(b, (int, float)):
                 ga = gy * (b * a ** (b - 1)) if b else xp.zeros_like(gy)
-            else:  # a ** -1 is not formed where b is 0
+            else:  # avoids a ** -1 where b is 0
                 ga = gy * (b * a ** xp.where(b == 0, b, b - 1))
         if self.needs[1]:
             a = xp.asarray(a, y.dtype)
@@ -235,7 +235,7 @@ class Abs(Function):
 
 
 class Step(Function):
-    """sign, floor, ceil, round (half to even): constant between jumps, so the gradient is 0."""
+    """sign, floor, ceil or rint. They are constant between jumps, so the gradient is 0."""
 
     def forward(self, x, name):
         self.name = name
@@ -258,15 +258,16 @@ def sub(input, other, *, alpha=1):
 
 
 def div(input, other, *, rounding_mode=None):
-    """input / other; rounding_mode "floor" or "trunc": rounded down, or towards zero."""
+    """input / other. rounding_mode: None, "floor" (rounds down) or "trunc" (rounds towards
+    zero)."""
     if rounding_mode is None:
         return Div.apply(input, other)
     return RoundedDiv.apply(input, other, mode=rounding_mode)
 
 
 def round(input, *, decimals=0):
-    """The nearest integer, halves to the even one; or the nearest number with so many digits behind
-    the point, before it if negative."""
+    """Rounds to the nearest integer; halves are rounded to the even one. decimals: rounds to this
+    number of digits after the point instead. If it is negative, rounds to tens, hundreds, ...."""
     if not decimals:
         return Step.apply(input, name="rint")
     ten = 10.0 ** (decimals if decimals > 0 else -decimals)
@@ -280,8 +281,8 @@ def pow(input, exponent):
 
 
 def unary(name, function, doc=None, /, **options):
-    """The op `name` of one argument that only calls `function.apply`; the help text is `doc`, or
-    the Function's."""
+    """Returns the op `name`, a function of one argument that calls `function.apply`. doc: its
+    docstring; the default is the docstring of the Function."""
     def op(input):
         return function.apply(input, **options)
     op.__name__ = op.__qualname__ = name
@@ -290,7 +291,7 @@ def unary(name, function, doc=None, /, **options):
 
 
 def binary(name, function, doc=None, /, **options):
-    """As `unary`, of two arguments."""
+    """As `unary`, for an op of two arguments."""
     def op(input, other):
         return function.apply(input, other, **options)
     op.__name__ = op.__qualname__ = name

@@ -1,18 +1,20 @@
-"""Embedding: a row of a table for each index; backward adds gradients that meet at the same row.
+"""Embedding: reads a row of a table for each index. Backward adds all gradients of the same row.
 
     y[t] = w[index[t]]          gw[v] = sum of gy[t] over all t with index[t] = v
 
-The sum is a scatter-add. `np.add.at` does it one element at a time; sorted by index, the rows that
-belong together are neighbours, and one `reduceat` sums every segment (CuPy's add.at is fast, and
-adds in the order that chance gives it; the kernel's order is fixed):
+The sum is a scatter-add. `np.add.at` adds one element at a time, which is slow. So NumPy's form
+first sorts by index. Then the gradients of a row are neighbours, and one `reduceat` sums every
+segment:
 
     index     3 0 3 1 0   ->  order 1 4 | 3 | 0 2     segments start at 0, 2, 3
                               v     0     1   3
 
-The sort is stable, so the order of additions, hence the bits, depend on the indices alone. The
-kernel adds in the same order, the order of t, without sorting (CPU) and without atomics (GPU). On
-the CPU each thread owns some rows of the table and walks all t in order; on a GPU the first t of
-each row owns it and adds the others.
+The sort is stable. So the order of additions, and the bits of the result, depend only on the
+indices. (CuPy's add.at is fast, but its order of additions is random.)
+
+The kernel adds in the same order, the order of t. It needs no sort on a CPU and no atomics on a
+GPU. On the CPU each thread computes some rows of the table, and goes through all t in order. On a
+GPU, the thread block of the first t of a row adds the gradients of all other t of this row.
 
 Kernels: kernels/embedding_grad.cu; on a CPU kernels/cpu/embedding_grad.cu
 Test: tests/ops/test_embedding.py, test_embedding_kernel.py
@@ -28,17 +30,19 @@ from minidl.cuda.launch import BLOCK, contiguous
 from minidl.function import Function
 
 FILE = "embedding_grad.cu"
-PARTS = 4  # of the table for each CPU thread, because some rows are wanted more often than others
-SMALL = 1 << 16  # elements of gy that one thread adds sooner than a second wakes up
+PARTS = 4  # parts of the table for each CPU thread, as some rows get more gradients than others
+SMALL = 1 << 16  # elements of gy; fewer are added faster by one thread than by several
 
 
 def scatter_add_rows(index, g, n_rows):
-    """out (n_rows, width) with out[index[t]] += g[t]; index (t,), g (t, width); fp16 in fp32."""
+    """Returns out (n_rows, width), where out[index[t]] += g[t] for all t. index (n,), g (n, width).
+    fp16 is summed, and returned, in fp32."""
     xp = backend.xp_of([g])
     g = g.astype(backend.accumulate_dtype(g.dtype), copy=False)
     out = xp.zeros((n_rows, g.shape[1]), g.dtype)
     if index.size:
-        if xp is not np:  # CuPy's reduceat subtracts running sums: imprecise, and an inf spreads
+        # CuPy's reduceat subtracts running sums: that is imprecise, and an inf spreads to others.
+        if xp is not np:
             xp.add.at(out, index, g)
             return out
         order = xp.argsort(index, kind="stable")
@@ -49,9 +53,8 @@ def scatter_add_rows(index, g, n_rows):
 
 
 def by_kernel(index, gy, n_rows):
-    """(n_rows, width) with out[index[t]] += gy[t]; fp16 is summed, and returned, in fp32.
-
-    index: (n,) integers in [0, n_rows); gy: (n, width)."""
+    """Returns out (n_rows, width), where out[index[t]] += gy[t] for all t. fp16 is summed, and
+    returned, in fp32. index: (n,) integers in [0, n_rows). gy: (n, width)."""
     xp = backend.xp_of([index, gy], "embedding_grad")
     (n,), width = index.shape, gy.shape[1]
     gy = contiguous(xp, gy)
@@ -71,23 +74,23 @@ def by_kernel(index, gy, n_rows):
 
 
 def owners(out, gy, index, first, size):
-    """A GPU's launch: `size` columns a thread, a pack of 16 bytes or one."""
+    """Launches the kernel on a GPU. size: how many columns a thread adds, 16 bytes of them or 1."""
     n, width = gy.shape
     name = "embedding_grad_packs" if size > 1 else "embedding_grad_owners"
-    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, none without a column
+    block = min(BLOCK, -(-width // (32 * size)) * 32)  # whole warps, and none without a column
     kernel = dispatch.kernel(FILE, name, gy.dtype, ACC=dispatch.C_TYPES[out.dtype])
     kernel((-(-width // (size * block)), min(n, 65535)), block, (out, gy, index, first, n, width))
 
 
 def n_parts(n_elems):
-    """Into how many parts the CPU's threads cut the table. Each reads all indices, so one thread
-    wants one; the sums do not depend on it."""
+    """Returns into how many parts the table is divided for the threads of a CPU. Each part reads
+    all indices, so a single thread uses one part. The sums do not depend on this number."""
     n_threads = cuda.n_threads()
     return 1 if n_threads == 1 or n_elems < SMALL else PARTS * n_threads
 
 
 class Embedding(Function):
-    """w[index]. Saves the indices, not the table."""
+    """w[index]. Saves the indices; backward does not need the table."""
 
     arithmetic = False
 
@@ -117,6 +120,6 @@ class Embedding(Function):
 
 
 def embedding(input, weight, padding_idx=None):
-    """weight[input]: integer indices (...) -> (..., width). The row `padding_idx` is read like any
-    other and gets no gradient."""
+    """weight[input]. input: integer indices (...) -> (..., embedding_dim). The row `padding_idx` is
+    read like any other row, but gets no gradient. Raises IndexError for indices out of range."""
     return Embedding.apply(input, weight, padding_idx=padding_idx)

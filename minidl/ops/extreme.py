@@ -1,9 +1,9 @@
-"""The largest and the smallest element, and where they are.
+"""The largest and the smallest element, and their indices.
 
-    x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal ones share it, as in amax
-                   max(x, 0) = (3, index 1)  [0 1 0]:   it goes to the element of that index
+    x = [1 3 3]    max(x) = 3     gradient [0 1/2 1/2]: equal elements share it, as in amax
+                   max(x, 0) = (3, index 1)  [0 1 0]:   all of it goes to the element of that index
 
-For equal elements this is PyTorch's rule. `dim` and `keepdim` are as in reduce.py.
+PyTorch has the same rules for equal elements. `dim` and `keepdim` are as in reduce.py.
 Test: tests/ops/test_extreme.py
 """
 
@@ -22,7 +22,8 @@ from minidl.tensor import Tensor
 
 
 class Found(NamedTuple):
-    """What max, sort and others find along one dim. Each has a class of its own, for its name."""
+    """The result of max, sort and others along one dim. Each of them has a subclass, so that the
+    printed name is right."""
     values: Tensor
     indices: Tensor
 
@@ -36,8 +37,8 @@ class MinResult(Found):
 
 
 class Amax(Reduction):
-    """The largest element over `dim`; equal ones share its gradient evenly. A nan is the largest
-    and the smallest."""
+    """The largest element over `dim`. Equal elements share its gradient evenly. If there is a nan,
+    the result is nan."""
     smallest = False
 
     def forward(self, x, dim=None, keepdim=False):
@@ -55,18 +56,20 @@ class Amax(Reduction):
 
 
 class Amin(Amax):
-    """The smallest element over `dim`; the rest as for Amax."""
+    """The smallest element over `dim`. Otherwise as Amax."""
     smallest = True
 
 
 def with_indices(result, pair):
-    """Returns (values, indices) by their names. Backward reads the indices: they are noted."""
+    """Returns the named tuple result(values, indices). Notes the indices, as backward reads them
+    (saved.py)."""
     values, indices = pair
     return result(note(values, [indices]), indices)
 
 
 class MaxAlong(Reduction):
-    """(values, indices) of the largest elements along one dim; the first of equal ones counts."""
+    """(values, indices) of the largest elements along one dim. Of equal elements, the first one is
+    used."""
     smallest = False
 
     def forward(self, x, dim, keepdim=False):
@@ -90,7 +93,8 @@ class MinAlong(MaxAlong):
 
 
 class Argmax(Function):
-    """int64 index of the first largest (or smallest) element, along `dim` or in row-major order."""
+    """The int64 index of the first largest (or smallest) element along `dim`. Without `dim`, its
+    index in row-major order."""
     differentiable = False
 
     def forward(self, x, dim=None, keepdim=False, smallest=False):
@@ -104,7 +108,8 @@ amax, amin = reduction("amax", Amax), reduction("amin", Amin)
 
 
 def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
-    """max(x): the largest element; max(x, dim): named (values, indices); max(x, y): maximum."""
+    """max(x) is the largest element, max(x, dim) the named tuple (values, indices), and max(x, y)
+    is maximum(x, y)."""
     if dim is None:
         return Amax.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):
@@ -113,7 +118,8 @@ def max(input, dim=None, keepdim=False) -> Tensor | MaxResult:
 
 
 def min(input, dim=None, keepdim=False) -> Tensor | MinResult:
-    """min(x): the smallest element; min(x, dim): named (values, indices); min(x, y): minimum."""
+    """min(x) is the smallest element, min(x, dim) the named tuple (values, indices), and min(x, y)
+    is minimum(x, y)."""
     if dim is None:
         return Amin.apply(input)
     if isinstance(dim, Tensor) or getattr(dim, "ndim", 0):

@@ -2,9 +2,9 @@
 
     gelu(x) = x P(x)        d gelu / dx = P + x P'        P: normal distribution, or its tanh form
 
-Saved for backward: x alone, which the layer before made anyway; the slope is computed again. NumPy
-takes some twenty passes over its input. It works block by block, so that the passes meet in the
-cache instead of in memory. The kernel takes one pass.
+Saved for backward: only x. Backward computes the slope again. NumPy's form makes about twenty
+passes over its input. It works on one block after another, so that the passes read from the cache
+and not from memory. The kernel makes one pass.
 
 Source: Hendrycks & Gimpel 2016.
 Kernel: kernels/gelu.cu   Test: tests/ops/test_activations.py, test_gelu_kernel.py
@@ -22,12 +22,13 @@ from minidl.function import Function
 from minidl.ops.normal import cdf_and_pdf
 
 FILE = "gelu.cu"
-MACROS = {"none": 0, "tanh": 1}  # which form the kernel is compiled for
-BLOCK = 1 << 14  # elements; a block of float32 is 64 KiB, a handful of them fit an L2 cache
+MACROS = {"none": 0, "tanh": 1}  # the value of the macro TANH for each form
+BLOCK = 1 << 14  # elements: 64 KiB of float32, so that a few such arrays fit in an L2 cache
 
 
 class Gelu(Function):
-    """x * P(a standard normal number is below x); "tanh": its approximation by a tanh."""
+    """x * P(x), where P is the standard normal distribution function. "tanh" uses an approximation
+    of P by tanh."""
 
     promotes = "float"
 
@@ -44,7 +45,8 @@ class Gelu(Function):
 
 
 def gelu_or_slope(xp, x, wants_slope):
-    """y = x P(x) with P the normal distribution function, or dy/dx = P + x P'."""
+    """Returns y = x P(x), where P is the normal distribution function. If wants_slope, returns
+    dy/dx = P + x P'."""
     cdf, pdf = cdf_and_pdf(xp, x)
     if not wants_slope:
         return x * cdf
@@ -54,7 +56,8 @@ def gelu_or_slope(xp, x, wants_slope):
 
 
 def gelu_tanh_or_slope(xp, x, wants_slope):
-    """y = x P with P = (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3); or dy/dx = P + x P'."""
+    """Returns y = x P, where P = (1 + tanh u) / 2 and u = sqrt(2/pi) (x + 0.044715 x^3). If
+    wants_slope, returns dy/dx = P + x P'."""
     k = math.sqrt(2 / math.pi)
     square = x * x
     u = square * (0.044715 * k)
@@ -78,13 +81,13 @@ FORMS = {"none": gelu_or_slope, "tanh": gelu_tanh_or_slope}
 
 
 def by_numpy(x, approximate="none", gy=None):
-    """gelu(x); with gy, gy times its slope."""
+    """Returns gelu(x). With gy, returns gy times the slope at x."""
     return in_blocks(FORMS[approximate], x, gy)
 
 
 def in_blocks(fn, x, gy=None):
-    """y = fn(xp, x, False), or gx = gy * fn(xp, x, True): on the CPU a block at a time; fp16 is
-    worked in fp32."""
+    """Returns fn(xp, x, False). With gy, returns gy * fn(xp, x, True). On a CPU it computes one
+    block after another. fp16 is computed in fp32."""
     xp = backend.xp_of([x])
     out = xp.empty(x.shape, x.dtype)
     xs, outs = x.reshape(-1), out.reshape(-1)
@@ -99,11 +102,11 @@ def in_blocks(fn, x, gy=None):
 
 
 def by_kernel(x, approximate="none"):
-    """gelu(x)."""
+    """Returns gelu(x)."""
     xp = np if type(x) is np.ndarray else backend.xp_of([x])
     x = x if x.flags.c_contiguous else xp.ascontiguousarray(x)
     y = xp.empty(x.shape, x.dtype)
-    if xp is np:  # as `launch` does: a call less on the most frequent way
+    if xp is np:  # the same as `launch`, written here to save a call in the most frequent case
         elementwise(FILE, "gelu", x.dtype, x.size, (y, x, x.size), TANH=MACROS[approximate],
                     ACC=dispatch.SUM_TYPES[x.dtype])
     else:
@@ -112,7 +115,7 @@ def by_kernel(x, approximate="none"):
 
 
 def by_kernel_backward(x, approximate, gy):
-    """gy times the slope at x."""
+    """Returns gy times the slope at x."""
     xp = np if type(x) is np.ndarray else backend.xp_of([x, gy])
     x = x if x.flags.c_contiguous else xp.ascontiguousarray(x)
     gy = gy if gy.flags.c_contiguous else xp.ascontiguousarray(gy)
@@ -126,7 +129,8 @@ def by_kernel_backward(x, approximate, gy):
 
 
 def launch(xp, name, arrays, approximate, **more):
-    """`name` over elements on a CPU, `name`_packs over 16 bytes a thread on a GPU."""
+    """Launches a kernel of gelu.cu: on a CPU the kernel `name`, one element at a time; on a GPU
+    `name`_packs, where a thread works on 16 bytes. arrays: the last one is x."""
     x = arrays[-1]
     macros = dict(TANH=MACROS[approximate], ACC=dispatch.SUM_TYPES[x.dtype], **more)
     if xp is np:

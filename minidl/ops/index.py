@@ -1,12 +1,13 @@
-"""Indexing: pick elements; backward adds each gradient at the place its element came from.
+"""Indexing: picks elements. Backward adds each gradient at the place that its element came from.
 
-    x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: that of place 0 plus that of place 2
+    x = [a b c d]    x[[3, 1, 3]] = [d b d]    gradient of d: gy[0] + gy[2]
 
-A repeated index *adds*. `gx[index] = gy`, or `+=`, would keep only one of the repeats: NumPy reads
-once and writes once. Slices and bool masks never repeat: there `gx[index] = gy` is enough.
+If an index is repeated, its gradients must be *added*. `gx[index] = gy`, and also `gx[index] +=
+gy`, would keep only one of them. Slices and bool masks have no repeats, so `gx[index] = gy` is
+enough for them.
 
-The order of the result's dimensions is PyTorch's. NumPy's is another one where numbers or None are
-among the arrays, so an index is used in two steps: see `steps`.
+The order of the result's dimensions is PyTorch's. NumPy has another order if an index mixes arrays
+with numbers or None. So an index may be used in two steps: see `steps`.
 Test: tests/ops/test_index.py, test_index_order.py
 """
 
@@ -23,9 +24,10 @@ from minidl.tensor import Tensor
 
 
 def parts_of(x, index, op="getitem"):
-    """Returns the index, as a user writes it, as a tuple of int, slice, None, Ellipsis and arrays:
-    of integers, or of bool, which are masks. ValueError and IndexError where PyTorch has them, and
-    where it is about to change the meaning: bytes, and a list of lists without a tuple."""
+    """Returns an index as a tuple of int, slice, None, Ellipsis, integer arrays, and bool arrays,
+    which are masks. index: as a user writes it. Raises ValueError or IndexError where PyTorch does.
+    Also raises IndexError where PyTorch plans to change the meaning: for uint8 arrays, and for a
+    list of lists without a tuple."""
     if isinstance(index, tuple):
         return tuple([_part(x, i, op) for i in index])
     if isinstance(index, list) and any(
@@ -38,7 +40,8 @@ def parts_of(x, index, op="getitem"):
 
 
 def _part(x, i, op):
-    """Returns one part of an index: what NumPy takes, a bool and a 0-d mask as a 0-d array."""
+    """Returns one part of an index in a form that NumPy accepts. A bool and a 0-d mask become a 0-d
+    array."""
     if type(i) is int or i is None or i is Ellipsis:
         return i
     if isinstance(i, slice):
@@ -68,8 +71,8 @@ def _part(x, i, op):
 
 
 def _array(i):
-    """Returns the array of a part of an index that is no Tensor; i itself if it is none. A copy:
-    backward reads it, and the user may have changed it by then."""
+    """Returns a part of an index, not a Tensor, as an array. Returns i itself if it is no array. An
+    array is copied, as backward reads it and the user may change it before."""
     if isinstance(i, (list, tuple, range)):
         i = np.asarray(_numbers(i))
     array = np.array(i) if isinstance(i, (bool, np.ndarray)) else backend.plain_array(i)
@@ -79,40 +82,40 @@ def _array(i):
 
 
 def _numbers(nested):
-    """Returns a nested list of numbers; the tensors in it become lists."""
+    """Returns a nested list of numbers. Tensors and arrays in it become lists."""
     if isinstance(nested, (list, tuple, range)):
         return [_numbers(inner) for inner in nested]
     return nested.tolist() if hasattr(nested, "tolist") else nested
 
 
 def arrays_kept(index, parts):
-    """Returns the Tensors of an index whose arrays backward will read."""
+    """Returns a list of the Tensors in an index whose arrays backward will read."""
     tensors = index if isinstance(index, tuple) else (index,)
     return [i for i, part in zip(tensors, parts) if isinstance(i, Tensor) and i.array is part]
 
 
 def steps(x, parts, op="x[index]"):
-    """Returns one or two indices to be used one after the other: x[index] = x[first][second].
+    """Returns one or two indices, to use one after the other: x[index] = x[first][second].
 
         x[0, :, [2, 1], None]      first (0, :, :, None)     a view: numbers, slices, None
-                                   second (:, [2, 1], :)     arrays, and nothing but slices
+                                   second (:, [2, 1], :)     arrays and slices only
 
-    NumPy takes a number beside an array for an array, too, and an Ellipsis for a dimension between
-    two arrays, and puts their dimension in front. PyTorch looks at numbers, slices and None first.
-    In the second step both agree: the dimensions of arrays that are neighbours stay in their place,
-    others come in front.
+    If an index has an array, NumPy treats its numbers as arrays, too. If a slice or an Ellipsis is
+    between two arrays, NumPy puts the dimensions of the arrays first. PyTorch applies numbers,
+    slices and None first. In the second step NumPy and PyTorch agree: the dimensions of arrays that
+    are neighbours stay in their place, and the dimensions of other arrays come first.
     """
     arrays = [i for i in parts if hasattr(i, "dtype")]
     if not arrays:
         if Ellipsis not in parts:
-            parts = (*parts, ...)  # a view of no dimensions, not a number
+            parts = (*parts, ...)  # so that a single element is a 0-d view, not a number
         return (parts,)
     n_left = x.ndim - sum(map(_n_dims, parts))
     if n_left < 0:
         raise IndexError(f"{op}: too many indices for shape {x.shape}")
     if sum(i is Ellipsis for i in parts) > 1:
         raise IndexError(f"{op}: more than one Ellipsis")
-    first, second, dim, is_view = [], [], 0, False  # dim: of x
+    first, second, dim, is_view = [], [], 0, False  # dim: the next dimension of x
     for i in parts:
         if i is Ellipsis:
             first += [slice(None)] * n_left
@@ -125,7 +128,7 @@ def steps(x, parts, op="x[index]"):
             is_view = is_view or i != slice(None)
         else:
             n = _n_dims(i)
-            if i.ndim == 0:  # True or False: a new dimension of one element or of none
+            if i.ndim == 0:  # True or False: adds a dimension of one element, or of none
                 first.append(None)
                 i = i.reshape(1)
                 is_view = True
@@ -138,8 +141,9 @@ def steps(x, parts, op="x[index]"):
 
 
 def _placed(x, i, dim, n, op):
-    """Returns an array of an index into the n dimensions from `dim` on, checked, where x lies. The
-    range of integers is checked by NumPy for itself, for a GPU here."""
+    """Returns an index array on the device of x. i indexes n dimensions of x, from `dim` on. Raises
+    IndexError if a mask has another shape. NumPy checks the range of integers itself; for a GPU it
+    is checked here."""
     if n and i.dtype == bool and i.shape != x.shape[dim:dim + n]:
         raise IndexError(f"{op}: a mask of shape {i.shape} at dimension {dim} of shape {x.shape}")
     if isinstance(x, np.ndarray):
@@ -157,14 +161,14 @@ def _placed(x, i, dim, n, op):
 
 
 def _n_dims(part):
-    """Returns how many dimensions of x a part of an index is about."""
+    """Returns how many dimensions of x a part of an index uses up."""
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if hasattr(part, "dtype") and part.dtype == bool else 1
 
 
 def put(x, steps, value):
-    """x[index] = value, an array or a number."""
+    """Computes x[index] = value. steps: as `steps` returns them. value: an array or a number."""
     *first, last = steps
     for step in first:
         x = x[step]
@@ -172,9 +176,9 @@ def put(x, steps, value):
 
 
 def scatter_add(xp, shape, index, g):
-    """Zeros of `shape` plus g[k] added at index[k] for every k, repeats included; index as in
-    x[index]. fp16 is summed, and returned, in fp32. np.add.at is quick only in one dimension (7
-    times, NumPy 2.4), so the index is flattened."""
+    """Returns an array of `shape`: zeros, and g[k] added at index[k] for every k, repeats included.
+    index: as in x[index]. fp16 is summed, and returned, in fp32. The index is flattened, as
+    np.add.at is 7 times as fast in one dimension (NumPy 2.4)."""
     size = math.prod(shape)
     positions = xp.arange(size).reshape(shape)[index]
     gx = xp.zeros(size, backend.accumulate_dtype(g.dtype))
@@ -183,7 +187,7 @@ def scatter_add(xp, shape, index, g):
 
 
 class Getitem(Function):
-    """x[index]: slices and integers give a view, integer and bool arrays a copy."""
+    """x[index]. Slices and integers give a view; integer and bool arrays give a copy."""
     arithmetic = False
 
     def forward(self, x, index):
@@ -205,7 +209,8 @@ class Getitem(Function):
 
 
 class Setitem(Function):
-    """x[index] = value, in x's memory. What was there before has no gradient any more."""
+    """x[index] = value, written into x's memory. The elements that it overwrites get no
+    gradient."""
     arithmetic = False
 
     def forward(self, x, value, index):
@@ -222,7 +227,7 @@ class Setitem(Function):
 
 
 class Gather(Function):
-    """y[i, j, k] = x[i, index[i, j, k], k] for dim 1, and so on."""
+    """y[i, j, k] = x[i, index[i, j, k], k] for dim 1; for other dims in the same way."""
     arithmetic = False
 
     def forward(self, x, index, dim):
@@ -243,7 +248,7 @@ class Gather(Function):
 
 
 class IndexSelect(Gather):
-    """y[i, t, k] = x[i, index[t], k] for dim 1, and so on."""
+    """y[i, t, k] = x[i, index[t], k] for dim 1; for other dims in the same way."""
 
     def forward(self, x, index, dim):
         if x.ndim == 0 or index.dtype.kind not in "iu" or index.ndim > 1:
@@ -262,7 +267,8 @@ class IndexSelect(Gather):
 
 
 def along(xp, index, dim):
-    """The tuple that picks index[i, j, k] along `dim` and i, j, k along the others."""
+    """Returns an index tuple. It picks index[i, j, k] along `dim`, and i, j, k along the other
+    dimensions."""
     grid = [xp.arange(n).reshape([-1 if i == d else 1 for i in range(index.ndim)])
             for d, n in enumerate(index.shape)]
     grid[dim:dim + 1] = [index] if index.ndim else []
@@ -270,7 +276,7 @@ def along(xp, index, dim):
 
 
 class Triangle(Function):
-    """Zero on one side of a diagonal of the last two dimensions."""
+    """x with zeros on one side of a diagonal of the last two dimensions. name: "tril" or "triu"."""
     arithmetic = False
 
     def forward(self, x, diagonal, name):
@@ -284,33 +290,36 @@ class Triangle(Function):
 
 
 def getitem(input, index):
-    """input[index] with ints, slices, None, ..., integer arrays or tensors, bool masks. The order
-    of the result's dimensions is PyTorch's, which is not always NumPy's: see `steps`."""
+    """input[index]. An index may have ints, slices, None, ..., integer arrays or tensors, and bool
+    masks. The order of the result's dimensions is PyTorch's, which may differ from NumPy's: see
+    `steps`."""
     parts = parts_of(input, index)
     y = Getitem.apply(input, index=parts)
     return y if type(index) is int else note(y, arrays_kept(index, parts))
 
 
 def gather(input, dim, index):
-    """input's element at index[i, j, k] of `dim`, and at the other places of its own."""
+    """Returns y of the shape of `index`: y[i, j, k] = input[i, index[i, j, k], k] for dim 1; for
+    other dims in the same way."""
     if not input.shape and index.shape == (1,):  # a 0-d tensor is a vector of one here
         input = input.reshape(1)
     return note(Gather.apply(input, index, dim=dim), [index])
 
 
 def index_select(input, dim, index):
-    """The slices of `dim` at the places in the 1-d integer `index`, repeats included. Negative
-    places are an error, as in PyTorch."""
+    """Returns the slices of `dim` at the places in `index`, a 1-d integer tensor, repeats included.
+    Raises IndexError for negative places, as PyTorch does."""
     if not input.shape and index.shape == (1,):
         return index_select(input.reshape(1), dim, index).reshape(())
     return note(IndexSelect.apply(input, index, dim=dim), [index])
 
 
 def tril(input, diagonal=0):
-    """Zero above the diagonal."""
+    """Returns the input with zeros above a diagonal. diagonal: 0 for the main one, 1 for the one
+    above it, -1 for the one below it."""
     return Triangle.apply(input, diagonal=diagonal, name="tril")
 
 
 def triu(input, diagonal=0):
-    """Zero below the diagonal."""
+    """Returns the input with zeros below a diagonal. diagonal: as in tril."""
     return Triangle.apply(input, diagonal=diagonal, name="triu")

@@ -1,9 +1,10 @@
-"""Writing into a tensor's own memory: outside the graph, and counted, so that backward notices.
+"""Writes into a tensor's own memory. Each write adds 1 to x.version, so that backward notices it.
 
-    x.copy_(y)   x.fill_(1)   x += y   x[2:] = y          x.version goes up by one
+    x.copy_(y)   x.fill_(1)   x += y   x[2:] = y
 
-Where a graph is recorded, x += y makes a new tensor like x = x + y; elsewhere it is in place.
-x[2:] = y is always in place, and recorded, and so are x.copy_(y) and each op with an underscore.
+If a graph is recorded, x += y makes a new tensor, as x = x + y does. Otherwise it writes in place.
+x[2:] = y always writes in place, and the graph records it. So do x.copy_(y) and each op whose name
+ends in an underscore.
 Test: tests/test_tensor.py
 """
 
@@ -20,7 +21,8 @@ from minidl.tensor import Tensor
 
 
 def write(x, op, value):
-    """x.array = op(x.array, value), into the same memory."""
+    """Computes op(x.array, value) and writes it into x's memory, outside of the graph. Returns x.
+    Raises RuntimeError if x requires a gradient and a graph is recorded."""
     if is_grad_enabled() and x.requires_grad:
         raise RuntimeError("in-place change of a tensor that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or build a new tensor")
@@ -30,7 +32,8 @@ def write(x, op, value):
 
 
 def copy_(input, source):
-    """Overwrite with `source` (Tensor, array or number), broadcast to this shape."""
+    """Overwrites the tensor with `source`, a Tensor, array or number, broadcast to its shape.
+    Returns the tensor."""
     if records(input, source):
         if isinstance(source, Tensor):
             source = source.to(dtype=input.dtype, device=input.device)
@@ -40,19 +43,19 @@ def copy_(input, source):
 
 
 def records(*values):
-    """Returns whether a graph is recorded and one of the values requires a gradient."""
+    """Returns True if a graph is recorded and one of the values requires a gradient."""
     return is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in values)
 
 
 def become(x, name, op):
-    """x becomes op(x), which the graph records, in x's memory. The graph sees a copy of what x was.
-    Returns x. RuntimeError for a leaf that requires a gradient, and for a view: the tensor that it
-    looks into would not be recorded."""
+    """Writes op(x) into x's memory, and the graph records it. The graph uses a copy of the old x.
+    Returns x. Raises RuntimeError for a leaf that requires a gradient. Also raises it for a view,
+    as the change of the tensor that owns the memory would not be recorded."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError(f"{name} of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`")
     if x.array.base is not None and x._memory is not None:
-        raise RuntimeError(f"{name} of a view: its memory is another array's (of a slice, a "
+        raise RuntimeError(f"{name} of a view: the memory belongs to another tensor (of a slice, a "
                            f"reshape, a transpose), for which it would not be recorded; write "
                            "into that one, or into x.clone()")
     before = Tensor._from(x.array.copy(), x.grad_fn, x.slot)
@@ -63,7 +66,7 @@ def become(x, name, op):
 
 
 def _take_the_place(x, y):
-    """x, whose memory was written, is the result y of the graph from now on."""
+    """Makes x the result y in the graph. The memory of x was written before."""
     x.grad_fn, x.slot, x._requires_grad = y.grad_fn, y.slot, y.requires_grad
     before = x.memory
     x._memory = Memory()
@@ -72,8 +75,8 @@ def _take_the_place(x, y):
 
 
 def check_fit(y, x, name):
-    """Returns y. ValueError if it cannot be written over x: another shape, or a kind of dtype above
-    x's, such as floating numbers for integers."""
+    """Returns y. Raises ValueError if y cannot be written into x: its shape differs, or its dtype
+    is of a higher kind, such as floating numbers for integers."""
     kind = backend.promote_types(y.dtype, x.dtype).kind
     if y.shape != x.shape or kind != np.dtype(x.dtype).kind:
         raise ValueError(f"{name}: the result is {y.dtype} of shape {tuple(y.shape)}, it cannot be "
@@ -90,17 +93,18 @@ def fill_(input, value):
 
 
 def _copy(_, value, out, casting):
-    """`value` into `out`, called as a ufunc. A number takes the dtype of `out`, whatever it is."""
+    """Copies `value` into `out`. It has the arguments of a ufunc. A number is cast to the dtype of
+    `out` in any case."""
     if isinstance(out, np.ndarray) and not hasattr(value, "__cuda_array_interface__"):
         np.copyto(out, value, casting=casting if hasattr(value, "dtype") else "unsafe")
     elif hasattr(value, "dtype"):
-        overwrite(out, value, casting)  # from its device to this one
+        overwrite(out, value, casting)  # also from another device
     else:
         out[...] = value
 
 
 def _in_place(op, ufunc):
-    """x += y and the like."""
+    """Returns a method of Tensor for an operator such as +=."""
 
     def method(self, value):
         records = is_grad_enabled() and not (self.is_leaf and self.requires_grad) and (
@@ -111,13 +115,14 @@ def _in_place(op, ufunc):
 
 
 def setitem(self, index, value):
-    """self[index] = value, in place. Where a graph is recorded, self becomes the result of the
-    assignment: a gradient of what was written goes to `value`, of all else to what self was."""
+    """self[index] = value, in place. If a graph is recorded, self becomes the result of the
+    assignment. The gradient of the written elements then goes to `value`. The gradient of all other
+    elements goes to the old self."""
     op = "x[index] = y"
     parts = parts_of(self, index, op)
     array = backend.plain_array(value)
     shape = getattr(array, "shape", ())
-    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # they may be left out
+    n_ones = next((i for i, n in enumerate(shape) if n != 1), len(shape))  # leading ones to drop
     if is_grad_enabled() and (self.requires_grad or getattr(value, "requires_grad", False)):
         if isinstance(value, Tensor):
             array = value.to(self.dtype).reshape(shape[n_ones:])
@@ -132,14 +137,15 @@ def setitem(self, index, value):
 
 
 def _assign(x, parts, value, places):
-    """x[index] = value as a node of the graph; x is its result. places: the Tensors in index."""
+    """Records x[index] = value as a node of the graph, and makes x its result. places: the Tensors
+    in the index. Raises RuntimeError for a leaf that requires a gradient, and for a view."""
     if x.is_leaf and x.requires_grad:
         raise RuntimeError("assignment to elements of a leaf that requires a gradient; do it under "
                            "`with minidl.no_grad():`, or write into x.clone()")
     if x.array.base is not None:
-        raise RuntimeError("assignment to elements of a view: its memory is another array's (of a "
-                           "slice, a reshape, a transpose), for which it would not be recorded; "
-                           "write into that one, or into x.clone()")
+        raise RuntimeError("assignment to elements of a view: the memory belongs to another tensor "
+                           "(of a slice, a reshape, a transpose), for which it would not be "
+                           "recorded; write into that one, or into x.clone()")
     y = Setitem.apply(x, value, index=parts)
     note(y, places)
     _take_the_place(x, y)

@@ -1,10 +1,11 @@
-"""Layer norm and RMS norm: the mean of each sample's last dimensions becomes 0, the variance 1.
+"""Layer norm and RMS norm: in the last dimensions of each sample the mean becomes 0 and the
+variance 1.
 
     y = (x - mean) * r * w + b      r = 1 / sqrt(var + eps)
                                     RMS norm subtracts no mean and adds no b
 
-The gradient is derived in norm.py. NumPy works on a few rows at a time. The kernels take one pass
-each way: x is read, y is written, nothing else exists.
+norm.py explains the gradient. NumPy's form works on a few rows at a time. The kernels make one pass
+over memory in each direction, without intermediate arrays.
 
 Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm).
 Kernels: kernels/layer_norm.cu; on a CPU kernels/cpu/layer_norm.cu (-DCENTERED=0: RMS norm)
@@ -24,12 +25,13 @@ from minidl.ops.norm import scale_shift, standardize, standardize_backward
 
 FILE = "layer_norm.cu"
 CENTERED = (("CENTERED", 0),), (("CENTERED", 1),)  # the macros: CENTERED[centered]
-BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays are at work at once in 1 MiB of cache
+BLOCK_ELEMS = 2**16  # 256 KiB of float32: four such arrays fit in 1 MiB of cache
 
 
 class LayerNorm(Function):
-    """Over the last dimensions `shape`, x as rows (n, width). Saves the rows, which the layer
-    before keeps anyway, w, and mean and 1/std of each row. centered=False is rms_norm."""
+    """Normalises over the last dimensions, of sizes `shape`. Works on x as rows (n, width). Saves
+    the rows (usually no extra memory, as the layer before keeps them), w, and the mean and 1/std of
+    each row. centered=False is rms_norm."""
 
     precision = "black"
 
@@ -63,19 +65,20 @@ class LayerNorm(Function):
 
 
 class RmsNorm(LayerNorm):
-    """The same with nothing subtracted, and under its own name for autocast."""
+    """As LayerNorm with centered=False. It is a class so that autocast knows it by its name."""
 
 
 def row_blocks(xp, rows):
-    """Slices of `rows` (n, width) that stay in a CPU core's cache from the first pass over them to
-    the last: on 2048 x 256 float32 that halves the time. A GPU takes all rows at once."""
+    """Returns slices of `rows` (n, width). Each slice stays in the cache of a CPU core through all
+    passes over it, which halves the time for 2048 x 256 float32. For a GPU there is one slice."""
     n, width = rows.shape
     step = max(1, BLOCK_ELEMS // max(width, 1)) if xp is np else max(n, 1)
     return [slice(i, i + step) for i in range(0, n, step)]
 
 
 def by_numpy(x, w, b, eps, centered=True):
-    """(y, mean, r); x (rows, width), mean and r (rows,) in the dtype of the sums."""
+    """Returns (y, mean, r). x and y are (rows, width). mean and r are (rows,), in the dtype of the
+    sums."""
     xp = backend.xp_of([x])
     y = xp.empty(x.shape, x.dtype)
     mean, r = (xp.zeros(len(x), backend.accumulate_dtype(x.dtype)) for _ in range(2))
@@ -89,7 +92,7 @@ def by_numpy(x, w, b, eps, centered=True):
 
 
 def by_numpy_backward(g, x, w, mean, r, centered=True):
-    """(gx, gw, gb); xhat is made again from x, mean and r."""
+    """Returns (gx, gw, gb). Computes xhat again from x, mean and r."""
     xp = backend.xp_of([x])
     gx = xp.empty(x.shape, mean.dtype)
     gw, gb = xp.zeros(x.shape[1], mean.dtype), xp.zeros(x.shape[1], mean.dtype)
@@ -103,10 +106,10 @@ def by_numpy_backward(g, x, w, mean, r, centered=True):
 
 
 def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
-    """(y, mean, r). x (rows, cols), w and b (cols,), contiguous, of one dtype.
+    """Returns (y, mean, r). x (rows, cols), w and b (cols,), all contiguous and of one dtype.
 
-    rung: 1 to 5 of the ladder in the .cu; the best for the device unless given.
-    form: form and order, as in `cuda.kernel`."""
+    rung: 1 to 5 of the ladder in the .cu file, or "cpu". The default is the best for the device.
+    form: the options form and order of `cuda.kernel`."""
     xp = np if type(x) is np.ndarray else backend.xp_of([x])
     (rows, cols), dtype = x.shape, SUM_DTYPES[x.dtype]
     y = xp.empty(x.shape, x.dtype)
@@ -119,7 +122,7 @@ def by_kernel(x, w, b, eps, centered=True, rung=None, **form):
 
 
 def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
-    """(gx, gw, gb); gb is None for RMS norm. gw, gb have the dtype of the sums."""
+    """Returns (gx, gw, gb). gb is None for RMS norm. gw and gb have the dtype of the sums."""
     xp, (rows, cols) = row_kernels.backend_of(x), x.shape
     dtype, n_sums = backend.accumulate_dtype(x.dtype), 2 if centered else 1
     gx = xp.empty_like(x)
@@ -148,16 +151,16 @@ def by_kernel_backward(gy, x, w, mean, rstd, centered=True, rung=None, **form):
 
 
 def number_of_parts(xp, rows):
-    """Into how many parts the rows are cut for the parameters' sums: a power of 8, by the number of
-    rows alone, so that the bits of a sum do not depend on the number of threads. A GPU has more
-    threads to keep busy."""
+    """Returns into how many parts the rows are divided for the sums gw and gb, a power of 8. It
+    depends only on the number of rows, so the bits of a sum do not depend on the number of threads.
+    A GPU gets more parts, as it has more threads."""
     if xp is not np and rows >= 8192:
         return 512
     return 64 if rows >= 512 else 8
 
 
 def add_parts(xp, kernel, parts):
-    """parts (8^k, n) -> the sums over the first dimension, (n,), eight at a time."""
+    """Returns the sums over the first dimension of parts (8^k, n): (n,). Adds eight at a time."""
     while len(parts) > 1:
         out = xp.empty((len(parts) // 8, parts.shape[1]), parts.dtype)
         kernel(row_kernels.blocks(out.size, 256), 256, (out, parts, out.size))
@@ -166,15 +169,17 @@ def add_parts(xp, kernel, parts):
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5):
-    """Mean 0 and variance 1 over the last dimensions (`normalized_shape`, their sizes), then
-    * weight + bias, both of that shape. The variance divides by n, not n - 1."""
+    """Normalises the last dimensions to mean 0 and variance 1, then computes * weight + bias.
+    normalized_shape: the sizes of these dimensions, and the shape of weight and bias. The variance
+    divides by n, not by n - 1."""
     shape = normalized_shape if type(normalized_shape) is tuple else as_shape(normalized_shape)
     return LayerNorm.apply(input, weight, bias, shape=shape, eps=eps)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps=None):
-    """input / sqrt(mean(input^2) + eps) * weight over the last dimensions. eps: the machine epsilon
-    of the dtype that sums (float32 for float16) unless given."""
+    """input / sqrt(mean(input^2) + eps) * weight, with the mean over the last dimensions.
+    normalized_shape: their sizes. eps: the default is the machine epsilon of the dtype of the sums,
+    which is float32 for float16."""
     if eps is None and backend.is_floating(input.dtype):
         eps = float(np.finfo(backend.accumulate_dtype(input.dtype)).eps)
     return RmsNorm.apply(input, weight, None, shape=as_shape(normalized_shape), eps=eps,

@@ -1,15 +1,16 @@
-"""A linear layer: by BLAS, or on some CPUs by a product of our own.
+"""A linear layer. It uses BLAS, or on some CPUs our own matrix product.
 
     y = x w^T + b         gx = gy w         gw = gy^T x         gb = sums of gy's columns
 
-The leading dimensions of x are flattened: one product of matrices is several times faster than a
-batch of small ones.
+The leading dimensions of x are flattened: one large product is several times faster than a batch of
+small ones.
 
-In our own product the bias and its gradient cost no pass over memory: the kernel adds b where it
-writes y, and sums gy's columns where it copies gy^T for gw. The product itself is what BLAS does,
-in a hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core with AVX-512 and the
-shapes of benchmarks/bench_train_step.py: it takes 0.93 of the time for y and gx, and 1.12 for gw.
-Where NumPy has another BLAS, or the processor has narrower registers, BLAS stays (`BEATS_BLAS`).
+In our product the bias and its gradient need no extra pass over memory. The kernel adds b when it
+writes y, and sums gy's columns when it copies gy^T for gw. The product works as in BLAS, in a
+hundred lines. It was compared with NumPy's OpenBLAS 0.3.31, on one core with AVX-512 and the shapes
+of benchmarks/bench_train_step.py. It takes 0.93 times OpenBLAS's time for y and gx, and 1.12 times
+for gw. If NumPy has another BLAS, or the processor has narrower registers, BLAS is used
+(`BEATS_BLAS`).
 
 Kernel: kernels/cpu/linear.cu   Test: tests/ops/test_matmul.py, test_linear_kernel.py
 """
@@ -26,14 +27,14 @@ from minidl.ops.matmul import as_matrix, column_sums, product, same_dtype
 FILE = "cpu/linear.cu"
 ROWS, CHUNK = 6, 32  # as in the kernel
 COLS = 64  # the widest panel; a multiple of the narrower ones
-MAX_ROWS = 192  # of a block: 384 KiB of A in a slab, where 1 MiB of L2 is a core's own
+MAX_ROWS = 192  # rows of a block: it reads 384 KiB of A at a time, and a core has 1 MiB of L2 cache
 PAD = 16  # floats of a cache line
 MIN_BLOCKS = 32  # so that a few threads finish at about the same time
-MIN_WORK = 2**22  # multiplications: below, a launch costs more than is gained
+MIN_WORK = 2**22  # multiplications; with fewer, a launch costs more time than it saves
 
 
 def beats_blas():
-    """Whether NumPy multiplies by OpenBLAS, on a processor with AVX-512 (NumPy 2.4 calls it V4)."""
+    """Returns whether NumPy uses OpenBLAS and the processor has AVX-512 (NumPy 2.4 calls it V4)."""
     config = np.show_config(mode="dicts")
     simd = config.get("SIMD Extensions", {})
     return ("openblas" in config["Build Dependencies"]["blas"]["name"] and bool(
@@ -44,7 +45,7 @@ BEATS_BLAS = beats_blas()
 
 
 class Linear(Function):
-    """y = x w^T + b. Saves x and w; two BLAS calls back.
+    """y = x w^T + b. Saves x and w. Backward has two matrix products.
 
     x (..., in), w (out, in), b (out,)   ->   y (..., out)"""
 
@@ -81,7 +82,7 @@ class Linear(Function):
 
 
 def by_blas(x, w, b):
-    """x w^T + b of matrices x (rows, in), w (out, in)."""
+    """Returns x w^T + b, (rows, out). x (rows, in), w (out, in), b (out,) or None."""
     y = product(backend.xp_of([x]), x, w.T)  # (rows, in) @ (in, out)
     if b is not None:
         y += b
@@ -89,7 +90,7 @@ def by_blas(x, w, b):
 
 
 def by_blas_backward(gy, x, w, wants):
-    """(gx, gw, gb), each only if wanted; gy (rows, out)."""
+    """Returns (gx, gw, gb). An entry is None if `wants` is False for it. gy: (rows, out)."""
     xp = backend.xp_of([gy])
     gx = product(xp, gy, w) if wants[0] else None  # (rows, out) @ (out, in)
     gw = product(xp, gy.T, x) if wants[1] else None  # (out, rows) @ (rows, in)
@@ -97,8 +98,9 @@ def by_blas_backward(gy, x, w, wants):
 
 
 def our_product(a, b, bias=None, want_sums=False):
-    """(a @ b + bias, the sums of a's rows or nothing); float32 matrices of any strides. float16,
-    under autocast, is multiplied and summed in float32 and rounded once, as in ops/matmul.py."""
+    """Returns (a @ b + bias, the sums of a's rows if want_sums). a and b are float32 matrices of
+    any strides. float16 (autocast) is multiplied and summed in float32 and rounded once, as in
+    ops/matmul.py."""
     if a.dtype == np.float16:
         a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
         bias = None if bias is None else bias.astype(np.float32)
@@ -132,9 +134,9 @@ def our_product(a, b, bias=None, want_sums=False):
 
 
 def blocks(n_rows, n_cols):
-    """(rows, columns) of the block of C that a thread computes at a time: MIN_BLOCKS of them,
-    down to half of that where sizes round up, if there are so many tiles. Columns are cut first:
-    the rows of a block share B."""
+    """Returns (rows, columns) of a block of C, which one thread computes. There are about
+    MIN_BLOCKS blocks, at least half of that because of rounding, unless there are fewer tiles. The
+    columns are divided first, as all rows of a block use the same part of B."""
     groups, panels = -(-n_rows // ROWS), -(-n_cols // COLS)
     by_rows = -(-n_rows // MAX_ROWS)
     width = -(-panels // min(panels, -(-MIN_BLOCKS // by_rows)))
@@ -143,31 +145,33 @@ def blocks(n_rows, n_cols):
 
 
 def layout(a):
-    """(a contiguous array with a's memory, and the strides of a in it, in elements)."""
+    """Returns (a contiguous array, row stride, column stride). The array has the elements of `a`,
+    usually its memory. The strides, in elements, read `a` from it."""
     a = a if a.flags.forc else np.ascontiguousarray(a)
     return a if a.flags.c_contiguous else a.T, *(s // a.itemsize for s in a.strides)
 
 
 def aligned(n):
-    """n floats that start with a cache line: a vector load that meets two lines takes twice as
-    long, and NumPy promises 16 bytes."""
+    """Returns an array of n floats that begins at a cache line. A vector load across two lines
+    takes twice the time, and NumPy aligns its arrays to 16 bytes only."""
     memory = scratch(np.empty(n + PAD, np.float32))
     start = -memory.ctypes.data % (4 * PAD) // 4
     return memory[start:start + n]
 
 
 def fits(x, w):
-    """Whether this product is ours: on the CPU, large enough, and faster than NumPy's BLAS."""
+    """Returns whether to use our product: on a CPU, if the product is large enough, and if ours is
+    faster than NumPy's BLAS."""
     return BEATS_BLAS and type(x) is np.ndarray and x.size * w.shape[0] >= MIN_WORK
 
 
 def by_kernel(x, w, b):
-    """x w^T + b of matrices x (rows, in), w (out, in)."""
+    """Returns x w^T + b, (rows, out). x (rows, in), w (out, in), b (out,) or None."""
     return our_product(x, w.T, b)[0]
 
 
 def by_kernel_backward(gy, x, w, wants):
-    """(gx, gw, gb), each only if wanted; gy (rows, out)."""
+    """Returns (gx, gw, gb). An entry is None if `wants` is False for it. gy: (rows, out)."""
     gx = gw = gb = None
     if wants[0]:  # (rows, out) @ (out, in)
         gx, _ = our_product(gy, w)
@@ -179,5 +183,6 @@ def by_kernel_backward(gy, x, w, wants):
 
 
 def linear(input, weight, bias=None):
-    """input @ weight.T + bias; weight (out_features, in_features), bias (out_features,) or None."""
+    """input @ weight.T + bias. input (..., in_features), weight (out_features, in_features), bias
+    (out_features,) or None. Returns (..., out_features)."""
     return Linear.apply(input, weight, bias)

@@ -1,4 +1,4 @@
-"""Comparisons, logic, whole division: bool and integer results, no gradient, hence no graph.
+"""Comparisons, logic and integer division. They have no gradient, so no graph records them.
 
     (x > 0) & ~minidl.isnan(x)        operands broadcast and are promoted as in arithmetic
 
@@ -10,7 +10,7 @@ from minidl.ops.elementwise import binary, unary
 
 
 class Plain(Function):
-    """A function of NumPy (and CuPy) called `name`, without a gradient."""
+    """Calls the function `name` of NumPy or CuPy. It has no gradient."""
     differentiable = False
     promotes = "same"
 
@@ -26,17 +26,17 @@ le = binary("le", Plain, "input <= other.", name="less_equal")
 gt = binary("gt", Plain, "input > other.", name="greater")
 ge = binary("ge", Plain, "input >= other.", name="greater_equal")
 
-# The bitwise ones work bit by bit on integers, as `and`, `or`, `not` on bool; floats are an error.
+# The bitwise ops work bit by bit on integers, and as and, or, not on bool. Floats raise an error.
 bitwise_and = binary("bitwise_and", Plain, "input & other.", name="bitwise_and")
 bitwise_or = binary("bitwise_or", Plain, "input | other.", name="bitwise_or")
 bitwise_xor = binary("bitwise_xor", Plain, "input ^ other.", name="bitwise_xor")
 bitwise_not = unary("bitwise_not", Plain, "~input.", name="invert")
-# The logical ones take any dtype: what is not zero is true.
-logical_and = binary("logical_and", Plain, "Both are not zero.", name="logical_and")
-logical_or = binary("logical_or", Plain, "One of them is not zero.", name="logical_or")
-logical_not = unary("logical_not", Plain, "It is zero.", name="logical_not")
+# The logical ops take any dtype: elements that are not zero count as true.
+logical_and = binary("logical_and", Plain, "True where both are not zero.", name="logical_and")
+logical_or = binary("logical_or", Plain, "True where one of them is not zero.", name="logical_or")
+logical_not = unary("logical_not", Plain, "True where the element is zero.", name="logical_not")
 
 floor_divide = binary("floor_divide", Plain, "input // other, rounded down.", name="floor_divide")
-isnan = unary("isnan", Plain, "Whether the element is nan.", name="isnan")
-isinf = unary("isinf", Plain, "Whether the element is inf or -inf.", name="isinf")
-isfinite = unary("isfinite", Plain, "Whether the element is neither inf nor nan.", name="isfinite")
+isnan = unary("isnan", Plain, "True where the element is nan.", name="isnan")
+isinf = unary("isinf", Plain, "True where the element is inf or -inf.", name="isinf")
+isfinite = unary("isfinite", Plain, "True where the element is not inf or nan.", name="isfinite")

@@ -1,7 +1,7 @@
-"""Losses of two equal shapes, element by element: squares, absolute values, bits.
+"""Losses between two tensors of equal shapes, element by element.
 
-Each reduces with `reduction`: "none" (one value an element), "sum", or "mean", in float32 at least.
-Losses of classes are in cross_entropy.py.   Test: tests/ops/test_loss.py
+`reduction` is "none" (one value for each element), "sum" or "mean". Sums are computed at least in
+float32. Losses of classes are in cross_entropy.py.   Test: tests/ops/test_loss.py
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from minidl import backend
 from minidl.function import Function
 from minidl.ops.activations import logistic
 
-BLOCK = 1024  # numbers that BLAS sums one after the other, in float32
+BLOCK = 1024  # how many squares BLAS sums in one call, in float32
 
 
 def check_reduction(op, reduction):
@@ -19,7 +19,8 @@ def check_reduction(op, reduction):
 
 
 class ElementLoss(Function):
-    """The part that losses of two equal shapes share: reduce f(a, b), spread its gradient."""
+    """The common part of the losses of two equal shapes: reduces f(a, b), and spreads the
+    gradient."""
     precision = "black"
 
     def reduced(self, loss, dtype, reduction):
@@ -30,11 +31,11 @@ class ElementLoss(Function):
         return self.total(total, loss.size, dtype, reduction)
 
     def total(self, total, n, dtype, reduction):
-        """The result of n values whose sum is `total`."""
+        """Returns the result, the sum or the mean, of n values whose sum is `total`."""
         self.reduction, self.n, work = reduction, n, total.dtype
         if reduction == "mean":
             with np.errstate(invalid="ignore"):
-                total = total / self.xp.asarray(n, work)  # nan for no elements
+                total = total / self.xp.asarray(n, work)  # nan if there are no elements
         return total.astype(dtype)
 
     def spread(self, gy):
@@ -60,8 +61,9 @@ class MSELoss(ElementLoss):
 
 
 def sum_of_squares(d):
-    """The sum of an array's squares, in its dtype, without an array of them: BLAS sums a block, and
-    NumPy the blocks' sums, pairwise. A third of the time of (d * d).sum(), and as exact."""
+    """Returns the sum of the squares of an array, in its dtype, without an array of the squares.
+    BLAS sums blocks, and NumPy sums the sums of blocks, pairwise. It takes a third of the time of
+    (d * d).sum(), and is equally exact."""
     flat = d.reshape(-1)
     n = flat.size // BLOCK * BLOCK
     blocks, rest = flat[:n].reshape(-1, BLOCK), flat[n:]
@@ -69,7 +71,7 @@ def sum_of_squares(d):
 
 
 class L1Loss(ElementLoss):
-    """|a - b|; the gradient is 0 where they are equal. Saves the sign."""
+    """|a - b|. The gradient is 0 where a and b are equal. Saves the sign of a - b."""
     promotes = "same"
 
     def forward(self, a, b, reduction):
@@ -84,8 +86,8 @@ class L1Loss(ElementLoss):
 
 
 class Huber(ElementLoss):
-    """d = a - b: d^2 / 2 where |d| < delta, else delta (|d| - delta / 2); all times scale.
-    Saves d."""
+    """d^2 / 2 where |d| < delta, else delta (|d| - delta / 2), with d = a - b. The result is
+    multiplied by scale. Saves d."""
     promotes = "same"
 
     def forward(self, a, b, delta, scale, reduction):
@@ -104,7 +106,8 @@ class Huber(ElementLoss):
 
 
 class KLDiv(ElementLoss):
-    """t (log t - x), 0 where t is 0; x is a logarithm, and with log_target t is one, too."""
+    """t (log t - x), and 0 where t is 0. x has logarithms. With log_target, t also has
+    logarithms."""
     op = "kl_div"
     promotes = "same"
 
@@ -131,8 +134,9 @@ class KLDiv(ElementLoss):
 
 
 class BCEWithLogits(ElementLoss):
-    """w * [(1 - t) x + l softplus(-x)],  l = 1 + (pos_weight - 1) t: cross entropy of the
-    probability sigmoid(x), rearranged so that no e^ overflows. Saves x and t."""
+    """w * [(1 - t) x + l softplus(-x)], where l = 1 + (pos_weight - 1) t. It is the cross entropy
+    of the probability sigmoid(x), in a form in which exp cannot overflow. Saves x, t and the
+    weights."""
     op = "binary_cross_entropy_with_logits"
 
     def forward(self, x, t, w, pos_weight, reduction):
@@ -162,10 +166,10 @@ class BCEWithLogits(ElementLoss):
 
 
 class BCE(ElementLoss):
-    """-w [t log p + (1 - t) log(1 - p)], its logarithms never below -100. Saves p and t."""
+    """-w [t log p + (1 - t) log(1 - p)]. Logarithms below -100 become -100. Saves p, t and w."""
     op = "binary_cross_entropy"
     precision = "banned"
-    remedy = "binary_cross_entropy_with_logits, which takes what went into the sigmoid"
+    remedy = "binary_cross_entropy_with_logits, which takes the input of the sigmoid"
 
     def forward(self, p, t, w, reduction):
         xp, dtype, work = self.xp, p.dtype, backend.accumulate_dtype(p.dtype)
@@ -189,20 +193,20 @@ class BCE(ElementLoss):
 
 
 def mse_loss(input, target, *, reduction="mean"):
-    """(input - target)^2."""
+    """(input - target)^2, reduced by `reduction`. Raises ValueError if the shapes differ."""
     _compare("mse_loss", input, target, reduction)
     return MSELoss.apply(input, target, reduction=reduction)
 
 
 def l1_loss(input, target, *, reduction="mean"):
-    """|input - target|."""
+    """|input - target|, reduced by `reduction`. Raises ValueError if the shapes differ."""
     _compare("l1_loss", input, target, reduction)
     return L1Loss.apply(input, target, reduction=reduction)
 
 
 def huber_loss(input, target, *, reduction="mean", delta=1.0):
-    """(input - target)^2 / 2 where the two differ by less than delta, beyond that a line of slope
-    delta: one outlier cannot outweigh the rest. Source: Huber 1964."""
+    """(input - target)^2 / 2 where the two differ by less than delta. Beyond delta it is a line of
+    slope delta, so that a single outlier has a limited effect. Source: Huber 1964."""
     _compare("huber_loss", input, target, reduction)
     if not delta > 0:
         raise ValueError(f"huber_loss: delta must be above 0, got {delta}")
@@ -210,7 +214,8 @@ def huber_loss(input, target, *, reduction="mean", delta=1.0):
 
 
 def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
-    """huber_loss with delta=beta, over beta: slope 1 beyond beta. beta=0: l1_loss."""
+    """huber_loss with delta=beta, divided by beta, so that the slope beyond beta is 1. beta=0 is
+    l1_loss."""
     _compare("smooth_l1_loss", input, target, reduction)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta must not be negative, got {beta}")
@@ -221,9 +226,10 @@ def smooth_l1_loss(input, target, *, reduction="mean", beta=1.0):
 
 
 def kl_div(input, target, *, reduction="mean", log_target=False):
-    """target (log target - input): how far the distribution `target` is from the one whose
-    logarithms are `input`. reduction "batchmean", the sum over the number of rows, is the
-    definition's; "mean" divides by all elements."""
+    """target (log target - input): how much the distribution `target` differs from another one,
+    whose logarithms are `input`. log_target: if True, `target` has logarithms, too. reduction
+    "batchmean" divides the sum by the number of rows, as the definition does. "mean" divides it by
+    the number of elements."""
     per_row = reduction == "batchmean"
     _compare("kl_div", input, target, "sum" if per_row else reduction)
     y = KLDiv.apply(input, target, log_target=log_target,
@@ -233,21 +239,23 @@ def kl_div(input, target, *, reduction="mean", log_target=False):
 
 def binary_cross_entropy_with_logits(input, target, weight=None, *, reduction="mean",
                                      pos_weight=None):
-    """-[t log s + (1 - t) log(1 - s)] with s = sigmoid(input). weight multiplies the losses,
-    pos_weight their first term; both broadcast and are constants."""
+    """-[t log s + (1 - t) log(1 - s)], where s = sigmoid(input) and t = target. weight multiplies
+    the losses, and pos_weight multiplies their first term. Both broadcast and get no gradient."""
     _compare("binary_cross_entropy_with_logits", input, target, reduction)
     return BCEWithLogits.apply(input, target, weight, pos_weight, reduction=reduction)
 
 
 def binary_cross_entropy(input, target, weight=None, *, reduction="mean"):
-    """-[t log p + (1 - t) log(1 - p)] of probabilities p = input. Prefer the form with logits: it
-    is exact for large ones, and runs under autocast, where this one is an error."""
+    """-[t log p + (1 - t) log(1 - p)], where p = input are probabilities and t = target. Use
+    binary_cross_entropy_with_logits if you can: it is exact for large logits, and runs under
+    autocast, where this function raises an error."""
     _compare("binary_cross_entropy", input, target, reduction)
     return BCE.apply(input, target, weight, reduction=reduction)
 
 
 def _compare(op, input, target, reduction):
-    """Equal shapes: (N,) against (N, 1) would broadcast to all N * N pairs. PyTorch warns there."""
+    """Raises ValueError if the shapes differ. (N,) and (N, 1) would broadcast to N * N pairs, which
+    is usually a mistake. PyTorch gives a warning."""
     check_reduction(op, reduction)
     if tuple(input.shape) != tuple(target.shape):
         raise ValueError(f"{op}: input {tuple(input.shape)}, target {tuple(target.shape)}; want "

@@ -1,10 +1,10 @@
-"""A gradient where a mask is True, and 0 elsewhere: selected, not multiplied.
+"""Selects a gradient where a mask is True, and 0 elsewhere. It does not multiply by the mask.
 
     x.clamp(min=0).sqrt() at x = -1:  the slope of sqrt at 0 is inf, and inf * 0 would be nan.
-                                      The gradient of x is 0: sqrt has not seen x at all
+                                      The gradient of x must be 0, as sqrt got 0 and not x
 
-On a CPU it is a bit operation: all bits of a number, or none. np.where takes 20 times as long where
-the mask is random (8 ms for 1 M float32, not 0.4).
+On a CPU it is a bit operation, which keeps all bits of a number or none. np.where takes 20 times as
+long if the mask is random (8 ms for 1 M float32, not 0.4).
 
 Test: tests/ops/test_masks.py   Used by: relu, clamp, maximum, max pooling
 """
@@ -13,17 +13,17 @@ import numpy as np
 
 from minidl import backend
 
-WHOLE = {2: np.int16, 4: np.int32, 8: np.int64}  # {bytes of a number: an integer as long}
+WHOLE = {2: np.int16, 4: np.int32, 8: np.int64}  # {bytes of a number: an integer of that size}
 
 
 def select(gy, mask):
-    """Returns an array like gy: gy where `mask` is True, else 0. mask: bool, of gy's
-    shape or one that broadcasts to it."""
+    """Returns gy where `mask` is True, else 0: a new array. mask: bool, of gy's shape or a shape
+    that broadcasts to it."""
     xp = backend.xp_of([gy])
     if xp is not np or gy.ndim == 0:
         return xp.where(mask, gy, gy.dtype.type(0))
     whole, mask = WHOLE[gy.itemsize], np.broadcast_to(mask, gy.shape)
-    out = np.empty(gy.shape, gy.dtype)  # not a view of `bits`: backward copies views
+    out = np.empty(gy.shape, gy.dtype)  # `bits` is the view, not `out`, as backward copies views
     bits = out.view(whole)
     np.negative(mask.view(np.int8), out=bits)  # True: -1, which has all bits set
     np.bitwise_and(bits, gy.view(whole), out=bits)

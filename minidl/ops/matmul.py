@@ -1,11 +1,11 @@
-"""Matrix products: nearly all the time of a network goes here, so each is one call of BLAS.
+"""Matrix products. A network spends most of its time here, so each product is one call of BLAS.
 
     y = a @ b          (..., n, k) @ (..., k, m) -> (..., n, m)
-    ga = gy @ b^T      the shapes leave no other choice: (n, m) @ (m, k) -> (n, k)
+    ga = gy @ b^T      only this order fits the shapes:  (n, m) @ (m, k) -> (n, k)
     gb = a^T @ gy                                        (k, n) @ (n, m) -> (k, m)
 
-A 1-d operand is a row (left) or a column (right) whose extra dimension vanishes from the result.
-A linear layer: linear.py. How a kernel multiplies matrices by tiles is a lesson: kernels/matmul.cu.
+A 1-d operand is a row on the left, a column on the right. Its extra dimension is removed from the
+result. linear.py has linear layers. kernels/matmul.cu shows how a kernel multiplies by tiles.
 
 Test: tests/ops/test_matmul.py, test_matmul_kernel.py   Tutorial: tutorials/01_autograd.py
 """
@@ -19,16 +19,16 @@ from minidl.cuda.launch import scratch
 from minidl.function import Function
 
 FILE = "matmul.cu"
-SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # of the square of c that a block of 256 threads makes
+SIDES = {1: 16, 2: 16, 3: 64, 4: 128}  # the side of the square of c that 256 threads compute
 
 
 def product(xp, a, b):
-    """a @ b for arrays of two or more dimensions.
+    """Returns a @ b for arrays of two or more dimensions.
 
-    fp16 on the CPU: BLAS has no half type and NumPy's own loop is ~100 times slower, so multiply in
-    fp32 and round once at the end: what tensor cores do, products of halves summed in fp32."""
+    fp16 on a CPU is multiplied in fp32 and rounded once at the end, as tensor cores do. BLAS has no
+    fp16, and NumPy's own loop is about 100 times slower."""
     if xp is np and a.dtype == np.float16:
-        with np.errstate(over="ignore"):  # inf, as on a GPU; a loss scaler looks for it
+        with np.errstate(over="ignore"):  # gives inf, as on a GPU; a loss scaler looks for it
             a, b = scratch(a.astype(np.float32)), scratch(b.astype(np.float32))
             return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
@@ -41,8 +41,9 @@ def product(xp, a, b):
 
 
 def _for_blas(a):
-    """`a`, or a copy of it if its last two strides are ones that BLAS cannot walk (one of them has
-    to be the item size, the other at least a whole row): NumPy would use its own slow loop."""
+    """Returns `a`, or a copy of it if BLAS cannot read its last two strides: one of them must be
+    the size of an item, and the other at least a whole row. Otherwise NumPy would use its own slow
+    loop."""
     rows, cols = a.strides[-2:]
     n, m = a.shape[-2:]
     blas = (cols == a.itemsize and rows >= m * a.itemsize) or (
@@ -51,20 +52,21 @@ def _for_blas(a):
 
 
 def as_matrix(x):
-    """(..., n) as (rows, n); the rows are counted, since -1 cannot be guessed when n is 0."""
+    """Returns x (..., n) as (rows, n). The number of rows is computed, as reshape cannot find -1 if
+    n is 0."""
     return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def same_dtype(op, a, b, name_a="input", name_b="other"):
-    """TypeError unless the dtypes are equal: promoting float32 weights to a float64 input would
-    silently halve the speed, and PyTorch refuses it too."""
+    """Raises TypeError if the dtypes differ, as PyTorch does. If a float64 input promoted float32
+    weights, this would silently halve the speed."""
     if a.dtype != b.dtype:
         raise TypeError(f"{op}: {name_a} is {a.dtype}, {name_b} is {b.dtype}; both must have the "
                         f"same dtype, cast one with .to(...) or .astype(...)")
 
 
 class MatMul(Function):
-    """a @ b. Saves the factor that the other one's gradient needs."""
+    """a @ b. Saves each factor that the gradient of the other one needs."""
 
     precision = "white"
     op = "matmul"
@@ -87,7 +89,7 @@ class MatMul(Function):
         return y.squeeze(drop) if drop else y
 
     def _matrices(self, a, b):
-        """A row for a 1-d a, a column for a 1-d b."""
+        """Returns (a, b), where a 1-d a becomes a row and a 1-d b becomes a column."""
         row, column = self.vectors
         return a[None, :] if row and a is not None else a, (
             b[:, None] if column and b is not None else b)
@@ -110,8 +112,8 @@ class MatMul(Function):
 
 
 def column_sums(xp, g):
-    """g.sum(0) of a matrix as ones @ g: BLAS reads a matrix 2-3 times faster than NumPy adds its
-    rows, on 2048 x 1024 float32. fp16 sums in fp32."""
+    """Returns g.sum(0) of a matrix. Computes it as ones @ g: BLAS is 2 to 3 times as fast as
+    NumPy's sum, for 2048 x 1024 float32. fp16 is summed in fp32."""
     if g.dtype == np.float16:
         with np.errstate(over="ignore"):
             return g.sum(axis=0, dtype=np.float32).astype(np.float16)
@@ -119,12 +121,11 @@ def column_sums(xp, g):
 
 
 def by_kernel(a, b, rung=3, **form):
-    """a @ b for contiguous arrays (m, k) and (k, n) of one dtype; sums in float for float16.
+    """Returns a @ b for contiguous arrays (m, k) and (k, n) of one dtype. float16 is summed in
+    float32. This is a lesson in tiles. No op calls it, because BLAS is faster.
 
-    A lesson in tiles: no op calls it, because BLAS is faster.
-
-    rung: 1 naive, 2 tiles in shared memory, 3 and in registers, 4 tensor cores (float16).
-    form: form and order, as in `cuda.kernel`."""
+    rung: 1 naive, 2 tiles in shared memory, 3 tiles also in registers, 4 tensor cores (float16).
+    form: the options form and order of `cuda.kernel`."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0] or a.dtype != b.dtype:
         raise ValueError(f"matmul: {a.shape} of {a.dtype} and {b.shape} of {b.dtype}; want (m, k) "
                          "and (k, n) of one dtype")
@@ -141,5 +142,6 @@ def by_kernel(a, b, rung=3, **form):
 
 
 def matmul(input, other):
-    """input @ other, with NumPy's and PyTorch's rules for 1-d operands and batches."""
+    """input @ other. The rules for 1-d operands and batches are those of NumPy and PyTorch. Raises
+    TypeError if the dtypes differ, and ValueError if the shapes do not fit."""
     return MatMul.apply(input, other)

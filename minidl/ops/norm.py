@@ -3,15 +3,16 @@
     xhat = (x - mean) * r,   r = 1 / sqrt(var + eps)        y = xhat * w + b
     gx   = r * (g - mean(g) - xhat * mean(g * xhat))        g = gy * w
 
-One formula, four layers. They differ in what one mean runs over, for x of shape (N, C, H, W):
+Four layers use this formula. They differ in the elements that share a mean, for x of shape (N, C,
+H, W):
 
     layer_norm   the last dimensions of one sample          N means for (C, H, W)   layer_norm.py
     group_norm   C / G channels of one sample               N * G means
     batch_norm   one channel, over all samples and places   C means                 batch_norm.py
-    rms_norm     as layer_norm, but nothing is subtracted: xhat = x / sqrt(mean(x^2) + eps)
+    rms_norm     as layer_norm, but subtracts no mean: xhat = x / sqrt(mean(x^2) + eps)
 
-Backward subtracts mean(g) and the part of g along xhat: a step of x in those two directions (a
-shift of all x, a scaling of all x) leaves xhat as it is. Statistics of fp16 are fp32.
+Backward subtracts mean(g), and the part of g in the direction of xhat. The reason: a shift of all
+x, and a scaling of all x, do not change xhat. The statistics of fp16 are computed in fp32.
 
 Source: Ba, Kiros, Hinton 2016 (layer); Wu & He 2018 (group); Ioffe & Szegedy 2015 (batch); Zhang &
 Sennrich 2019 (rms).      Test: tests/ops/test_norm.py
@@ -24,7 +25,7 @@ from minidl.function import Function
 
 
 def mean_product(xp, a, b, axes):
-    """(a * b).mean(axes) with kept dimensions, and no array for the product."""
+    """Returns (a * b).mean(axes, keepdims=True), without an array for the product."""
     letters = "abc"[:a.ndim]
     kept = "".join(c for i, c in enumerate(letters) if i not in axes)
     shape = [1 if i in axes else d for i, d in enumerate(a.shape)]
@@ -33,7 +34,8 @@ def mean_product(xp, a, b, axes):
 
 
 def standardize(xp, x, axes, eps, centered=True):
-    """(xhat, mean, var, r) over `axes`, in the dtype of the sums. centered=False: mean is 0."""
+    """Returns (xhat, mean, var, r), with statistics over `axes`, in the dtype of the sums. With
+    centered=False the mean is 0."""
     x = x.astype(backend.accumulate_dtype(x.dtype), copy=False)
     mean = x.mean(axis=axes, keepdims=True) if centered else x.dtype.type(0)
     xhat = x - mean
@@ -44,7 +46,7 @@ def standardize(xp, x, axes, eps, centered=True):
 
 
 def standardize_backward(xp, g, xhat, r, axes, centered=True):
-    """gx from g, the gradient of xhat; overwrites g."""
+    """Returns gx. g: the gradient of xhat, which is overwritten."""
     along = mean_product(xp, g, xhat, axes)
     if centered:
         g -= g.mean(axis=axes, keepdims=True)
@@ -54,7 +56,7 @@ def standardize_backward(xp, g, xhat, r, axes, centered=True):
 
 
 def scale_shift(xhat, w, b, dtype):
-    """xhat * w + b in `dtype`; w and b broadcast, either may be None."""
+    """Returns xhat * w + b in `dtype`. w and b broadcast, and may be None."""
     y = xhat.copy() if w is None else xhat * w
     if b is not None:
         y += b
@@ -62,7 +64,8 @@ def scale_shift(xhat, w, b, dtype):
 
 
 class GroupNorm(Function):
-    """Over C / G channels and all places of a sample. xhat lies as rows (N * G, C / G * places)."""
+    """Normalises over C / G channels and all places of a sample. Saves xhat as rows (N * G, C / G *
+    places), r and w."""
 
     precision = "black"
 
@@ -86,13 +89,13 @@ class GroupNorm(Function):
 
 
 def column(v):
-    """A value per channel, (C,), to broadcast over (N, C, places)."""
+    """Returns a view of v (C,) that broadcasts to (N, C, places). Returns None for None."""
     return None if v is None else v[None, :, None]
 
 
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-5):
-    """Mean 0 and variance 1 over each group of channels of each sample, input (N, C, ...), then
-    * weight + bias, one a channel."""
+    """Normalises each group of channels of each sample to mean 0 and variance 1, then computes
+    * weight + bias. input (N, C, ...); weight and bias (C,), or None."""
     check_channels("group_norm", input, weight=weight, bias=bias)
     if num_groups < 1 or input.shape[1] % num_groups:
         raise ValueError(f"group_norm: {input.shape[1]} channels of the input "
@@ -106,8 +109,8 @@ def check_channels(op, input, **per_channel):
         raise ValueError(f"{op}: input {tuple(input.shape)}, want (N, C, ...)")
     for name, v in per_channel.items():
         if v is not None and tuple(v.shape) != (input.shape[1],):
-            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want ({input.shape[1]},), one a "
-                             f"channel of the input {tuple(input.shape)}")
+            raise ValueError(f"{op}: {name} {tuple(v.shape)}, want ({input.shape[1]},), one for "
+                             f"each channel of the input {tuple(input.shape)}")
 
 
 def _want_floating(op, input):

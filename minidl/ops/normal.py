@@ -1,16 +1,17 @@
-"""The standard normal distribution: P(x) = (1 + erf(x / sqrt 2)) / 2 and its slope.
+"""The standard normal distribution: P(x) = (1 + erf(x / sqrt 2)) / 2, and its derivative P'.
 
-float64: erf to the last digits, from three rational functions, each for a range of |x|:
+float64: erf is exact to a few units of the last digit. Three rational functions R compute it, each
+for a range of |x|:
 
     |x| < 0.47:  erf  = x R(x^2)       up to 4:  erfc = e^(-x^2) R(x)
                                       beyond:   erfc = e^(-x^2) (1/sqrt(pi) - R(1/x^2)/x^2) / x
 
-float32: one formula without branches. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z) and a
-polynomial Q of degree 6; |error| < 5e-9, a sixth of float32's rounding. Both P and P' need
-e^(-z^2/2): it is computed once.
+float32: one formula without branches, P(-z) = e^(-z^2/2) Q(t), where t = 1 / (1 + 0.275 z) and Q is
+a polynomial of degree 6. Its error is below 5e-9, a sixth of float32's rounding. P and P' both need
+e^(-z^2/2), which is computed once.
 Source: W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23
-(1969); the form of the second, C. Hastings, "Approximations for Digital Computers" (1955), with
-coefficients fitted here, a larger degree and 40 times smaller error.
+(1969). The float32 form is from C. Hastings, "Approximations for Digital Computers" (1955). Our
+coefficients are fitted with a larger degree, and the error is 40 times smaller.
 Test: tests/ops/test_activations.py
 """
 
@@ -18,7 +19,7 @@ import math
 
 import numpy as np
 
-# Cody's coefficients, highest power first: (numerator, denominator)
+# Cody's coefficients: (numerator, denominator), the highest power first.
 _SMALL = (
     [1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
      3.20937758913846947e3],
@@ -40,7 +41,8 @@ _LARGE = (
 
 
 def erf(x):
-    """The error function of a float64 NumPy array, to a few units of the last digit."""
+    """Returns the error function of a float64 NumPy array, exact to a few units of the last
+    digit."""
     z = np.minimum(np.abs(x), 6.0)  # erf(6) is 1 in float64
     small, large = z < 0.46875, z > 4
     y = np.empty_like(x)
@@ -54,7 +56,7 @@ def erf(x):
 
 
 def erf_by(xp, x):
-    """The error function of any floating array, in its dtype."""
+    """Returns the error function of any floating array, in its dtype."""
     if xp is not np:
         from cupyx.scipy import special
 
@@ -73,8 +75,8 @@ COEFFICIENTS = [-0.11485808656480655, 0.45199775294287686, -0.3309919038699306, 
 
 
 def cdf_and_pdf(xp, x):
-    """(P(x), P'(x)) as two new arrays; x is float32 or float64."""
-    with np.errstate(over="ignore"):  # x * x may become inf, whose e^- is the right 0
+    """Returns (P(x), P'(x)), two new arrays. x is float32 or float64."""
+    with np.errstate(over="ignore"):  # if x * x is inf, e^-inf is 0, which is right
         pdf = x * x
     pdf *= -0.5
     pdf = xp.exp(pdf, out=pdf)
@@ -97,7 +99,7 @@ def cdf_and_pdf(xp, x):
             cdf *= t
         cdf *= pdf  # P(-|x|)
         np.subtract(0.5, cdf, out=cdf)
-        # np.copysign(cdf, x), which NumPy 2.4 does one element at a time
+        # The same as np.copysign(cdf, x), for which NumPy 2.4 has no vector code.
         cdf.view(np.int32)[...] |= x.view(np.int32) & np.int32(-(2**31))
         cdf += 0.5
     pdf *= 1 / math.sqrt(2 * math.pi)

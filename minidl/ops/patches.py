@@ -1,4 +1,4 @@
-"""Where a window of a convolution or a pooling lies on an image.
+"""The places of the windows of a convolution or a pooling on an image.
 
     image with padding         window 2 x 2, stride 1         output_size: how often it fits
     . . . . .                  +---+
@@ -13,7 +13,8 @@ import numpy as np
 
 
 def pair(value, op, name, n=2):
-    """n ints, from n of them or from one for all."""
+    """Returns a tuple of n ints. value: n ints, or one int for all. Raises ValueError for other
+    values."""
     several = (value,) * n if isinstance(value, (int, np.integer)) else tuple(value)
     several = several * n if len(several) == 1 else several
     if len(several) != n or not all(isinstance(v, (int, np.integer)) for v in several):
@@ -22,12 +23,14 @@ def pair(value, op, name, n=2):
 
 
 def output_size(size, kernel, stride, dilation):
-    """How often a kernel fits along a (padded) dimension; 0 or less if it does not."""
+    """Returns how often a kernel fits along a (padded) dimension. It is 0 or less if the kernel
+    does not fit."""
     return (size - dilation * (kernel - 1) - 1) // stride + 1
 
 
 def patches(xp, x, kernel, stride, dilation):
-    """View of x (N, C, H, W) as (N, C, oh, ow, kh, kw): the patch under each output place."""
+    """Returns a view of x (N, C, H, W) as (N, C, oh, ow, kh, kw): a patch for each place of the
+    output."""
     n, c, h, w = x.shape
     out = [output_size(*a) for a in zip((h, w), kernel, stride, dilation, strict=True)]
     sn, sc, sh, sw = x.strides
@@ -36,8 +39,8 @@ def patches(xp, x, kernel, stride, dilation):
 
 
 def places(kernel, stride, dilation, out):
-    """For each element of the kernel, the slice of the (padded) image that it touches while the
-    kernel visits all (oh, ow) output places."""
+    """Yields (i, j, index) for each element (i, j) of the kernel. image[index], (..., oh, ow), has
+    the pixels of the (padded) image that this element reads, one for each place of the output."""
     for i in range(kernel[0]):
         for j in range(kernel[1]):
             yield i, j, (..., *(slice(at * d, at * d + (n - 1) * s + 1, s) for at, d, n, s in
@@ -45,13 +48,14 @@ def places(kernel, stride, dilation, out):
 
 
 def pad_image(xp, x, padding, value=0):
-    """x with `padding`, ((top, bottom), (left, right)), of `value` around its images."""
+    """Returns x with a border of `value` around its images. padding: ((top, bottom), (left,
+    right)), the widths. Returns x itself if all are 0."""
     if not any(map(any, padding)):
         return x
     return xp.pad(x, ((0, 0),) * (x.ndim - 2) + tuple(padding), constant_values=value)
 
 
 def crop_image(x, padding):
-    """The inverse of pad_image."""
+    """Returns a view of x without the padding. The inverse of pad_image."""
     (top, bottom), (left, right) = padding
     return x[..., top:x.shape[-2] - bottom, left:x.shape[-1] - right]

@@ -1,12 +1,13 @@
 """Pooling: one number for each window of an image.
 
-    max_pool2d            the largest; its gradient goes to the first largest of the window
-    adaptive_max_pool2d   the largest of windows that cut the image into a given number of parts
+    max_pool2d            the largest; its gradient goes to the first largest element of the window
+    adaptive_max_pool2d   the largest of each of a given number of parts of the image
     avg_pool2d            the mean
-    adaptive_avg_pool2d   the mean over windows that cut the image into a given number of parts
+    adaptive_avg_pool2d   the mean of each of a given number of parts of the image
 
-A window of kh x kw is kh * kw shifted images: pooling is a loop over the shifts, each step a whole
-array (`conv.places` gives the shifted slices), and backward is the same loop the other way round.
+A window of kh x kw elements is kh * kw shifted images. NumPy's form is a loop over the shifts, and
+each step works on a whole array (`patches.places` gives the shifted slices). Backward is the same
+loop, which adds to the slices.
 Test: tests/ops/test_conv.py
 """
 
@@ -32,8 +33,9 @@ FILE = "pool.cu"
 
 
 class Window(NamedTuple):
-    """A pooling's window, each of (height, width); padding ((top, bottom), (left, right)), wide
-    enough for the last windows of ceil_mode; out (oh, ow)."""
+    """The windows of a pooling. kernel, stride, dilation: (height, width) each. padding: ((top,
+    bottom), (left, right)), wide enough for the last windows of ceil_mode. out: (oh, ow), the
+    number of windows."""
 
     kernel: tuple
     stride: tuple
@@ -42,17 +44,18 @@ class Window(NamedTuple):
     out: tuple
 
     def places(self):
-        """`conv.places` of the padded image."""
+        """Returns `patches.places` for these windows, on the padded image."""
         return places(self.kernel, self.stride, self.dilation, self.out)
 
     def index_dtype(self):
-        """Of the winner in a window: a byte if it can be, a quarter of what an output takes."""
+        """Returns the dtype for the index of an element in its window. It is one byte if possible,
+        a quarter of a float32 output."""
         return np.dtype(np.uint8 if math.prod(self.kernel) <= 256 else np.int32)
 
 
 class MaxPool2d(Function):
-    """Saves which element of its window won, one small integer an output. With `indices`, gives
-    the winners' places in their images, too, as h W + w."""
+    """The largest element of each window. Saves its index in the window, one small integer for each
+    output. With `indices`, also returns its place in the image, h W + w."""
 
     def forward(self, x, kernel, stride, padding, dilation, ceil_mode, indices=False):
         xp = self.xp
@@ -76,8 +79,9 @@ class MaxPool2d(Function):
 
 
 class AvgPool2d(Function):
-    """Keeps no array but the divisors, (oh, ow). divisor: a number, or None for how many elements
-    of a window count: the image's, the padding's or not, never what ceil_mode adds beyond it."""
+    """The mean of each window. Keeps only the divisors, (oh, ow). divisor: a number, or None for
+    the number of elements of the window that count. Elements of the image always count, elements of
+    the padding only with count_include_pad, and elements that ceil_mode adds never."""
 
     def forward(self, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor):
         xp, work = self.xp, backend.accumulate_dtype(x.dtype)
@@ -100,25 +104,26 @@ class AvgPool2d(Function):
 
 
 def padded_bytes(x, padding):
-    """Of the padded copy that the NumPy forms make; 0 if nothing is padded."""
+    """Returns the bytes of the padded copy that NumPy's forms make, or 0 without padding."""
     size = [d + sum(p) for d, p in zip(x.shape[2:], padding, strict=True)]
     return math.prod(x.shape[:2]) * math.prod(size) * x.itemsize if any(map(any, padding)) else 0
 
 
 def padded_for(xp, x, window, value=0):
-    """x with its padding around it; the memory ledger is told of a copy."""
+    """Returns x with its padding. If this is a copy, the memory ledger counts it."""
     padded = pad_image(xp, x, window.padding, value)
     return padded if padded is x else scratch(padded)
 
 
 def zeros_padded(xp, shape, window, dtype):
-    """Zeros of the shape of a padded image, for a gradient."""
+    """Returns zeros of the shape of the padded images, for a gradient."""
     size = [d + sum(p) for d, p in zip(shape[2:], window.padding, strict=True)]
     return xp.zeros((*shape[:2], *size), dtype)
 
 
 def first_inside(xp, window):
-    """(oh, ow): the first element of each window that is not padding. It wins if all are -inf."""
+    """Returns (oh, ow): for each window the index of the first element that is not padding. This
+    element is the largest one if all are -inf."""
     rows, columns = (
         xp.clip(-((xp.arange(n) * s - before) // d), 0, k - 1)
         for n, s, (before, _), d, k in zip(window.out, window.stride, window.padding,
@@ -127,7 +132,8 @@ def first_inside(xp, window):
 
 
 def max_by_numpy(x, window):
-    """(y, winner): of each window the largest element, and which one it is, i kw + j."""
+    """Returns (y, winner): the largest element of each window, and its index in the window, i kw +
+    j."""
     xp = backend.xp_of([x])
     least = -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     padded = padded_for(xp, x, window, least)
@@ -136,8 +142,8 @@ def max_by_numpy(x, window):
     winner[...] = first_inside(xp, window)
     for i, j, at in window.places():
         x_ij = padded[at]
-        better = x_ij > y  # strictly: the first of equals keeps its place
-        better |= x_ij != x_ij  # nan wins, as in PyTorch
+        better = x_ij > y  # not >=, so that the first of equal elements stays
+        better |= x_ij != x_ij  # nan counts as the largest, as in PyTorch
         xp.copyto(y, x_ij, where=better)
         xp.copyto(winner, winner.dtype.type(i * window.kernel[1] + j), where=better)
     return y, winner
@@ -171,8 +177,8 @@ def avg_by_numpy_backward(gy, divisor, shape, window):
 
 
 def max_by_kernel(x, window, rung=None, **form):
-    """As max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU; form: form and order, as in
-    `cuda.kernel`."""
+    """As max_by_numpy. rung: "cpu", or 1 for the kernel of a GPU. form: the options form and order
+    of `cuda.kernel`."""
     xp = row_kernels.backend_of(x)
     x = contiguous(xp, x)
     y = xp.empty((*x.shape[:2], *window.out), x.dtype)
@@ -208,8 +214,8 @@ def best_rung(x):
 
 
 def launch(name, arrays, result, shape, window, rung, form):
-    """A thread for each plane of images of this shape on a CPU, for each number of the result on a
-    GPU."""
+    """Launches a kernel of pool.cu. On a CPU a thread computes one plane (one channel of one
+    image), on a GPU one number of the result. shape: the shape of the images."""
     rung, (n, channels, h, w) = rung or best_rung(result), shape
     kernel, stride, ((top, _), (left, _)), dilation, out = window
     sizes = h, w, *out, *kernel, *stride, top, left, *dilation
@@ -227,10 +233,11 @@ def launch(name, arrays, result, shape, window, rung, form):
 
 
 class AdaptiveAvgPool2d(Function):
-    """y = a x b^T: row i of a (oh, H) is 1 / length on part i of the height, b (ow, W) likewise.
+    """y = a x b^T. Row i of a (oh, H) is 1 / length on part i of the height, and 0 elsewhere. b
+    (ow, W) is the same for the width.
 
-    Of a single part, the mean of an image, H W numbers at once are multiplied: a product for each
-    image would take three times as long, and NumPy's mean ten times, if images are small."""
+    A single part is the mean of the whole image. It is one product with all H W numbers of each
+    image. For small images, a x b^T would take three times as long, and NumPy's mean ten times."""
 
     def forward(self, x, size):
         xp, self.shape, self.whole = self.xp, x.shape, size == (1, 1) and x.size
@@ -252,7 +259,8 @@ class AdaptiveAvgPool2d(Function):
 
 
 class AdaptiveMaxPool2d(Function):
-    """(the largest of each part, its place in the image, h W + w); parts as in `averaging`."""
+    """(the largest element of each part, its place in the image, h W + w). The parts are as in
+    `averaging`."""
 
     def forward(self, x, size):
         xp, (H, W) = self.xp, x.shape[2:]
@@ -278,16 +286,18 @@ class AdaptiveMaxPool2d(Function):
 
 
 def averaging(xp, n, parts, dtype):
-    """(parts, n): row i averages elements floor(i n / parts) to ceil((i + 1) n / parts)."""
+    """Returns a matrix (parts, n). Row i times a vector is the mean of its elements from
+    floor(i n / parts) up to, but without, ceil((i + 1) n / parts)."""
     i, at = xp.arange(parts)[:, None], xp.arange(n)[None, :]
     inside = (at >= i * n // parts) & (at < -(-(i + 1) * n // parts))
     return (inside / inside.sum(axis=1, keepdims=True)).astype(dtype)
 
 
 def fit(shape, kernel, stride, padding, dilation, ceil_mode):
-    """((oh, ow), padding): how many windows fit into the padded images (N, C, H, W). ceil_mode: one
-    more in each direction if it starts in the image or in the padding before it; the padding after
-    the image then grows until that window lies inside."""
+    """Returns ((oh, ow), padding): how many windows fit into padded images of this shape (N, C, H,
+    W), and the padding. ceil_mode: adds one window in each direction if elements are left over, and
+    the window starts in the image or in the padding before it. The padding after the image then
+    becomes wide enough for this window. Raises ValueError if no window fits."""
     out, wider = [], []
     for size, k, s, (before, after), d in zip(shape[2:], kernel, stride, padding, dilation):
         n = output_size(size + before + after + (s - 1) * ceil_mode, k, s, d)
@@ -305,8 +315,10 @@ def fit(shape, kernel, stride, padding, dilation, ceil_mode):
 
 def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
                return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """Largest element of each window of (N, C, H, W) or (C, H, W). stride: the kernel size unless
-    given; padding: -inf on each side, at most half the kernel. ceil_mode: see `fit`."""
+    """Returns the largest element of each window of (N, C, H, W) or (C, H, W). stride: the default
+    is kernel_size. padding: the width of a border of -inf, at most half the kernel. ceil_mode: adds
+    a last window that is partly outside (see `fit`). return_indices: also returns the places, h W +
+    w."""
     op = "max_pool2d"
     return _on_batch(op, input, MaxPool2d, "fiu", **_window(op, kernel_size, stride, padding),
                      dilation=pair(dilation, op, "dilation"), ceil_mode=bool(ceil_mode),
@@ -315,7 +327,7 @@ def max_pool2d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
                return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """max_pool2d of sequences (N, C, L) or (C, L), as images of height 1."""
+    """As max_pool2d, for sequences (N, C, L) or (C, L)."""
     kernel, dilation = pair(kernel_size, "max_pool1d", "kernel_size", 1), pair(
         dilation, "max_pool1d", "dilation", 1)
     stride = _stride("max_pool1d", stride, kernel)
@@ -327,8 +339,8 @@ def max_pool1d(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode
 
 def adaptive_max_pool2d(input, output_size,
                         return_indices=False) -> Tensor | tuple[Tensor, Tensor]:
-    """The largest of each of output_size parts of the image, as in adaptive_avg_pool2d; with
-    return_indices its place, too, as h W + w."""
+    """Returns the largest element of each of output_size parts of the image. The parts are as in
+    adaptive_avg_pool2d. return_indices: also returns the places, h W + w."""
     y = _on_batch("adaptive_max_pool2d", input, AdaptiveMaxPool2d,
                   size=_parts(output_size, input.shape))
     return (note(y[0], [y[1]]), y[1]) if return_indices else y[0]
@@ -336,8 +348,9 @@ def adaptive_max_pool2d(input, output_size,
 
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
                count_include_pad=True, divisor_override=None):
-    """Mean of each window. count_include_pad: padding counts as zeros; otherwise only the real
-    elements do. divisor_override: divide the sum by this instead. ceil_mode: see `fit`."""
+    """Returns the mean of each window. count_include_pad: True if the padding counts as zeros,
+    False if only elements of the image count. divisor_override: divides the sum by this number
+    instead. The other arguments are as in max_pool2d."""
     op = "avg_pool2d"
     if divisor_override == 0:
         raise ValueError(f"{op}: divisor_override must not be 0")
@@ -347,8 +360,9 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False,
 
 
 def adaptive_avg_pool2d(input, output_size):
-    """Mean over output_size parts of the image, (height, width), an int for both; None keeps a
-    dimension. Parts overlap by an element where the size does not divide."""
+    """Returns the mean of each of output_size parts of the image. output_size: (height, width), or
+    an int for both; None keeps the size of a dimension. If the size of the image is not a multiple
+    of output_size, neighbouring parts overlap by one element."""
     return _on_batch("adaptive_avg_pool2d", input, AdaptiveAvgPool2d,
                      size=_parts(output_size, input.shape))
 
@@ -371,14 +385,16 @@ def _window(op, kernel_size, stride, padding):
 
 
 def _stride(op, stride, kernel):
-    """As many ints as the kernel has; the kernel itself unless given (ONNX gives ())."""
+    """Returns the stride, one int for each dimension of the kernel. For None and () (ONNX) it is
+    the kernel size."""
     if stride is None or isinstance(stride, (tuple, list)) and not stride:
         return kernel
     return pair(stride, op, "stride", len(kernel))
 
 
 def _on_batch(op, x, function, kinds="f", **options):
-    """Apply to (N, C, H, W); (C, H, W) is a batch of one. kinds: of dtypes, as NumPy names them."""
+    """Applies a Function to x (N, C, H, W). (C, H, W) counts as a batch of one image. kinds: the
+    letters of NumPy for the kinds of dtypes that are allowed."""
     if len(x.shape) not in (3, 4) or not (backend.is_floating(x.dtype) or x.dtype.kind in kinds):
         raise ValueError(f"{op}: input {tuple(x.shape)} of {x.dtype}, want floating (N, C, H, W) "
                          "or (C, H, W)")

@@ -4,7 +4,8 @@
     dot     (n,), (n,)           -> ()           y = sum over i of x[i] other[i]
     outer   (n,), (m,)           -> (n, m)       y[i, j] = x[i] other[j]
 
-`matmul` does the first two as well; these refuse other shapes, and so find a mistake earlier.
+`matmul` can also compute the first two. These functions accept no other shapes, so they find a
+mistake earlier.
 Test: tests/ops/test_matmul.py
 """
 
@@ -14,7 +15,8 @@ from minidl.ops.shape import unsqueeze
 
 
 def bmm(input, mat2):
-    """A matrix product for each of a batch; neither batch is broadcast."""
+    """Returns y[i] = input[i] @ mat2[i] for a batch of matrices: (b, n, k), (b, k, m) -> (b, n, m).
+    The batches are not broadcast."""
     a, b = tuple(input.shape), tuple(mat2.shape)
     if len(a) != 3 or len(b) != 3 or a[0] != b[0] or a[2] != b[1]:
         raise ValueError(f"bmm: shapes {a} and {b}; want (b, n, k) and (b, k, m), with the same b "
@@ -24,16 +26,17 @@ def bmm(input, mat2):
 
 
 def dot(input, other):
-    """The sum of the products of two vectors' elements."""
+    """Returns the sum of input[i] * other[i] for two vectors of one length, a 0-d tensor."""
     if len(input.shape) != 1 or input.shape != other.shape:
         raise ValueError(f"dot: shapes {tuple(input.shape)} and {tuple(other.shape)}; want two "
-                         "vectors of one length; of all elements: (a * b).sum()")
+                         "vectors of one length; for other shapes use (a * b).sum()")
     same_dtype("dot", input, other)
     return MatMul.apply(input, other)
 
 
 def outer(input, vec2):
-    """The product of every element of one vector with every element of the other."""
+    """Returns (n, m): the product of every element of the first vector with every element of the
+    second."""
     if len(input.shape) != 1 or len(vec2.shape) != 1:
         raise ValueError(f"outer: shapes {tuple(input.shape)} and {tuple(vec2.shape)}; want two "
                          "vectors")

@@ -1,9 +1,10 @@
 """Reductions: many elements become one, so backward repeats the gradient for each of them.
 
-The plain form of a sum, and why its type matters: minidl/plain/floats.py. Here: `dim` is an int, a
-tuple or None (all), negative counts from the end; `keepdim` leaves a 1 in its place. fp16 sums in
-fp32 (`backend.accumulate_dtype`), integers sum in int64, as in PyTorch. The largest and the
-smallest element are in extreme.py.   Test: tests/ops/test_reduce.py
+The plain form of a sum, and why its dtype matters: minidl/plain/floats.py. Here: `dim` is an int, a
+tuple, or None for all dimensions. A negative `dim` counts from the end. With `keepdim` a reduced
+dimension stays, with size 1. fp16 is summed in fp32 (`backend.accumulate_dtype`), integers in
+int64, as in PyTorch. The largest and the smallest element are in extreme.py.
+Test: tests/ops/test_reduce.py
 """
 
 import math
@@ -17,10 +18,12 @@ from minidl.ops.dims import normalize_dims
 
 
 class Reduction(Function):
-    """What reductions share: their axes and shapes, and the gradient in the input's shape."""
+    """The common part of reductions: axes and shapes, and the gradient in the shape of the
+    input."""
 
     def over(self, x, dim, keepdim):
-        """The axes of `dim`, and how many elements become one; remembers the shapes."""
+        """Returns (the axes of `dim`, the number of elements that become one). Keeps the shapes for
+        backward."""
         axes = normalize_dims(dim, x.ndim, op_name(type(self)))
         self.shape = x.shape
         self.kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
@@ -29,17 +32,18 @@ class Reduction(Function):
         return axes, math.prod(x.shape[i] for i in axes)
 
     def spread(self, gy):
-        """gy as a read-only view of x's shape."""
+        """Returns gy as a read-only view with the shape of x."""
         return self.xp.broadcast_to(gy.reshape(self.kept), self.shape)
 
 
 def dtype_of_sum(x, dtype):
-    """The dtype of a sum or a product over x: the one asked for, else int64 for integers."""
+    """Returns the dtype of a sum or a product over x: `dtype` if given, else int64 for integers and
+    bools, else the dtype of x."""
     return np.dtype(dtype or (np.int64 if x.dtype.kind in "bui" else x.dtype))
 
 
 class Sum(Reduction):
-    """Sum over `dim`. Saves nothing: every element's gradient is the sum's."""
+    """The sum over `dim`. Saves nothing: every element has the gradient of the sum."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -53,7 +57,7 @@ class Sum(Reduction):
 
 
 class Mean(Reduction):
-    """Sum over `dim`, divided by the number of elements (of none: nan)."""
+    """The sum over `dim`, divided by the number of elements. It is nan if there are no elements."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -71,8 +75,8 @@ class Mean(Reduction):
 class Var(Reduction):
     """y = sum((x - mean)^2) / (n - correction). Saves x - mean.
 
-    Where n - correction is 0 or less, it divides by 0, as PyTorch: inf, or nan where all are equal.
-    """
+    If n - correction is 0 or less, it divides by 0, as PyTorch does. The result is inf, or nan if
+    all elements are equal."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, correction=1):
@@ -99,7 +103,7 @@ class Var(Reduction):
 
 
 class Std(Var):
-    """The square root of Var, with slope 0 where it is 0."""
+    """The square root of Var. Its slope is 0 where it is 0."""
 
     def finish(self, var, centered, dtype):
         y = self.xp.sqrt(var)
@@ -114,8 +118,9 @@ class Std(Var):
 
 
 class Prod(Reduction):
-    """The product over one dim or all. The gradient of x[i] is the product of the others: those
-    before it times those after it, so zeros need no division."""
+    """The product over one dim or all. The gradient of x[i] is the product of all other elements.
+    It is computed as the product of the elements before x[i] times those after it. So no division
+    is needed, and elements may be 0."""
     precision = "black"
 
     def forward(self, x, dim=None, keepdim=False, dtype=None):
@@ -139,7 +144,7 @@ class Prod(Reduction):
 
 
 class Cumsum(Function):
-    """y[i] = x[0] + ... + x[i] along `dim`; so gx[i] = gy[i] + ... + gy[n-1]."""
+    """y[i] = x[0] + ... + x[i] along `dim`. So gx[i] = gy[i] + ... + gy[n-1]."""
     precision = "black"
 
     def forward(self, x, dim, dtype=None):
@@ -156,7 +161,8 @@ class Cumsum(Function):
 
 
 class Logsumexp(Reduction):
-    """y = log(sum(e^x)), with the maximum taken out so that nothing overflows."""
+    """y = log(sum(e^x)) over `dim`. The maximum is subtracted first, so that e^x cannot
+    overflow."""
     precision = "black"
     promotes = "float"
 
@@ -167,7 +173,7 @@ class Logsumexp(Reduction):
         largest = xp.where(xp.isfinite(largest), largest, 0).astype(x.dtype, copy=False)
         dtype = backend.accumulate_dtype(x.dtype)
         total = xp.exp(x - largest).sum(axis=axes, keepdims=True, dtype=dtype)
-        with np.errstate(divide="ignore"):  # a row of -inf has sum 0 and logarithm -inf
+        with np.errstate(divide="ignore"):  # if all elements are -inf, log(0) is -inf
             y = xp.log(total) + largest
         self.save(x, y)
         return y.reshape(self.result).astype(x.dtype, copy=False)
@@ -179,7 +185,7 @@ class Logsumexp(Reduction):
 
 
 class AnyAll(Function):
-    """Whether an element is not zero (any), or all are not (all)."""
+    """any: True if an element is not zero. all: True if no element is zero."""
     differentiable = False
 
     def forward(self, x, name, dim=None, keepdim=False):
@@ -198,14 +204,15 @@ def mean(input, dim=None, keepdim=False, *, dtype=None):
 
 
 def var(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """The variance; divides by n - correction (1; 0 for `unbiased=False`). var(x, True) of all."""
+    """The variance over `dim`. It divides by n - correction. The default of correction is 1, or 0
+    with unbiased=False. var(x, True) is var(x, unbiased=True), over all elements."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Var.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
 
 
 def std(input, dim=None, unbiased=True, keepdim=False, *, correction=None):
-    """The standard deviation, the square root of `var`."""
+    """The standard deviation, the square root of `var`. It has the same arguments."""
     dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
     return Std.apply(input, dim=dim, keepdim=keepdim,
                      correction=int(unbiased) if correction is None else correction)
@@ -224,7 +231,8 @@ def logsumexp(input, dim, keepdim=False):
 
 
 def reduction(name, function, doc=None, /, **options):
-    """The op `name` over `dim`, which only calls `function.apply`; as `unary` in elementwise.py."""
+    """Returns the op `name`, a function of (input, dim, keepdim) that calls `function.apply`. doc:
+    as for `unary` in elementwise.py."""
     def op(input, dim=None, keepdim=False):
         return function.apply(input, dim=dim, keepdim=keepdim, **options)
     op.__name__ = op.__qualname__ = name
@@ -232,5 +240,5 @@ def reduction(name, function, doc=None, /, **options):
     return op
 
 
-any = reduction("any", AnyAll, "Whether an element is true, that is, not zero.", name="any")
-all = reduction("all", AnyAll, "Whether all elements are true, that is, not zero.", name="all")
+any = reduction("any", AnyAll, "True if an element is true (not zero).", name="any")
+all = reduction("all", AnyAll, "True if all elements are true (not zero).", name="all")

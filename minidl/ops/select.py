@@ -1,4 +1,4 @@
-"""Selection: every element of the result is taken from one of the inputs, which gets its gradient.
+"""Selection: every element of the result comes from one of the inputs. This one gets its gradient.
 
     maximum([1 5], [4 2]) = [4 5]        gradients: [0 gy1] and [gy0 0]
 
@@ -13,7 +13,7 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Maximum(Function):
-    """The larger of a and b, which gets the gradient; equal ones share it half and half."""
+    """The larger of a and b. It gets the gradient. If a and b are equal, each gets half of it."""
     promotes = "same"
     larger = True
 
@@ -29,15 +29,17 @@ class Maximum(Function):
 
 
 class Minimum(Maximum):
-    """The smaller of a and b; the rest as for Maximum."""
+    """The smaller of a and b. Otherwise as Maximum."""
     larger = False
 
 
 class Clamp(Function):
-    """x between two bounds, numbers or arrays; where min is above max, the result is max.
+    """x, limited to the range from min to max. The bounds are numbers, arrays or None. Where min is
+    above max, the result is max.
 
-    The gradient goes to x where it is inside, bounds included, else to the bound that replaced it.
-    Where the bounds are equal, min gets none, as in PyTorch. Saves a mask for each wanted one."""
+    The gradient goes to x where x is inside of the range or on a bound, else to the bound that
+    replaced it. Where the bounds are equal, min gets no gradient, as in PyTorch. Saves a mask for
+    each input that wants a gradient."""
 
     def forward(self, x, min, max):
         bounds = [b for b in (min, max) if b is not None]
@@ -83,19 +85,22 @@ maximum, minimum = binary("maximum", Maximum), binary("minimum", Minimum)
 
 
 def clamp(input, min=None, max=None):
-    """min(max(input, `min`), `max`); a bound is a number, a tensor that broadcasts, or None."""
+    """Limits the elements to the range from `min` to `max`. A bound is a number, a tensor that
+    broadcasts, or None. Raises TypeError if both are None."""
     return Clamp.apply(input, min, max)
 
 
 def where(condition, input=None, other=None):
-    """input where the bool tensor `condition` is True, other elsewhere; all three broadcast. Of the
-    condition alone: the indices where it is True, a tensor for each dimension."""
+    """Returns input where the bool tensor `condition` is True, and other elsewhere. All three
+    broadcast. where(condition) returns the indices where it is True: a tuple with a tensor for each
+    dimension."""
     if input is None and other is None:
         return tuple(Tensor(i) for i in wrapped(condition).array.nonzero())
     return Where.apply(condition, input, other)
 
 
 def masked_fill(input, mask, value):
-    """The number or 0-d tensor `value` where `mask` is True, else input; in the input's dtype."""
+    """Returns `value`, a number or a 0-d tensor, where the bool tensor `mask` is True, and input
+    elsewhere. The result has the dtype of input."""
     value = value.to(input.dtype) if isinstance(value, Tensor) else input.dtype.type(value)
     return Where.apply(mask, value, input)

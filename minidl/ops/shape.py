@@ -1,7 +1,7 @@
-"""Shape ops: the same elements in another arrangement. Backward arranges them back.
+"""Shape ops: the same elements in another arrangement. Backward puts them back.
 
-Most return views: the result shares the input's memory, as in PyTorch. `reshape` copies when it
-must, `view` never does, `cat`, `stack`, `flip` and `repeat` always copy.
+Most of them return views: the result shares the memory of the input, as in PyTorch. `reshape`
+copies if it must, and `view` never copies. `cat`, `stack`, `flip` and `repeat` always copy.
 Test: tests/ops/test_shape.py
 """
 
@@ -17,7 +17,7 @@ from minidl.tensor import Tensor
 
 
 class Reshape(Function):
-    """The elements in row-major order under another shape; one size may be -1."""
+    """The same elements, in row-major order, in another shape. One size may be -1."""
     arithmetic = False
 
     def forward(self, x, shape, name="reshape"):
@@ -46,8 +46,8 @@ class Permute(Function):
 
 
 class Expand(Function):
-    """Repeat dimensions of size 1 without copying (stride 0). Backward sums the copies, which the
-    walk does for every broadcast gradient."""
+    """Repeats dimensions of size 1 without a copy (stride 0). The backward walk sums the gradients
+    of the repeats, as for every broadcast input."""
     arithmetic = False
 
     def forward(self, x, shape, name):
@@ -61,7 +61,7 @@ class Expand(Function):
 
 
 class Flip(Function):
-    """Reverse the order along `dims`."""
+    """x with the order along `dims` reversed."""
     arithmetic = False
 
     def forward(self, x, dims):
@@ -73,7 +73,7 @@ class Flip(Function):
 
 
 class Cat(Function):
-    """Tensors one after the other along `dim`; all other sizes are equal."""
+    """Tensors one after another along `dim`. All other sizes must be equal."""
     arithmetic = False
 
     def forward(self, *xs, dim):
@@ -102,7 +102,7 @@ class Stack(Function):
 
 
 class Split(Function):
-    """One output per size, views along `dim`; backward is one concatenation."""
+    """Views along `dim`, one for each size in `parts`. Backward is one concatenation."""
     arithmetic = False
 
     def forward(self, x, parts, dim):
@@ -114,7 +114,7 @@ class Split(Function):
 
 
 class Unbind(Function):
-    """One output per index of `dim`, without that dimension; backward stacks."""
+    """Views without the dimension `dim`, one for each of its indices. Backward stacks."""
     arithmetic = False
 
     def forward(self, x, dim):
@@ -126,7 +126,8 @@ class Unbind(Function):
 
 
 class Pad(Function):
-    """Constant borders; negative widths crop. Backward cuts them off (crops get zeros)."""
+    """x with constant borders. A negative width removes elements. Backward removes the borders, and
+    gives removed elements a gradient of 0."""
     arithmetic = False
 
     def forward(self, x, pad, value):
@@ -151,7 +152,8 @@ class Pad(Function):
 
 
 def _promoted(node, xs):
-    """The arrays in their common dtype; 0-d arrays count like the others here, as in PyTorch."""
+    """Returns the arrays cast to their common dtype. 0-d arrays count as all others here, as in
+    PyTorch. Raises ValueError if there are none."""
     if not xs:
         raise ValueError(f"{type(node).__name__.lower()}: wants at least one tensor")
     dtype = functools.reduce(backend.promote_types, [x.dtype for x in xs])
@@ -163,12 +165,12 @@ def reshape(input, *shape):
 
 
 def view(input, *shape):
-    """reshape that never copies: an error where the strides do not allow it."""
+    """As reshape, but never copies. Raises ValueError if the strides make a copy necessary."""
     return Reshape.apply(input, shape=sizes(shape), name="view")
 
 
 def flatten(input, start_dim=0, end_dim=-1):
-    """Merge the dimensions from start_dim to end_dim into one."""
+    """Joins the dimensions from start_dim to end_dim into one."""
     if input.ndim == 0:
         return Reshape.apply(input, shape=(1,), name="flatten")
     (start,) = normalize_dims(start_dim, input.ndim, "flatten")
@@ -180,14 +182,15 @@ def flatten(input, start_dim=0, end_dim=-1):
 
 
 def squeeze(input, dim=None):
-    """Drop dimensions of size 1: all, or those named (named ones of another size stay)."""
+    """Removes dimensions of size 1: all of them, or only those in `dim`. Dimensions of another size
+    stay."""
     axes = normalize_dims(dim, input.ndim, "squeeze")
     shape = tuple(n for i, n in enumerate(input.shape) if n != 1 or i not in axes)
     return Reshape.apply(input, shape=shape, name="squeeze")
 
 
 def unsqueeze(input, dim):
-    """A new dimension of size 1 at position `dim` of the result."""
+    """Adds a dimension of size 1 at position `dim` of the result."""
     (axis,) = normalize_dims(dim, input.ndim + 1, "unsqueeze")
     shape = (*input.shape[:axis], 1, *input.shape[axis:])
     return Reshape.apply(input, shape=shape, name="unsqueeze")
@@ -202,7 +205,7 @@ def permute(input, *dims):
 
 
 def transpose(input, dim0, dim1):
-    """Swap two dimensions (not NumPy's transpose, which takes all: that is `permute`)."""
+    """Swaps two dimensions. NumPy's transpose, which takes all dimensions, is `permute` here."""
     dims = list(range(input.ndim))
     (a,), (b,) = (normalize_dims(d, input.ndim, "transpose") or (0,) for d in (dim0, dim1))
     if dims:
@@ -214,21 +217,21 @@ swapaxes = transpose
 
 
 def t(input):
-    """The transpose of a matrix; vectors and 0-d tensors stay as they are."""
+    """Returns the transpose of a matrix. Vectors and 0-d tensors stay as they are."""
     if input.ndim > 2:
         raise ValueError(f"t: wants at most 2 dimensions, got shape {tuple(input.shape)}; use .mT")
     return Permute.apply(input, dims=tuple(reversed(range(input.ndim))), name="t")
 
 
 def matrix_transpose(input):
-    """x.mT: the last two dimensions swapped."""
+    """x.mT: x with the last two dimensions swapped."""
     if input.ndim < 2:
         raise ValueError(f"mT: wants at least 2 dimensions, got shape {tuple(input.shape)}")
     return transpose(input, -2, -1)
 
 
 def expand(input, *shape):
-    """A view with dimensions of size 1 repeated to `shape`; -1 keeps a size."""
+    """Returns a view in which dimensions of size 1 are repeated to `shape`. -1 keeps a size."""
     return Expand.apply(input, shape=sizes(shape), name="expand")
 
 
@@ -237,20 +240,20 @@ def broadcast_to(input, shape):
 
 
 def repeat(input, *repeats):
-    """Tile: repeats[i] copies one after the other along dimension i."""
+    """Returns repeats[i] copies of the input, one after another, along each dimension i."""
     repeats = sizes(repeats)
     if len(repeats) < input.ndim:
         raise ValueError(f"repeat: wants at least {input.ndim} numbers, got {repeats}")
     shape = (1,) * (len(repeats) - input.ndim) + input.shape
     once = [n for size in shape for n in (1, size)]  # (1, n0, 1, n1, ...)
     often = [n for pair in zip(repeats, shape) for n in pair]  # (r0, n0, r1, n1, ...)
-    tiled = input.reshape(once).expand(often).clone()  # written out: expand repeats by stride 0
+    tiled = input.reshape(once).expand(often).clone()  # a copy, as expand only sets strides to 0
     return tiled.reshape([r * n for r, n in zip(repeats, shape)])
 
 
 def cat(tensors, dim=0):
-    """One after the other along `dim`. A vector without elements is left out, whatever the others'
-    shapes: so a result can be collected from an empty start."""
+    """Joins tensors one after another along `dim`. A tensor of shape (0,) is left out, even if the
+    others have more dimensions. So a loop can start from an empty tensor."""
     if any(x.shape == (0,) for x in tensors):
         tensors = [x for x in tensors if x.shape != (0,)] or tensors[:1]
     return Cat.apply(*tensors, dim=dim)
@@ -261,7 +264,8 @@ def stack(tensors, dim=0):
 
 
 def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
-    """A tuple of views: pieces of one size (the last may be smaller), or of the sizes listed."""
+    """Returns a tuple of views along `dim`. split_size_or_sections: the size of each view (the last
+    may be smaller), or a list of all sizes."""
     (dim,) = normalize_dims(dim, tensor.ndim, "split")
     n, parts = tensor.shape[dim], split_size_or_sections
     if hasattr(parts, "__index__"):
@@ -275,7 +279,8 @@ def split(tensor, split_size_or_sections, dim=0) -> tuple[Tensor, ...]:
 
 
 def chunk(input, chunks, dim=0) -> tuple[Tensor, ...]:
-    """At most `chunks` pieces of ceil(n / chunks), the last smaller: perhaps fewer pieces."""
+    """Returns a tuple of views along `dim`, of size ceil(n / chunks) each; the last may be smaller.
+    There may be fewer than `chunks` views."""
     if chunks < 1:
         raise ValueError(f"chunk: wants at least 1 chunk, got {chunks}")
     (dim,) = normalize_dims(dim, input.ndim, "chunk")
@@ -284,12 +289,13 @@ def chunk(input, chunks, dim=0) -> tuple[Tensor, ...]:
 
 
 def unbind(input, dim=0) -> tuple[Tensor, ...]:
-    """A tuple of the slices along `dim`."""
+    """Returns a tuple of all slices along `dim`, without that dimension."""
     return Unbind.apply(input, dim=dim)
 
 
 def flip(input, *args, dims=None):
-    """Reversed along the dims: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))."""
+    """Returns a copy with the order along the dims reversed. The dims: flip(0, 1), flip((0, 1)) or
+    flip(dims=(0, 1))."""
     if bool(args) == (dims is not None):
         raise TypeError("flip: wants the dims, once: flip(0, 1), flip((0, 1)) or flip(dims=(0, 1))")
     return Flip.apply(input, dims=sizes(args or (dims,)))

@@ -1,10 +1,11 @@
-"""Softmax: scores become a distribution.
+"""Softmax: turns scores into a probability distribution.
 
     y_i = e^(x_i - m) / sum_j e^(x_j - m)      m = max(x): the same y, and e^ cannot overflow
     gx_i = y_i * (gy_i - sum_j gy_j y_j)       dy_i/dx_j = y_i (delta_ij - y_j)
 
-Each step is a pass over memory, so NumPy's form writes all of them into one buffer; the kernel,
-over the last dimension, makes them all in one pass. fp16 is computed in fp32 and rounded once.
+In NumPy's form each step is a pass over memory, so all steps write into one buffer. The kernel
+works on the last dimension, and does all steps in one pass. fp16 is computed in fp32 and rounded
+once.
 Kernels: kernels/softmax.cu; on a CPU kernels/cpu/softmax.cu (with -DLOG=1: the logarithm)
 Test: tests/ops/test_softmax.py, test_softmax_kernel.py   Tutorial: tutorials/03_kernel_tour.py
 """
@@ -17,11 +18,11 @@ from minidl.function import Function
 from minidl.ops.dims import normalize_dims
 
 FILE = "softmax.cu"
-LOG = (("LOG", 0),), (("LOG", 1),)  # the macros: LOG[log]
+LOG = (("LOG", 0),), (("LOG", 1),)  # LOG[log] are the macros
 
 
 class Softmax(Function):
-    """y = softmax(x) along dim. Saves y alone."""
+    """y = softmax(x) along dim. Saves y."""
 
     precision = "black"
     log = False
@@ -31,7 +32,7 @@ class Softmax(Function):
         if dim != -1 or last < 0:
             (axis,) = normalize_dims(dim, x.ndim, op_name(type(self))) or (None,)
         x = x if dtype is None else x.astype(dtype, copy=False)
-        if x.dtype.kind not in "fV":  # V: bfloat16, as dtype=
+        if x.dtype.kind not in "fV":  # V is bfloat16, from dtype=
             raise TypeError(f"wants floating numbers, got {x.dtype}; pass dtype= or cast the input")
         self.axis, kernel = axis, by_kernel if axis == last else by_numpy
         y = pick(kernel, by_numpy, x)(x, axis, self.log)
@@ -45,17 +46,17 @@ class Softmax(Function):
 
 
 class LogSoftmax(Softmax):
-    """y = x - log(sum(exp(x))) along dim. Saves y: softmax is exp(y), gx = gy - exp(y) sum(gy)."""
+    """y = x - log(sum(exp(x))) along dim. Saves y: gx = gy - exp(y) sum(gy)."""
 
     log = True
 
 
 def by_numpy(x, axis=-1, log=False):
-    """Softmax or its logarithm."""
+    """Returns the softmax of x along `axis`, or its logarithm."""
     xp, dtype = backend.xp_of([x]), x.dtype
     x = x.astype(backend.accumulate_dtype(dtype), copy=False)
-    y = xp.empty_like(x)  # an array also where x is 0-d
-    if x.size:  # no elements have no maximum
+    y = xp.empty_like(x)  # an array also if x is 0-d
+    if x.size:  # an empty array has no maximum
         xp.subtract(x, x.max(axis=axis, keepdims=True), out=y)
         if log:
             y -= xp.log(xp.exp(y).sum(axis=axis, keepdims=True))
@@ -66,7 +67,7 @@ def by_numpy(x, axis=-1, log=False):
 
 
 def by_numpy_backward(gy, y, axis=-1, log=False):
-    """gx in the dtype of the sums."""
+    """Returns gx, in the dtype of the sums."""
     xp = backend.xp_of([y])
     gx = xp.empty_like(y, dtype=backend.accumulate_dtype(y.dtype))
     if log:
@@ -80,8 +81,9 @@ def by_numpy_backward(gy, y, axis=-1, log=False):
 
 
 def by_kernel(x, axis=-1, log=False, rung=None, **form):
-    """The same over the last axis of an array of any shape. rung: 1 to 5 of the ladder in the .cu,
-    the best for the device unless given. form: form and order, as in `cuda.kernel`."""
+    """Returns the same along the last axis of an array of any shape. rung: 1 to 5 of the ladder in
+    the .cu file; the default is the best for the device. form: the options form and order of
+    `cuda.kernel`."""
     shape = x.shape
     x = rows.as_rows(x)
     y = rows.backend_of(x).empty(x.shape, x.dtype)
@@ -99,10 +101,11 @@ def by_kernel_backward(gy, y, axis=-1, log=False, rung=None, **form):
 
 
 def softmax(input, dim, *, dtype=None):
-    """exp(input) / sum(exp(input)) along `dim`; `dtype`: cast the input to it first."""
+    """exp(input) / sum(exp(input)) along `dim`. dtype: if given, the input is cast to it first."""
     return Softmax.apply(input, dim=dim, dtype=dtype)
 
 
 def log_softmax(input, dim, *, dtype=None):
-    """log(softmax(input, dim)), without the rounding of a logarithm of small numbers."""
+    """log(softmax(input, dim)), computed without the error of a logarithm of rounded small numbers.
+    dtype: as in softmax."""
     return LogSoftmax.apply(input, dim=dim, dtype=dtype)

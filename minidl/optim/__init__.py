@@ -1,12 +1,12 @@
 """Optimizers, gradient clipping, learning-rate schedules.
 
-    optimizer   groups, state, the step       master         float32 weights behind 2-byte ones
-    sgd, adam   the update of one parameter   clip           the norm of all gradients, bounded
+    optimizer   groups, state, the step       master         float32 copies of 2-byte weights
+    sgd, adam   the update of one parameter   clip           limits the norm of all gradients
     rmsprop, adagrad, adadelta, muon          lr_scheduler   the learning rate as a formula
-    lbfgs       the curvature, guessed        ema            an average of the weights
-    layerwise   lars, lamb: large batches     plateau        ... that falls when the loss does not
+    lbfgs       estimates the curvature       ema            an average of the weights
+    layerwise   lars, lamb: large batches     plateau        lowers the rate if the loss stays
     scaling     the rate for a larger batch
-    over_ranks  one norm, one decision to skip, of shards on several ranks
+    over_ranks  one norm, and one decision to skip, if ranks hold shards
 """
 
 from minidl.optim import lr_scheduler

@@ -1,11 +1,12 @@
-"""Adadelta: steps in the units of the weight, from an average of former steps.
+"""Adadelta: the step has the units of the weight, as it uses an average of earlier steps.
 
-    v = rho v + (1 - rho) g^2              the squares of the gradients
+    v = rho v + (1 - rho) g^2              moving average of the squared gradients
     d = sqrt(u + eps) / sqrt(v + eps) g    the step
-    u = rho u + (1 - rho) d^2              the squares of the steps
+    u = rho u + (1 - rho) d^2              moving average of the squared steps
     w = w - lr d
 
-Source: Zeiler 2012 (arXiv 1212.5701); the lr is PyTorch's, 1 there and in the paper.
+Source: Zeiler 2012 (arXiv 1212.5701). The paper has no lr; PyTorch's default lr of 1 gives the
+paper's step.
 Test: tests/optim/test_other_optimizers.py
 """
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Adadelta(Optimizer):
-    """State per parameter: step, square_avg, acc_delta."""
+    """State for each parameter: step, square_avg (v above), acc_delta (u above)."""
 
     def __init__(self, params: Parameters, lr: float = 1.0, rho: float = 0.9, eps: float = 1e-6,
                  weight_decay: float = 0.0, *, maximize: bool = False):

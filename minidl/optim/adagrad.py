@@ -1,8 +1,8 @@
-"""Adagrad: a learning rate for each weight, which falls with what its gradients have summed up to.
+"""Adagrad: each weight has its own learning rate, which falls as its squared gradients add up.
 
     s = s + g^2            w = w - lr / (1 + (t - 1) lr_decay) * g / (sqrt(s) + eps)
 
-Weights that get few gradients, such as rare words' rows, keep large steps.
+A weight that rarely gets a gradient, such as the embedding of a rare word, keeps large steps.
 Source: Duchi, Hazan, Singer 2011.     Test: tests/optim/test_other_optimizers.py
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Adagrad(Optimizer):
-    """State per parameter: step, sum."""
+    """State for each parameter: step (t above), sum (s above)."""
 
     def __init__(self, params: Parameters, lr: float = 1e-2, lr_decay: float = 0.0,
                  weight_decay: float = 0.0, initial_accumulator_value: float = 0.0,

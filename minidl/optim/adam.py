@@ -1,13 +1,13 @@
-"""Adam and AdamW, which scale each weight's step by the root of its mean squared gradient.
+"""Adam and AdamW: the step of each weight is divided by the root of its mean squared gradient.
 
 The plain form: minidl/plain/optimizers.py. Here: weight decay. Adam adds weight_decay * w to g;
 AdamW shrinks the weight itself, w *= 1 - lr * weight_decay, so that the decay is not divided by
 sqrt(v).
 
-Memory: m and v, 8 bytes a float32 weight. `update` is one step in plain NumPy: about 130 bytes move
-for each parameter. Where kernels run, `by_kernel` updates all parameters in one launch and one pass
-over memory: 28 bytes (read w, g, m, v; write w, m, v). With fp16 parameters w is their fp32 master
-copy, and the fp16 copy is written in the same pass.
+Memory: m and v take 8 bytes for each float32 weight. `update` is one step in plain NumPy; it moves
+about 130 bytes for each weight. If kernels run, `by_kernel` updates all parameters in one launch
+and one pass over memory, and moves 28 bytes (read w, g, m, v; write w, m, v). If the parameters are
+fp16, w is their fp32 master copy. The same pass then also writes the fp16 parameters.
 
 Sources: Kingma & Ba 2014 (arXiv 1412.6980); Loshchilov & Hutter 2017 (arXiv 1711.05101).
 Kernels: kernels/adamw.cu; on a CPU kernels/cpu/adamw.cu
@@ -36,11 +36,11 @@ KERNEL = "cpu/adamw.cu", "adamw_chunks", None, {"W": "float"}
 
 
 class Adam(Optimizer):
-    """State per parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int; on a GPU, which
-    may skip an update without asking the host, an array of one int there, as in PyTorch. amsgrad:
-    also the largest v so far, max_exp_avg_sq, by whose root it divides (Reddi et al. 2018).
-    maximize: up, not down."""
-    decoupled = False  # whether weight decay acts on the weight (AdamW) or through the gradient
+    """State for each parameter: step, exp_avg (m), exp_avg_sq (v). The step is an int. On a GPU it
+    is an array of one int in the GPU's memory, as in PyTorch: the GPU may skip an update without
+    telling the host. amsgrad: also keeps the largest v so far, max_exp_avg_sq, and divides by its
+    root (Reddi et al. 2018). maximize: steps up the gradient, not down."""
+    decoupled = False  # weight decay changes: True, the weight (AdamW); False, the gradient
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
                  eps: float = 1e-8, weight_decay: float = 0.0, amsgrad: bool = False, *,
@@ -68,8 +68,8 @@ class Adam(Optimizer):
             self.write_low(params)
 
     def advance(self, p, state, counts=True):
-        """The parameter's state for its next step; the first step makes it. counts: the step goes
-        up by one here, and not in a kernel."""
+        """Returns the state of a parameter for its next step. The first call fills it. counts: if
+        True, adds 1 to the step count here; if False, a kernel does."""
         if not state:
             state.update(step=0, exp_avg=p._xp.zeros_like(p.array),
                          exp_avg_sq=p._xp.zeros_like(p.array))
@@ -96,7 +96,7 @@ class Adam(Optimizer):
         if group.get("amsgrad"):
             largest = state.setdefault("max_exp_avg_sq", xp.zeros_like(v))
             v = xp.maximum(largest, v, out=largest)
-        xp.sqrt(v, out=work)  # from here on the denominator, then the update
+        xp.sqrt(v, out=work)  # from here on, work is the denominator, then the update
         work /= math.sqrt(1 - b2**t)
         work += group["eps"]
         xp.divide(m, work, out=work)
@@ -105,21 +105,21 @@ class Adam(Optimizer):
 
 
 def counted_together(xp, steps, states):
-    """The steps of some parameters as one int32 array on the GPU, which a kernel counts up; each
-    state's step is a view of it. Where they are not yet, or the parameters that have a gradient
-    are others than before, it is made anew, and the host waits."""
+    """Returns the step counts of some parameters as one int32 array on the GPU. A kernel adds 1 to
+    them. The `step` of each state becomes a view of this array. The array is rebuilt if it is
+    missing, or if other parameters have gradients than before. Then the host waits for the GPU."""
     counts = getattr(steps[0], "base", None)
     if counts is None or counts.size != len(steps) or any(
             getattr(s, "base", None) is not counts for s in steps):
         table = on_device(xp, np.array([int(s) for s in steps], np.int32))
-        counts = table.copy()  # tables are shared and not to be written
+        counts = table.copy()  # on_device shares its tables, so they must not be written
         for i, state in enumerate(states):
             state["step"] = counts[i]
     return counts
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, 0.01 by default."""
+    """Adam with decoupled weight decay. The default of weight_decay is 0.01."""
     decoupled = True
 
     def __init__(self, params: Parameters, lr: float = 1e-3, betas: Sequence[float] = (0.9, 0.999),
@@ -131,17 +131,17 @@ class AdamW(Adam):
 def by_kernel(weights, grads, exp_avgs, exp_avg_sqs, steps, *, lr=1e-3, betas=(0.9, 0.999),
               eps=1e-8, weight_decay=0.01, decoupled=True, unscale=1.0, low=None, skip=None,
               factor=None):
-    """One step for lists of arrays, in place.
+    """Updates lists of arrays in place: one step of Adam or AdamW, in one launch.
 
-    weights, exp_avgs, exp_avg_sqs:  float32 (or all float64), contiguous.
-    grads:    of the weights' dtype, or all float16.
-    steps:    for each array how many updates it has seen, this one included; or an int32 array of
-              how many before, on the GPU, which counts on unless it skips.
-    unscale:  the gradients' factor, 1 / loss scale.
-    low:      fp16 arrays that get the new weights, or None.
-    skip:     (1,) int32; where it is not 0 nothing changes. minidl.cuda.unscale_check makes it.
-    factor:   (1,) of the weights' dtype, a second factor of the gradients: one that the GPU has
-              found (minidl/precision/loss_scale.py)."""
+    weights, exp_avgs, exp_avg_sqs:  contiguous arrays, all float32 or all float64.
+    grads:    arrays of the weights' dtype, or all float16.
+    steps:    a list of the number of updates of each array, this one included. Or an int32 array on
+              the GPU with the number of updates before this one: the kernel adds 1 unless it skips.
+    unscale:  a factor for the gradients, such as 1 / loss scale.
+    low:      float16 arrays that get a rounded copy of the new weights, or None.
+    skip:     (1,) int32 or None. If it is not 0, nothing changes. See minidl.cuda.unscale_check.
+    factor:   (1,) of the weights' dtype, or None. A second factor for the gradients, computed on
+              the GPU (minidl/precision/loss_scale.py)."""
     if not weights:
         return
     lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)

@@ -1,10 +1,10 @@
-"""Gradient clipping: keep the direction of all gradients together, bound their length.
+"""Gradient clipping: all gradients form one vector; limit its length and keep its direction.
 
 The plain form: minidl/plain/optimizers.py. Here: other norms, gradients that are divided among
-ranks, and on a GPU a norm for which nobody waits.
+ranks, and on a GPU a norm for which the host does not wait.
 
 Clip after all gradients are summed over micro-batches and ranks, and after unscaling.
-Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063); the 1e-6 is PyTorch's.
+Source: Pascanu, Mikolov, Bengio 2012 (arXiv 1211.5063). The 1e-6 in the divisor is PyTorch's.
 Test: tests/optim/test_clip.py   Tutorial: tutorials/31_optimizers.py
 """
 
@@ -28,15 +28,18 @@ if TYPE_CHECKING:
 
 
 def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> float:
-    """The norm of all gradients as one vector, a float; 0.0 if there is none. fp16 and bf16
-    gradients are squared and summed in fp32. If the list has shards (ZeRO's, tensor parallelism's,
-    divided experts), it is the norm of all ranks' gradients together. Then only the 2-norm is
-    possible, and all ranks must call (over_ranks.py)."""
+    """Returns the norm of all gradients as one vector, a float. Returns 0.0 if no parameter has a
+    gradient. fp16 and bf16 gradients are squared and summed in fp32.
+
+    If a parameter is a shard (ZeRO, tensor parallelism, divided experts), the result is the norm of
+    the gradients of all ranks together. Then all ranks must call this function (over_ranks.py), and
+    norm_type must be 2, else ValueError."""
     parameters = _list(parameters)
     grads = [p.grad.array for p in parameters if p.grad is not None]
     if over_ranks.groups_of(parameters):
         if norm_type != 2:
-            raise ValueError(f"of shards on several ranks wanted norm_type 2, got {norm_type}")
+            raise ValueError("grad_norm: of shards on several ranks only the 2-norm is possible; "
+                             f"wanted norm_type 2, got {norm_type}")
         return math.sqrt(over_ranks.square_sum(parameters))
     if norm_type == 2:
         return two_norm(grads)
@@ -48,13 +51,16 @@ def grad_norm(parameters: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
                     error_if_nonfinite: bool = False) -> Tensor:
-    """Scale the gradients in place so that their norm is at most max_norm; returns their norm from
-    before, a Tensor of no dimensions. Of gradients on a GPU it lies there, and nobody has waited
-    for it. A non-finite norm makes every gradient non-finite, or is an error if asked for."""
+    """Scales the gradients in place so that their norm is at most max_norm. Returns their norm
+    before scaling, a Tensor without dimensions. If the gradients are on a GPU, so is the norm, and
+    the host does not wait for it.
+
+    A norm that is not finite makes every gradient non-finite. With error_if_nonfinite it raises
+    RuntimeError instead."""
     parameters = _list(parameters)
     grads = [p.grad.array for p in parameters if p.grad is not None]
     on_host = isinstance(grads[0], np.ndarray) if grads else True
-    is_here = not over_ranks.groups_of(parameters)  # no other rank has a part of it
+    is_here = not over_ranks.groups_of(parameters)  # no other rank holds a part of a parameter
     if not on_host and norm_type == 2 and not error_if_nonfinite and is_here:
         return _clip_on_device(grads, max_norm)
     total = grad_norm(parameters, norm_type)
@@ -66,19 +72,19 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, norm
 
 
 def norm_tensor(total, parameters):
-    """The norm as a Tensor: of float32, or of float64 if a gradient is. A rank without gradients
-    keeps all digits of what the others have."""
+    """Returns the norm as a float32 Tensor, or float64 if a gradient is float64. It is also float64
+    on a rank without gradients, as the dtype of the other ranks' gradients is not known there."""
     dtypes = {p.grad.dtype for p in parameters if p.grad is not None}
     narrow = np.dtype(np.float64) not in dtypes and (dtypes or total == 0)
     return Tensor(np.array(total, np.float32 if narrow else np.float64))
 
 
 def _clip_on_device(grads, max_norm):
-    """clip_grad_norm_ of arrays on a GPU."""
+    """clip_grad_norm_ for gradient arrays on a GPU."""
     square_sum = square_sum_of(grads)
     total = square_sum[0] ** 0.5
     xp = backend.library_of(total)
-    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays
+    factor = xp.minimum(max_norm / (total + 1e-6), 1.0)  # nan stays nan
     if all(g.flags.c_contiguous for g in grads) and dispatch.usable(*grads):
         unscale_check.unscale_check(grads, 1.0, factor.astype(np.float32).reshape(1))
     else:
@@ -88,7 +94,7 @@ def _clip_on_device(grads, max_norm):
 
 
 def scale_to(parameters, total, max_norm):
-    """Scale the gradients, whose common norm is `total`, so that it is at most max_norm."""
+    """Scales gradients in place, so that their norm is at most max_norm. total: their norm now."""
     scale = min(1.0, max_norm / (total + 1e-6)) if not math.isnan(total) else math.nan
     if scale != 1.0:
         for p in parameters:
@@ -97,7 +103,8 @@ def scale_to(parameters, total, max_norm):
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
-    """Clamp every element of every gradient to [-clip_value, clip_value], in place."""
+    """Clamps every element of every gradient to [-clip_value, clip_value], in place. Raises
+    ValueError if clip_value is negative."""
     if not clip_value >= 0:
         raise ValueError(f"clip_grad_value_: clip_value is {clip_value}, want 0 or more")
     for p in _list(parameters):
@@ -107,8 +114,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
 
 
 def _list(parameters):
-    """Returns a list of them. ValueError of a generator that has been read before: it would give no
-    gradient, and nothing would be clipped."""
+    """Returns a list of the parameters. Raises ValueError for a generator that was read before: it
+    is empty now, so no gradient would be clipped."""
     if hasattr(parameters, "parameters"):
         raise TypeError("clipping wants a module's .parameters(); got the module")
     if inspect.isgenerator(parameters) and inspect.getgeneratorstate(

@@ -1,14 +1,14 @@
-"""A moving average of the weights, for evaluation: smoother than the last step's.
+"""A moving average of the weights. Evaluate with it: it has less noise than the latest weights.
 
-    a = w before the first step;    after each step  a = a + (1 - decay) (w - a)
+    before the first step  a = w          after each step  a = a + (1 - decay) (w - a)
 
     ema = optim.EMA(model.parameters(), decay=0.999)
     for ...: optimizer.step(); ema.update()
     with ema.averaged():             inside, the model has the averages
         evaluate(model)
 
-decay 0.999 averages over the last thousand steps or so. With `warmup` the decay of step t is at
-most (1 + t) / (10 + t), so that the first weights, which are random, are soon forgotten.
+With decay 0.999 the average covers about the last thousand steps. With `warmup` the decay at step t
+is at most (1 + t) / (10 + t). So the first weights, which are random, soon have a small share.
 Source: Polyak & Juditsky 1992 (averaging).      Test: tests/optim/test_ema.py
 """
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class EMA:
-    """One array per parameter, beside the optimizer's state; step counts the updates.
+    """Holds one average array for each parameter. `step` counts the updates.
 
-    The average of 2-byte weights is kept in float32: a step of (1 - decay) of a difference is less
-    than half a unit in their last place, and would be lost."""
+    The averages of 2-byte weights are float32. One update changes an average by (1 - decay) of a
+    difference. In 2 bytes this is often less than half a unit in the last place, and would be
+    lost."""
 
     def __init__(self, params: Iterable[Tensor], decay: float = 0.999, warmup: bool = False):
         if not 0 <= decay < 1:
@@ -42,7 +43,7 @@ class EMA:
                          for p in self.params]
 
     def update(self) -> None:
-        """Take the weights of this step in."""
+        """Adds the current weights to the averages. Call it after optimizer.step()."""
         self.step += 1
         decay = self.decay
         if self.warmup:
@@ -52,7 +53,8 @@ class EMA:
 
     @contextmanager
     def averaged(self):
-        """The parameters have the averages inside the block, and their own values after it."""
+        """A `with` block in which the parameters have the averaged values. After it they have their
+        own values again."""
         own = [p.array.copy() for p in self.params]
         self._overwrite(self.averages)
         try:
@@ -66,7 +68,7 @@ class EMA:
             p.version += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """{"step": n, "averages": {index: array}}; the arrays are the live ones."""
+        """Returns {"step": n, "averages": {index: array}}. The arrays are not copied."""
         return {"step": self.step, "averages": dict(enumerate(self.averages))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,26 +1,28 @@
-"""LAMB: Adam's direction, its length set layer by layer.
+"""LAMB: a step in Adam's direction, with a length that is set for each layer.
 
-The plain form: minidl/plain/large_batch.py. Here: the other forms that libraries have, kernels that
-update all layers in two passes, and the norms of layers that lie in parts on several ranks. The
-rate may grow with the batch (BERT: from 512 to 32768 samples a step).
+The plain form: minidl/plain/large_batch.py. Here: the variants of other libraries, kernels that
+update all layers in two passes, and the norms of layers whose parts are on several ranks. With LAMB
+the learning rate may grow with the batch (BERT: from 512 to 32768 samples a step).
 
     r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay w
     w = w - lr (|w| / |r|) r
 
-    clamp            (least, most) of the ratio; None: the paper's phi(x) = x. DeepSpeed: (0.01, 10)
-    eps_inside_root  sqrt(v + eps) in place of sqrt(v) + eps
-    bias_correction  True: the paper's. False: none. "step": DeepSpeed's, which takes r and the
-                     ratio from m and v as they are and multiplies the step by sqrt(1 - b2^t) /
-                     (1 - b1^t); then decay is scaled by it, too
-    adapt            False: ratio 1, which is AdamW: for biases and norms, in a group of their own.
-                     (apex adapts only where weight_decay is not 0, unless told.)
+    clamp            (least, most): limits of the ratio |w| / |r|. None: no limits, as in the paper.
+                     DeepSpeed: (0.01, 10)
+    eps_inside_root  True: divides by sqrt(v + eps). False: by sqrt(v) + eps
+    bias_correction  True: as in the paper. False: none. "step": as in DeepSpeed. There r and the
+                     ratio use m and v without correction, and the whole step, decay too, is
+                     multiplied by sqrt(1 - b2^t) / (1 - b1^t)
+    adapt            False: the ratio is 1, as in AdamW. For biases and the weights of norms; put
+                     them into a separate group. (apex adapts only if weight_decay is not 0, unless
+                     use_nvlamb is set.)
 
-apex also clips the gradient by its norm first: optim.clip_grad_norm_ does.
+apex also clips the gradient by its norm first. Here, call optim.clip_grad_norm_ for it.
 
-The kernels update all parameters in two passes over memory, one launch each. The first makes m, v
-and the squared lengths of each tensor's w and r. The second takes the step. 40 bytes move for each
-parameter, where NumPy's operations move about 170. Between the two passes the lengths become those
-of whole tensors; under ZeRO by a sum over ranks (layerwise.py).
+The kernels update all parameters in two passes over memory, with one launch each. The first pass
+computes m, v and the squared lengths of each tensor's w and r. The second pass takes the step. Both
+move 40 bytes for each weight; NumPy's operations move about 170. Under ZeRO a rank has parts of
+tensors: between the passes the squared lengths are summed over ranks (layerwise.py).
 
 Source: You et al. 2019 (arXiv 1904.00962).
 Kernels: kernels/lamb.cu; on a CPU kernels/cpu/lamb.cu
@@ -52,7 +54,7 @@ FILE = "lamb.cu"
 
 
 class LAMB(Layerwise):
-    """State per parameter: step, exp_avg (m), exp_avg_sq (v), as Adam's."""
+    """State for each parameter: step, exp_avg (m), exp_avg_sq (v), as in Adam."""
 
     state_arrays = ("exp_avg", "exp_avg_sq")
     kernels = ((f"cpu/{FILE}", "lamb_moments_chunks", None, {"W": "float"}),
@@ -76,7 +78,8 @@ class LAMB(Layerwise):
             bias_correction=bias_correction, eps_inside_root=eps_inside_root))
 
     def count(self, params, states, skip):
-        """The steps, this one included; where a GPU may skip one by itself, it counts them."""
+        """Returns an array with the step count of each parameter, this step included. A step that
+        is skipped is not counted. On a GPU the counts are there, as the GPU decides to skip."""
         xp, steps = params[0]._xp, [s.setdefault("step", 0) for s in states]
         if xp is not np:
             counts = counted_together(xp, steps, states)
@@ -87,7 +90,7 @@ class LAMB(Layerwise):
         return np.array([s["step"] for s in states])
 
     def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
-        """Two passes: moments and norms; then the step, from the same numbers."""
+        """Runs the two passes: the moments and squared norms, then the step."""
         unscale, factor = late(unscale)
         rates, more = self.rates(steps, group)
         options = {k: group[k] for k in ("eps", "weight_decay", "eps_inside_root")}
@@ -115,10 +118,10 @@ class LAMB(Layerwise):
 
     @staticmethod
     def rates(steps, group):
-        """((n, 2) float64, what undoes the start from zero in m and in sqrt(v); a factor of the
-        step), for each tensor."""
+        """Returns (rates, factor). rates, (n, 2) float64, are the bias corrections of m and of
+        sqrt(v) for each of n tensors. factor multiplies the steps: a number, or (n,) float64."""
         xp, (b1, b2) = xp_of([steps]), group["betas"]
-        t = xp.maximum(steps, 1).astype(np.float64)  # 0 where the first step is skipped
+        t = xp.maximum(steps, 1).astype(np.float64)  # a count is 0 if the first step is skipped
         rates = xp.stack([1 / (1 - b1**t), 1 / xp.sqrt(1 - b2**t)], 1)
         if group["bias_correction"] is True:
             return rates, 1.0
@@ -127,7 +130,8 @@ class LAMB(Layerwise):
 
     @staticmethod
     def ratio(w2, r2, group):
-        """phi(|w|) / |r| of each tensor, from the squared norms: float64."""
+        """Returns phi(|w|) / |r| of each tensor, float64, from the squared norms w2 and r2. (phi is
+        the paper's name for `clamp`.)"""
         xp = xp_of([w2])
         if not group["adapt"]:
             return xp.ones_like(w2)
@@ -136,10 +140,11 @@ class LAMB(Layerwise):
 
 def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, eps, weight_decay,
             eps_inside_root=False, unscale=1.0, skip=None, factor=None):
-    """New moments, in place; returns (|w|^2, |r|^2) of each array: float64, on the arrays' device.
+    """The first pass: updates exp_avgs and exp_avg_sqs in place. Returns (|w|^2, |r|^2), each with
+    one float64 number for each array, on the device of the arrays.
 
-    rates:    (arrays, 2), what undoes the start from zero: 1 / (1 - b1^t), 1 / sqrt(1 - b2^t)
-    the rest: as in adam.py."""
+    rates:    (n_arrays, 2), the bias corrections 1 / (1 - b1^t) and 1 / sqrt(1 - b2^t)
+    The other arguments are as in adam.py."""
     if not weights:
         return np.zeros(0), np.zeros(0)
     lists = dict(weights=weights, grads=grads, exp_avgs=exp_avgs, exp_avg_sqs=exp_avg_sqs)
@@ -161,7 +166,8 @@ def moments_by_kernel(weights, grads, exp_avgs, exp_avg_sqs, rates, *, betas, ep
 
 def update_by_kernel(weights, exp_avgs, exp_avg_sqs, rates, steps, *, eps, weight_decay,
            eps_inside_root=False, low=None, skip=None):
-    """w -= step r, in place. steps: (arrays,). low: fp16 arrays that get the new weights."""
+    """The second pass: w -= step * r, in place. steps: (n_arrays,), one step size for each array.
+    low: float16 arrays that get a rounded copy of the new weights, or None."""
     if not weights:
         return
     xp = backend.xp_of(weights, "lamb")
@@ -179,10 +185,10 @@ def update_by_kernel(weights, exp_avgs, exp_avg_sqs, rates, steps, *, eps, weigh
 
 
 def table(xp, rates, dtype):
-    """A contiguous array of the kernel's dtype on the arrays' device."""
+    """Returns `rates` as a contiguous array of this dtype, for a kernel."""
     return xp.ascontiguousarray(rates.astype(dtype))
 
 
 def places(eps, inside_root):
-    """(eps beside the root, eps inside of it)."""
+    """Returns (the eps that is added to the root, the eps that is added inside the root)."""
     return (0.0, eps) if inside_root else (eps, 0.0)

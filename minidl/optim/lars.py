@@ -1,18 +1,21 @@
-"""LARS: momentum SGD whose rate, layer by layer, is a share of the layer's own length.
+"""LARS: SGD with momentum, where the rate of each layer is proportional to the layer's length.
 
 The plain form: minidl/plain/large_batch.py. Here: options, kernels that update all layers in one
-pass, and the norms of layers that lie in parts on several ranks (layerwise.py).
+pass, and the norms of layers whose parts are on several ranks (layerwise.py).
 
-    local = trust |w| / (|g| + decay |w| + eps)
+    local = trust |w| / (|g| + decay |w| + eps)          the rate of a layer is lr * local
 
-`trust` is 0.001. So lr is in the units of a trust ratio: values of 1 to 30 are usual.
+`trust` is 0.001. So a step of lr 1 changes a layer by about 0.001 of its length, and values of lr
+from 1 to 30 are usual.
 
-    trust_coefficient, eps    the paper's eta; eps stands in the divisor
-    clip        True: at most lr (apex's LARC: the rate is min(local, lr), not lr * local)
-    adapt       False: local = 1, plain momentum SGD: for biases and norms, in a group of their own
+    trust_coefficient    `trust`, the paper's eta
+    eps         is added to the divisor
+    clip        True: the rate is min(local, lr), as in apex's LARC, and not lr * local
+    adapt       False: local is 1, which is SGD with momentum. For biases and the weights of norms;
+                put them into a separate group
 
-Implementations differ. Chainer's has no trust coefficient (fold it into lr); Paddle's CPU kernel
-adapts only where decay > 0. Ours adapts wherever |w| and |g| are not 0.
+Implementations differ. Chainer's has no trust coefficient (multiply lr by it). Paddle's CPU kernel
+adapts only if decay > 0. Ours adapts whenever |w| and |g| are not 0.
 
 Source: You, Gitman & Ginsburg 2017 (arXiv 1708.03888).
 Test: tests/optim/test_layerwise.py   Tutorial: tutorials/18_large_batch.py
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class LARS(Layerwise):
-    """State per parameter: momentum_buffer, 4 bytes a float32 weight."""
+    """State for each parameter: momentum_buffer, 4 bytes for each float32 weight."""
 
     state_arrays = ("momentum_buffer",)
     kernels = (sgd.KERNEL,
@@ -54,8 +57,9 @@ class LARS(Layerwise):
             trust_coefficient=trust_coefficient))
 
     def kernel(self, ws, gs, arrays, steps, group, join, unscale, low, skip):
-        """The norms in one pass over w and g, then SGD's kernel: with 1 for its rate, and ours as
-        what each tensor's velocity takes of the gradient."""
+        """Computes the norms in one pass over w and g, then runs SGD's kernel. The kernel gets the
+        rate 1. The rate of LARS is inside the velocity: v = momentum * v + rate * gradient, with
+        one rate for each tensor."""
         unscale, factor = late(unscale)
         g2 = grad_norm.square_sums(gs) * unscale**2
         if factor is not None and gs:
@@ -76,7 +80,7 @@ class LARS(Layerwise):
 
     @staticmethod
     def rates(w2, g2, group):
-        """lr * local, one for each tensor, from the squared norms: float64."""
+        """Returns lr * local for each tensor, float64, from the squared norms w2 and g2."""
         xp, lr = xp_of([w2]), group["lr"]
         if not group["adapt"]:
             return xp.full_like(w2, lr)

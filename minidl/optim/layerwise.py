@@ -1,21 +1,24 @@
-"""Layer-wise rates: each weight tensor moves by a share of its own length.
+"""Layer-wise rates: the step of each weight tensor is proportional to the tensor's length.
 
-    ratio = |w| / |direction|        one number a tensor, from norms of the WHOLE tensor
+    ratio = |w| / |direction|        one number for each tensor, from norms of the WHOLE tensor
     w     = w - lr * ratio * direction
 
-With one rate for all layers the largest batch that still trains is set by the layer whose gradient
-is longest beside its weights; with a ratio for each, that layer takes a shorter step and the others
-need not. LARS (lars.py) takes SGD's direction, LAMB (lamb.py) Adam's. The ratio is 1 where either
-norm is 0 (a layer that starts from zeros could not leave them), and in groups with adapt=False:
-biases and the weights of norms, by custom (`groups_by_ndim`).
+With one rate for all layers, a single layer limits the batch: the layer whose gradient is longest
+compared with its weights. It diverges first. With a ratio for each layer, that layer takes shorter
+steps, and the other layers do not. LARS (lars.py) uses SGD's direction, LAMB (lamb.py) uses Adam's.
 
-Under ZeRO a rank has a part of a tensor, and the norm of a part is not the norm:
+The ratio is 1 if one of the norms is 0. Otherwise a layer of zeros could never change. It is also 1
+in groups with adapt=False. Biases and the weights of norms usually are in such a group
+(`groups_by_ndim`).
+
+Under ZeRO a rank has a part of a tensor, and the norm of the part is not the norm of the tensor:
 
     bucket   |w1 w1 w1 w1|w2 w2 w2|w3|      rank 0 sums the squares of its part of w1,
-    ranks    |--- 0 ---|--- 1 ---|- 2 |     rank 1 of w1 and w2, ...; one all-reduce adds them:
+    ranks    |--- 0 ---|--- 1 ---|- 2 |     rank 1 of its parts of w1 and w2, ...
 
-2 numbers of 8 bytes for each parameter of the group, zeros for those that a rank has nothing of. A
-list may have shards of several ZeRO stages and whole tensors: one all-reduce for each stage.
+One all-reduce adds these sums. Its message has 2 numbers of 8 bytes for each parameter of the
+group, and zeros for tensors that the rank has no part of. A list may have whole tensors and shards
+of several ZeRO stages. Then there is one all-reduce for each stage.
 
 Sources: You et al. 2017 (arXiv 1708.03888), 2019 (arXiv 1904.00962).
 Test: tests/optim/test_layerwise.py, tests/parallel/zero/test_whole_tensors.py
@@ -40,14 +43,15 @@ if TYPE_CHECKING:
 
     from minidl.tensor import Tensor
 
-# Elements [begin, end) of parameter `index` of a list. They are a whole tensor, or what this rank
-# has of tensor number `tensor` of a ZeRO stage.
+# Elements [begin, end) of parameter `index` of a list. They are a whole tensor, or this rank's part
+# of tensor number `tensor` of a ZeRO stage.
 Piece = namedtuple("Piece", "index begin end stage tensor")
 
 
 def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, Any]]:
-    """Two groups for LARS or LAMB: the parameters of two and more dimensions; and the others, whose
-    options are adapt=False and weight_decay=0 unless given."""
+    """Returns two parameter groups for LARS or LAMB. The first has the parameters of two and more
+    dimensions, the second has the others. The options of the second are adapt=False,
+    weight_decay=0 and `vectors`, which may replace these."""
     params = list(params)
     return [{"params": [p for p in params if p.ndim > 1]},
             {"params": [p for p in params if p.ndim <= 1], "adapt": False, "weight_decay": 0.0,
@@ -55,8 +59,10 @@ def groups_by_ndim(params: Iterable[Tensor], **vectors: Any) -> list[dict[str, A
 
 
 def pieces(params, leaf_of):
-    """Returns (Pieces, {ZeRO stage: its number of tensors in this list}). A parameter is a tensor,
-    in one piece; a ZeRO stage's shard has a piece of each tensor that it is cut from."""
+    """Returns (list of Pieces, {ZeRO stage: its number of tensors in this list}). A whole parameter
+    is one Piece. The shard of a ZeRO stage has a Piece for each tensor that it has elements of.
+    leaf_of(p) is the model's leaf that p is a master weight of, or p. Raises TypeError for slices
+    of tensor parallelism."""
     found, n_tensors = [], {}
     index = {leaf_of(p): i for i, p in enumerate(params)}
     for leaf, i in index.items():
@@ -67,7 +73,8 @@ def pieces(params, leaf_of):
             if leaf.numel():
                 found.append(Piece(i, 0, leaf.numel(), None, None))
         elif stage not in n_tensors:
-            parts = [part for part in stage.parts() if part[1] in index]  # as many on every rank
+            # every rank finds the same number of parts
+            parts = [part for part in stage.parts() if part[1] in index]
             if any(p.part is not None for _, _, p, _, _, _ in parts):
                 raise TypeError(SLICES)
             n_tensors[stage] = len(parts)
@@ -88,34 +95,36 @@ def stage_of(leaf):
 
 
 class Layerwise(Optimizer):
-    """What LARS and LAMB share. A subclass names the arrays of its state and has the step twice,
+    """The common part of LARS and LAMB. A subclass names the arrays of its state and writes the
+    step twice, for lists of pieces:
 
-        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     by its `kernels`
-        plain(ws, gs, arrays, steps, group, join)                          in NumPy's operations
+        kernel(ws, gs, arrays, steps, group, join, unscale, low, skip)     with its `kernels`
+        plain(ws, gs, arrays, steps, group, join)                          with NumPy's operations
 
-    for lists of pieces. `join(w2, d2)` makes of the pieces' sums of squares, an array of one number
-    for each, those of the whole tensors."""
+    w2 and d2 are arrays with the sum of squares of each piece. `join(w2, d2)` returns such arrays
+    with the sums of the whole tensors."""
 
-    whole_tensors = True  # a part of a tensor will not do (parallel/zero/offload.py)
+    whole_tensors = True  # parts of a tensor cannot be updated alone (parallel/zero/offload.py)
     state_arrays = ()
-    kernels = ()  # what the method `kernel` launches: the arguments of `fusable`
+    kernels = ()  # the kernels that the method `kernel` launches: the arguments of `fusable`
 
     def advance(self, p, state):
-        """The parameter's state for its next step; the first step makes it."""
+        """Returns the state of a parameter for its next step. The first call fills it."""
         for name in self.state_arrays:
             if name not in state:
                 state[name] = p._xp.zeros_like(p.array)
         return state
 
     def count(self, params, states, skip):
-        """The number of steps of each parameter, this one included, where it matters: an array."""
+        """Returns an array with the step count of each parameter, this step included. Returns None
+        here, as LARS needs no counts."""
 
     def update_group(self, params, grads, group, unscale, skip=None):
         fused = fusable(params, grads, *self.kernels)
-        if not fused and skip is not None and bool(skip):  # the host waits; a kernel need not
+        if not fused and skip is not None and bool(skip):  # here the host waits for the GPU
             return
         found, n_tensors = pieces(params, self.leaf_of)
-        if not found:  # this rank has nothing of these tensors; the others wait for its zeros
+        if not found:  # this rank has no part of these tensors, but others wait for its zeros
             sums_over_ranks(found, n_tensors, np.zeros(0), np.zeros(0))
             return
         states = [self.advance(p, self.state.setdefault(p, {})) for p in params]
@@ -138,7 +147,7 @@ class Layerwise(Optimizer):
             if low is None:
                 self.write_low(params)
             return
-        # bfloat16 without a master copy is computed in float32, then rounded with its state
+        # bfloat16 without a master copy: computed in float32, then weight and state are rounded.
         wide = [bf16.widen(p.array) for p in params]
         arrays = [[bf16.widen(s[name]) for s in states] for name in self.state_arrays]
         grads = [unscaled(g.astype(np.float32) if p in self.low else bf16.widen(g), unscale)
@@ -159,8 +168,9 @@ def unscaled(g, unscale):
 
 
 def sums_over_ranks(found, n_tensors, w2, d2):
-    """Returns the pieces' sums of squares as sums over all ranks' pieces of the same tensor: for
-    each ZeRO stage one all-reduce of 2 * n_tensors float64. On a GPU the host waits for them."""
+    """Returns (w2, d2), where the sum of squares of each piece is replaced by the sum for the whole
+    tensor. Runs one all-reduce of 2 * n_tensors float64 numbers for each ZeRO stage. On a GPU the
+    host waits for the sums."""
     if not n_tensors:
         return w2, d2
     xp = xp_of([w2])
@@ -176,7 +186,7 @@ def sums_over_ranks(found, n_tensors, w2, d2):
 
 
 def square_sums(arrays):
-    """The sum of squares of each array, float64, without a kernel."""
+    """Returns the sum of squares of each array, float64. Uses no kernel."""
     xp = xp_of(arrays)
     sums = xp.empty(len(arrays))
     for i, a in enumerate(arrays):
@@ -185,7 +195,8 @@ def square_sums(arrays):
 
 
 def ratio_of(length, direction, clamp=None):
-    """length / direction, 1 where either is 0, element by element; clamp: (least, most)."""
+    """Returns length / direction, element by element, and 1 where one of them is 0. clamp: (least,
+    most), limits of the quotient, or None."""
     xp = xp_of([length])
     adapts = (length > 0) & (direction > 0)
     ratio = xp.where(adapts, length / xp.where(adapts, direction, 1.0), 1.0)

@@ -1,11 +1,11 @@
-"""L-BFGS: Newton's step, with the curvature guessed from the latest steps and gradients.
+"""L-BFGS: Newton's step, with the curvature estimated from the latest steps and gradients.
 
-    s_i = w_(i+1) - w_i,  y_i = g_(i+1) - g_i      the latest `history_size` pairs
-    d = -H g                                       H is never stored: two loops over the pairs
+    s_i = w_(i+1) - w_i,  y_i = g_(i+1) - g_i      the latest `history_size` pairs are kept
+    d = -H g                                       two loops over the pairs; H is never stored
     w = w + t d                                    t = lr; at the first step lr min(1, 1 / |g|_1)
 
-For small problems without noise: each step calls the closure up to max_iter times. There is no line
-search, so lr bounds the step.
+Use it for small problems without noise: each step calls the closure up to max_iter times. There is
+no line search, so lr must limit the step.
 Source: Nocedal 1980; Nocedal & Wright, "Numerical Optimization" (2006), algorithm 7.4.
 Test: tests/optim/test_lbfgs.py
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class LBFGS(Optimizer):
-    """One group of whole parameters. The pairs are no part of state_dict(): after a load the
-    history begins again."""
+    """Takes one group of whole parameters. state_dict() does not contain the pairs: after
+    load_state_dict the history is empty."""
 
     def __init__(self, params: Parameters, lr: float = 1, max_iter: int = 20,
                  max_eval: int | None = None, tolerance_grad: float = 1e-7,
@@ -44,12 +44,13 @@ class LBFGS(Optimizer):
         self.direction = self.length = self.last_gradient = None
 
     def step(self, closure: Callable[[], Any]) -> Any:
-        """closure: computes the loss, calls backward, returns the loss. Returns the first loss."""
+        """Takes up to max_iter steps. Returns the first loss. closure: a function that clears the
+        gradients, computes the loss, calls backward and returns the loss."""
         if self.low or self.sharded_by:
             raise RuntimeError("LBFGS wants whole float32 or float64 parameters; got master "
                                "weights, or shards of several ranks")
         group = self.param_groups[0]
-        first_loss = called(closure)  # with gradients on
+        first_loss = called(closure)
         loss, n_calls = float(first_loss), 1
         g = self._flat_gradient()
         for i in range(group["max_iter"]):
@@ -61,7 +62,7 @@ class LBFGS(Optimizer):
             else:
                 t = group["lr"]
             self.direction, self.length, self.last_gradient = d, t, g
-            if float(g @ d) > -group["tolerance_change"]:  # no way down
+            if float(g @ d) > -group["tolerance_change"]:  # the loss does not fall in direction d
                 break
             self._move(d, t)
             if i + 1 == group["max_iter"]:
@@ -76,7 +77,7 @@ class LBFGS(Optimizer):
         return first_loss
 
     def _next_direction(self, g):
-        """-H g by the two loops. Takes the pair of the latest step into the history."""
+        """Returns -H g, by the two loops. Adds the pair of the latest step to the history first."""
         if self.last_gradient is None:
             return -g
         s, y = self.direction * self.length, g - self.last_gradient
@@ -98,7 +99,7 @@ class LBFGS(Optimizer):
         return q
 
     def _flat_gradient(self):
-        """All gradients in a row; zeros where there is none."""
+        """Returns all gradients as one vector, with zeros for parameters without a gradient."""
         parts = []
         for p in self.parameters():
             g = self.gradient(p)
@@ -106,7 +107,7 @@ class LBFGS(Optimizer):
         return self.parameters()[0]._xp.concatenate(parts)
 
     def _move(self, d, t):
-        """w = w + t d, of each parameter its part."""
+        """Computes w = w + t d. Each parameter takes its part of the vector d."""
         start = 0
         for p in self.parameters():
             p.array += (t * d[start:start + p.numel()]).reshape(p.array.shape)

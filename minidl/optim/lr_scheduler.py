@@ -1,7 +1,7 @@
-"""Learning-rate schedules: what a group's lr becomes at each step.
+"""Learning-rate schedules: they set the lr of each parameter group at each step.
 
 The plain form, warmup and half a cosine: minidl/plain/optimizers.py. Here: PyTorch's schedules,
-with their names, defaults and numbers, alone and in SequentialLR and ChainedScheduler.
+with the same names, defaults and numbers. SequentialLR and ChainedScheduler combine them.
 
     scheduler = SequentialLR(optimizer, [LinearLR(optimizer, 0.01, total_iters=100),
                                          CosineAnnealingLR(optimizer, T_max=900)], [100])
@@ -10,10 +10,10 @@ with their names, defaults and numbers, alone and in SequentialLR and ChainedSch
     lr at step k = factor(k) / factor(k - 1) * lr at step k - 1       most schedules
     lr at step k = value(the initial lr, k)                           LambdaLR, cycles, restarts
 
-Most schedules multiply the lr that is there, as PyTorch's do. So two of them on one optimizer
-multiply their factors, and one of them goes on from where another stops. The one schedule that
-looks at a loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added in mid-run
-keeps its lr until the next step and then follows the schedule as the others do.
+Most schedules multiply the current lr, as PyTorch's do. So the factors of two schedules on one
+optimizer multiply, and a schedule continues from the lr at which another one ended. The only
+schedule that uses the loss, ReduceLROnPlateau, is in plateau.py. A parameter group that is added
+during a run keeps its lr until the next step. Then it follows the schedule as the other groups do.
 Test: tests/optim/test_lr_scheduler.py, test_lr_scheduler_pairs.py
 Tutorial: tutorials/31_optimizers.py
 """
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
 
 
 class LRScheduler:
-    """Sets every group's lr, at once and after each step(). A subclass writes
+    """Sets the lr of every group, when it is made and at each step(). A subclass writes
 
         value(initial_lr, step)      -> lr at a step, counted from 0
 
-    and, where the lr depends on the lr before, also `first` and `after`."""
+    If the lr depends on the lr before, it also writes `first` and `after`."""
 
-    may_join = True  # whether PyTorch's schedule of this name takes groups that come later
+    # False: PyTorch's schedule of this name takes no groups that are added later. Here such a group
+    # must have its initial_lr.
+    may_join = True
     cycle_momentum = False
-    schedulers = ()  # those that it is made of
+    schedulers = ()  # the schedules that this one combines
 
     def __init__(self, optimizer: HasGroups):
         self.optimizer = wants_optimizer(type(self).__name__, optimizer)
         self.last_epoch = 0  # PyTorch's name for the number of steps so far
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])
-        # each schedule has its own: the next one may change the groups' initial lr
+        # A copy, as another schedule may change the initial_lr of the groups later.
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.start()
 
@@ -58,24 +60,24 @@ class LRScheduler:
         raise NotImplementedError(f"{type(self).__name__} has no value")
 
     def first(self, group, base):
-        """The lr of a group at step 0, when the schedule is made."""
+        """Returns the lr of a group at step 0, when the schedule is made. base: its initial lr."""
         return self.value(base, 0)
 
     def enter(self, group, base):
-        """The lr of a group at step 0, when another schedule has run before."""
+        """Returns the lr of a group at step 0, if another schedule has run before this one."""
         return self.value(base, 0)
 
     def after(self, group, base, step):
-        """The lr of a group at this step, from its lr at the step before."""
+        """Returns the lr of a group at this step. group["lr"] is its lr at the step before."""
         return self.value(base, step)
 
     def start(self):
-        """Be at step 0, where no schedule has run before."""
+        """Goes to step 0. No other schedule has run before."""
         self.last_epoch = 0
         self._apply(self.first)
 
     def take_over(self):
-        """Be at step 0, after another schedule."""
+        """Goes to step 0. Another schedule has run before."""
         self.last_epoch = 0
         self._apply(self.enter)
 
@@ -89,10 +91,11 @@ class LRScheduler:
             group["lr"] = rule(group, base)
 
     def _start_new_groups(self):
-        """Give each group that was added since then the initial lr from which the schedule has led
-        to the lr it came with, or the lr to which the schedule has led from its initial lr.
-        `value` is a straight line in the initial lr: a factor, and eta_min. Where the factor is 0
-        and stays so, as after PolynomialLR's end, the group keeps its lr."""
+        """Prepares groups that were added since the last step. If a group has an initial_lr, its lr
+        becomes the schedule's lr at this step. If it has none, its initial_lr is computed backward
+        from its lr. This is possible as value(initial_lr) = factor * initial_lr + constant.
+        If the factor is 0 now and at the next step, as at the end of PolynomialLR, the group keeps
+        its lr. Raises ValueError if the initial_lr is needed and cannot be computed."""
         bases = self.base_lrs[:]
         for i, group in list(enumerate(self.optimizer.param_groups))[len(bases):]:
             if "initial_lr" in group:
@@ -114,7 +117,7 @@ class LRScheduler:
             self._join(bases)
 
     def _join(self, bases):
-        """The initial lr of all groups, new ones behind those that were there."""
+        """Appends the initial lr of the new groups. bases: the initial lr of all groups."""
         self.base_lrs += bases[len(self.base_lrs):]
 
     def _factor(self, step):
@@ -124,12 +127,13 @@ class LRScheduler:
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def _parts(self):
-        """This schedule and all that it is made of."""
+        """Returns this schedule and all schedules inside it, a list."""
         return [self, *(part for scheduler in self.schedulers for part in scheduler._parts())]
 
     def state_dict(self) -> dict[str, Any]:
-        """What is needed to go on, the groups' numbers too: an optimizer that has lost them gets
-        them from here."""
+        """Returns a dict with everything that the schedule needs to continue. It also has the lr
+        (and the momentum, if the schedule sets it) of each group. load_state_dict writes them into
+        the optimizer."""
         parts = self._parts()
         state = {"last_epoch": self.last_epoch, "steps": [part.last_epoch for part in parts],
                  "base_lrs": [part.base_lrs[:] for part in parts], "lr": self.get_last_lr()}
@@ -140,8 +144,8 @@ class LRScheduler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         name, n_parts, n = type(self).__name__, len(self._parts()), len(self.get_last_lr())
         if not {"steps", "base_lrs", "lr"} <= state.keys():
-            raise ValueError(f"load_state_dict: wanted what {name}.state_dict() of minidl gives, "
-                             f"got the keys {sorted(state)}")
+            raise ValueError(f"load_state_dict: wanted the result of {name}.state_dict() in "
+                             f"minidl, got the keys {sorted(state)}")
         if (len(state["steps"]), len(state["lr"])) != (n_parts, n):
             raise ValueError(f"load_state_dict: this {name} has {n_parts - 1} schedules inside and "
                              f"{n} parameter groups, the state has {len(state['steps']) - 1} and "
@@ -155,7 +159,7 @@ class LRScheduler:
 
 
 def momentum_of(group):
-    """The momentum of a group, or Adam's first beta; None if the optimizer has neither."""
+    """Returns the momentum of a group, or Adam's first beta, or None if it has neither."""
     return group["betas"][0] if "betas" in group else group.get("momentum")
 
 
@@ -167,8 +171,8 @@ def set_momentum(group, momentum):
 
 
 class _Factor(LRScheduler):
-    """lr = initial * factor(step), if nothing else changes it; else what there is, times the
-    factor's growth."""
+    """lr = initial * factor(step). Each step multiplies the current lr by factor(step) /
+    factor(step - 1), so that other changes of the lr stay."""
 
     def factor(self, step):
         raise NotImplementedError(f"{type(self).__name__} has no factor")
@@ -212,7 +216,8 @@ class StepLR(_Factor):
 
 
 class LinearLR(_Factor):
-    """Warm-up: the factor goes from start_factor to end_factor in total_iters steps, then stays."""
+    """Warm-up. lr = initial * factor. The factor goes from start_factor to end_factor in
+    total_iters steps, and then stays."""
 
     def __init__(self, optimizer: HasGroups, start_factor: float = 1 / 3, end_factor: float = 1.0,
                  total_iters: int = 5):
@@ -241,7 +246,7 @@ class CosineAnnealingLR(LRScheduler):
         return group["lr"]
 
     def after(self, group, base, step):
-        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # up again, from eta_min
+        if (step - 1 - self.T_max) % (2 * self.T_max) == 0:  # the lr is eta_min and rises again
             return group["lr"] + (base - self.eta_min) * (1 - math.cos(math.pi / self.T_max)) / 2
         growth = (1 + math.cos(math.pi * step / self.T_max)) / (
             1 + math.cos(math.pi * (step - 1) / self.T_max))
@@ -249,7 +254,7 @@ class CosineAnnealingLR(LRScheduler):
 
 
 class MultiStepLR(_Factor):
-    """lr = initial * gamma^(how many milestones are reached)."""
+    """lr = initial * gamma^(number of milestones that are reached)."""
 
     def __init__(self, optimizer: HasGroups, milestones: Sequence[int], gamma: float = 0.1):
         self.milestones, self.gamma = sorted(milestones), gamma
@@ -282,7 +287,7 @@ class ExponentialLR(_Factor):
 
 
 class PolynomialLR(_Factor):
-    """lr = initial * (1 - step / total_iters)^power, and 0 from there on."""
+    """lr = initial * (1 - step / total_iters)^power, and 0 after total_iters steps."""
 
     def __init__(self, optimizer: HasGroups, total_iters: int = 5, power: float = 1.0):
         self.total_iters, self.power = at_least_one("total_iters", total_iters), power
@@ -293,7 +298,7 @@ class PolynomialLR(_Factor):
 
 
 class MultiplicativeLR(LRScheduler):
-    """lr = the lr before * lr_lambda(step)."""
+    """Each step multiplies the lr by lr_lambda(step)."""
 
     may_join = False
 
@@ -316,7 +321,8 @@ class MultiplicativeLR(LRScheduler):
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Half a cosine in T_0 steps, then the same again, each time T_mult times as long.
+    """lr falls from initial to eta_min along half a cosine in T_0 steps. Then it starts again from
+    initial. Each cycle has T_mult times the steps of the cycle before.
     Source: Loshchilov & Hutter 2016 (arXiv 1608.03983)."""
 
     may_join = False
@@ -339,21 +345,22 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         return self.eta_min + (initial_lr - self.eta_min) * way
 
     def step(self, epoch: float | None = None) -> None:
-        """One further, or to `epoch`, which may lie between two whole ones."""
+        """Goes to the next step, or to `epoch`, which may be a fraction such as 3.5."""
         self._start_new_groups()
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._apply(lambda group, base: self.value(base, self.last_epoch))
 
 
 class _WithMomentum(LRScheduler):
-    """A schedule of two numbers, the lr and the momentum (Adam's first beta), which is set if
-    cycle_momentum. What PyTorch keeps in the groups is there: two such schedules on one optimizer
-    share it."""
+    """A schedule of two numbers: the lr, and with cycle_momentum also the momentum (Adam's first
+    beta). As in PyTorch, it keeps its limits in the groups, so two such schedules on one optimizer
+    share them."""
 
     may_join = False
 
     def _keep(self, **numbers):
-        """Write into each group the numbers of this name; the momentum starts at its maximum."""
+        """Writes numbers into the groups: name = [one number for each group]. With cycle_momentum,
+        sets the momentum to its maximum, and raises ValueError if the optimizer has none."""
         for i, group in enumerate(self.optimizer.param_groups):
             group.update({name: values[i] for name, values in numbers.items()})
             if self.cycle_momentum:
@@ -379,7 +386,8 @@ class _WithMomentum(LRScheduler):
 
 
 def for_each_group(name, value, optimizer):
-    """Returns a list with a number for each parameter group."""
+    """Returns a list with a number for each parameter group. value: such a list, or one number for
+    all groups. Raises ValueError for a list of another length."""
     n = len(optimizer.param_groups)
     values = list(value) if isinstance(value, (list, tuple)) else [value] * n
     if len(values) != n:
@@ -388,10 +396,14 @@ def for_each_group(name, value, optimizer):
 
 
 class OneCycleLR(_WithMomentum):
-    """Up from max_lr / div_factor to max_lr in pct_start of the steps, then down to initial lr /
-    final_div_factor; three_phase: down to the initial lr first, in equal time. Momentum (Adam's
-    first beta) goes the other way. Replaces the optimizer's lr; total_steps, or epochs and
-    steps_per_epoch. Source: Smith & Topin 2017 (arXiv 1708.07120)."""
+    """The lr rises once and falls once. It rises from the initial lr, max_lr / div_factor, to
+    max_lr in the first pct_start of the steps (0.3: 30 %). Then it falls to the initial lr /
+    final_div_factor. three_phase: it first falls back to the initial lr, in the same number of
+    steps as it rose. The momentum (Adam's first beta) falls when the lr rises, and rises when the
+    lr falls.
+
+    The optimizer's own lr is not used. Pass total_steps, or epochs and steps_per_epoch.
+    Source: Smith & Topin 2017 (arXiv 1708.07120)."""
 
     def __init__(self, optimizer: HasGroups, max_lr: PerGroup,
                  total_steps: int | None = None, epochs: int | None = None,
@@ -406,7 +418,7 @@ class OneCycleLR(_WithMomentum):
             raise ValueError(f"anneal_strategy is one of {[*ANNEAL]}, got {anneal_strategy!r}")
         n = self.total_steps = at_least_one("total_steps", total_steps or epochs * steps_per_epoch)
         up = pct_start * n - 1
-        # (last step, lr at its start and end, momentum at its start and end) of each phase
+        # For each phase: its last step, the lr at its start and end, the momentum at start and end.
         self.phases = [
             (up, "initial_lr", "max_lr", "max_momentum", "base_momentum"),
             (n - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
@@ -417,7 +429,7 @@ class OneCycleLR(_WithMomentum):
         ends = [0.0, *(phase[0] for phase in self.phases)]
         if any(a == b for a, b in zip(ends, ends[1:])):
             raise ValueError(f"OneCycleLR: pct_start {pct_start} of {n} steps leaves a phase of no "
-                             "step; take another pct_start, or more steps")
+                             "step; use another pct_start, or more steps")
         self.optimizer = wants_optimizer("OneCycleLR", optimizer)
         self.anneal, self.cycle_momentum = ANNEAL[anneal_strategy], cycle_momentum
         top = for_each_group("max_lr", max_lr, optimizer)
@@ -429,7 +441,7 @@ class OneCycleLR(_WithMomentum):
         super().__init__(optimizer)
 
     def _now(self, group, step, which):
-        """The lr (which = 0) or the momentum (1) of a group at this step."""
+        """Returns the lr (which = 0) or the momentum (which = 1) of a group at this step."""
         if step > self.total_steps:
             raise ValueError(f"OneCycleLR: step {step} of a cycle of {self.total_steps} steps")
         start = 0.0
@@ -460,11 +472,16 @@ ANNEAL = {"cos": lambda a, b, part: b + (a - b) / 2 * (1 + math.cos(math.pi * pa
 
 
 class CyclicLR(_WithMomentum):
-    """From base_lr straight up to max_lr in step_size_up steps, down in step_size_down (as many
-    unless given), and again without end; momentum goes the other way. The height of the peaks:
-    mode "triangular": max_lr - base_lr; "triangular2": half of it in each further cycle;
-    "exp_range": times gamma^step; or scale_fn, of the cycle (1, 2, ...) or, with
-    scale_mode="iterations", of the step.     Source: Smith 2017 (arXiv 1506.01186)."""
+    """The lr rises in a straight line from base_lr to max_lr in step_size_up steps, falls back in
+    step_size_down steps (default: step_size_up), and repeats this for ever. The momentum moves in
+    the opposite direction. The height of a peak above base_lr is max_lr - base_lr times a factor:
+
+        mode "triangular"     1
+        mode "triangular2"    1, 1/2, 1/4, ... in cycles 1, 2, 3, ...
+        mode "exp_range"      gamma^step
+        scale_fn              scale_fn(cycle), or scale_fn(step) with scale_mode="iterations"
+
+    Source: Smith 2017 (arXiv 1506.01186)."""
 
     def __init__(self, optimizer: HasGroups, base_lr: PerGroup,
                  max_lr: PerGroup, step_size_up: int = 2000,
@@ -476,8 +493,8 @@ class CyclicLR(_WithMomentum):
                    "triangular2": (lambda cycle: 0.5 ** (cycle - 1), "cycle"),
                    "exp_range": (lambda step: gamma**step, "iterations")}
         if scale_fn is None and mode not in heights:
-            raise ValueError(f"CyclicLR: mode is one of {[*heights]}, got {mode!r}; another "
-                             "height is a scale_fn")
+            raise ValueError(f"CyclicLR: mode is one of {[*heights]}, got {mode!r}; for another "
+                             "height pass scale_fn")
         if not all(isinstance(x, float | int) for x in (base_lr, max_lr)):
             raise ValueError(f"CyclicLR wants one base_lr and one max_lr for all groups, got "
                              f"{base_lr} and {max_lr}; for several make a LambdaLR")
@@ -492,10 +509,10 @@ class CyclicLR(_WithMomentum):
         self._keep(lr=[base_lr] * n, **{"base_momentum": [base_momentum] * n, "max_momentum":
                                         [max_momentum] * n} if cycle_momentum else {})
         super().__init__(optimizer)
-        self.base_lrs = [base_lr] * n  # step 0 was at the group's initial lr, as in PyTorch
+        self.base_lrs = [base_lr] * n  # step 0 used the group's initial lr, as in PyTorch
 
     def rise(self, step):
-        """The part of the way from base to max at this step."""
+        """Returns the height at this step as a part of max_lr - base_lr, from 0 to 1."""
         cycles, place = divmod(step, self.length)
         rise = place / self.up if place <= self.up else (self.length - place) / (
             self.length - self.up)
@@ -510,7 +527,7 @@ class CyclicLR(_WithMomentum):
 
 
 class _Composed(LRScheduler):
-    """A schedule made of others of the same optimizer."""
+    """A schedule that combines other schedules of the same optimizer."""
 
     def __init__(self, optimizer: HasGroups, schedulers: Sequence[LRScheduler]):
         name = type(self).__name__
@@ -521,7 +538,7 @@ class _Composed(LRScheduler):
                                  "loss; call its step(loss) yourself")
             if scheduler.optimizer is not optimizer:
                 raise ValueError(f"{name}: schedule {i}, a {type(scheduler).__name__}, is of "
-                                 "another optimizer")
+                                 "another optimizer; make it with this one")
         self.last_epoch = 0
         self.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
         self.may_join = all(scheduler.may_join for scheduler in self.schedulers)
@@ -533,8 +550,9 @@ class _Composed(LRScheduler):
 
 
 class SequentialLR(_Composed):
-    """One schedule after another: schedulers[i] from step milestones[i-1] on, counted from 0. Each
-    begins at its own step 0, from the initial lr, except MultiplicativeLR."""
+    """Runs one schedule after another. schedulers[i] begins at step milestones[i - 1], counted from
+    0. Each schedule begins at its own step 0, with the initial lr. MultiplicativeLR instead begins
+    with the current lr."""
 
     def __init__(self, optimizer: HasGroups, schedulers: Sequence[LRScheduler],
                  milestones: Sequence[int]):
@@ -546,13 +564,13 @@ class SequentialLR(_Composed):
         self.start()
 
     def _at(self, step):
-        """The schedule of this step."""
+        """Returns the schedule that runs at this step."""
         return self.schedulers[bisect.bisect_right(self.milestones, step)]
 
     def start(self):
         self.last_epoch = 0
         for group in self.optimizer.param_groups:
-            group["lr"] = group["initial_lr"]  # what the schedules did when they were made is gone
+            group["lr"] = group["initial_lr"]  # undoes the changes of schedules that were made
         self._at(0).start()
 
     def take_over(self):
@@ -574,7 +592,8 @@ class SequentialLR(_Composed):
 
 
 class ChainedScheduler(_Composed):
-    """Several schedules at once: each takes what the one before it gives, so factors multiply."""
+    """Runs several schedules at every step, in order. Each changes the lr that the schedule before
+    it has set, so their factors multiply."""
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: HasGroups | None = None):
         super().__init__(optimizer or schedulers[0].optimizer, schedulers)
@@ -604,7 +623,7 @@ class ChainedScheduler(_Composed):
 
 
 def at_least_one(name, n_steps):
-    """n_steps; ValueError if it is less than 1, since `value` divides by it."""
+    """Returns n_steps. Raises ValueError if it is less than 1: schedules divide by it."""
     if not n_steps >= 1:
         raise ValueError(f"the schedule wants {name} of at least 1 step, got {n_steps}")
     return n_steps

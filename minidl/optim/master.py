@@ -1,11 +1,12 @@
-"""Master weights: the model in fp16 or bf16, what the optimizer updates in fp32.
+"""Master weights: the model is in fp16 or bf16, and the optimizer updates fp32 copies.
 
-The plain form: minidl/plain/amp.py. Here: any optimizer has them, and bf16. A parameter takes
-2 + 2 bytes for itself and its gradient, 4 for the master, and with Adam 4 + 4 for m and v: 16.
+The plain form: minidl/plain/amp.py. Here: for every optimizer, and for bf16. A parameter takes 2
+bytes, its gradient 2, its master copy 4, and with Adam m and v take 4 + 4: 16 bytes in all.
 
-An update smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in fp16,
-2^-9 |w| in bf16) is rounded away, every time; in the master copy it adds up. For fp16 a kernel does
-unscaling, update and cast in one pass over memory (adam.py); for bf16 NumPy does.
+An update that is smaller than half a unit in the last place of the weight (lr * g < 2^-12 |w| in
+fp16, 2^-9 |w| in bf16) is lost by rounding, at every step. In the master copy such updates add up.
+For fp16 a kernel does unscaling, update and cast in one pass over memory (adam.py). For bf16 NumPy
+does it.
 Source: Micikevicius et al. 2018 (arXiv 1710.03740), section 3.1.
 Test: tests/optim/test_master.py   Tutorial: tutorials/05_amp.py
 """
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def use_master_weights(optimizer: Optimizer):
-    """Replace every float16 or bfloat16 parameter in `param_groups` by a float32 master copy;
-    `optimizer.low` is {master: parameter}. Call it before the first step. Returns the optimizer."""
+    """Replaces every float16 or bfloat16 parameter in `param_groups` by a float32 master copy.
+    `optimizer.low` becomes {master: parameter}. Returns the optimizer. Raises RuntimeError after
+    the first step, as the state then belongs to the 2-byte parameters."""
     if optimizer.state:
         raise RuntimeError("use_master_weights must come before the first step: the optimizer "
                            "already has state for its 2-byte parameters")

@@ -1,17 +1,21 @@
-"""Muon: momentum whose matrix is made nearly orthogonal before each step.
+"""Muon: the momentum of a matrix is made nearly orthogonal before each step.
 
-    b = b + (1 - mu) (g - b)                 a moving average of gradients; nesterov: one step ahead
-    o = U V^T,  b = U S V^T                  all singular values become about 1
+    b = b + (1 - mu) (g - b)                 a moving average of the gradients
+    o = U V^T,  where b = U S V^T            sets all singular values to about 1
     w = (1 - lr decay) w - lr sqrt(max(1, rows / columns)) o
 
-A gradient matrix has a few large singular values; SGD moves along those and hardly in the other
-directions. U V^T is approached without an SVD, by products alone (Newton and Schulz):
+nesterov: o is computed from g + mu (b - g), not from b.
+
+A gradient matrix has a few large singular values. SGD moves the weight in these few directions, and
+hardly in the others. U V^T is computed without an SVD, with matrix products only (Newton and
+Schulz):
 
     x = b / |b|,   5 times: x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
 
-The polynomial is steep at 0, so it is quick, and does not converge: the singular values end between
-0.68 and 1.13. Ours computes in float32; PyTorch in bfloat16, which differs by up to 4 %.
-For matrices between hidden layers; embeddings, biases and the last layer belong to AdamW.
+The polynomial is steep at 0, so few rounds are enough. It does not converge: the singular values
+end between 0.68 and 1.13. Ours computes in float32, PyTorch in bfloat16; the two differ by up to
+4 %. Use Muon for the matrices of hidden layers, and AdamW for embeddings, biases and the last
+layer.
 Source: Jordan et al. 2024.      Test: tests/optim/test_muon.py
 """
 
@@ -32,8 +36,10 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon(Optimizer):
-    """Matrices only. State per parameter: momentum_buffer. adjust_lr_fn: None ("original") for the
-    factor above; "match_rms_adamw": 0.2 sqrt(max(rows, columns)), for AdamW's learning rates."""
+    """Takes matrices only. State for each parameter: momentum_buffer (b above).
+
+    adjust_lr_fn: None or "original" uses the factor above. "match_rms_adamw" uses the factor 0.2
+    sqrt(max(rows, columns)), with which AdamW's learning rates fit."""
 
     def __init__(self, params: Parameters, lr: float = 1e-3, weight_decay: float = 0.1,
                  momentum: float = 0.95, nesterov: bool = True,
@@ -54,12 +60,11 @@ class Muon(Optimizer):
         for p in self.param_groups[-1]["params"]:
             if p.ndim != 2:
                 raise ValueError(f"Muon takes matrices, got a parameter of shape "
-                                 f"{tuple(p.shape)}; give "
-                                 "the others to an AdamW of their own")
+                                 f"{tuple(p.shape)}; give the others to a separate AdamW")
             if getattr(p, "part", None) is not None:
-                raise ValueError(f"Muon wants whole matrices; got a slice {tuple(p.shape)} of one "
-                                 "that "
-                                 "several ranks have (parallel/model/tensor.py). Use AdamW")
+                raise ValueError(f"Muon wants whole matrices; got a slice {tuple(p.shape)} of a "
+                                 "matrix that is divided among ranks (parallel/model/tensor.py). "
+                                 "Use AdamW")
 
     def update(self, p, grad, state, group):
         mu, (rows, columns) = group["momentum"], p.shape
@@ -75,10 +80,11 @@ class Muon(Optimizer):
 
 
 def orthogonal(g, coefficients=COEFFICIENTS, steps=5, eps=1e-7):
-    """g (n, m) with singular values near 1: the polynomial acts on each of them by itself."""
+    """Returns the matrix g (n, m) with all singular values changed to about 1. The polynomial above
+    changes each singular value, and leaves the singular vectors as they are."""
     a, b, c = coefficients
     tall = g.shape[0] > g.shape[1]
-    x = g.T if tall else g  # the smaller of x x^T and x^T x
+    x = g.T if tall else g  # so that x x^T is the smaller product
     xp = xp_of([g])
     x = x / xp.maximum(xp.sqrt((x * x).sum()), eps)
     for _ in range(steps):

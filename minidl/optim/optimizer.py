@@ -1,7 +1,7 @@
-"""Optimizer: parameter groups, per-parameter state, and a step that each subclass defines.
+"""Optimizer: parameter groups, a state for each parameter, and a step that each subclass defines.
 
-A group is a dict {"params": [...], "lr": ..., ...}: options may differ between groups. State is one
-dict per parameter. `state_dict` numbers the parameters in order, as PyTorch does. Where a 2-byte
+A group is a dict {"params": [...], "lr": ..., ...}. Options may differ between groups. The state of
+a parameter is a dict. `state_dict` numbers the parameters in order, as PyTorch does. If a 2-byte
 parameter has a float32 master copy (master.py), the optimizer updates that copy.
 Test: tests/optim/test_optimizer.py
 """
@@ -27,28 +27,29 @@ if TYPE_CHECKING:
 
     from minidl.hints import Parameters
 
-# What PyTorch's groups hold beside the formula's options: how it computes, not what; and options
-# that mean nothing where they are off.
+# Options of PyTorch's groups that a state may have and ours has not. PYTORCH_FORMS choose how
+# PyTorch computes, so they are ignored. PYTORCH_OPTIONS have no effect if they are False.
 PYTORCH_FORMS = {"foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 PYTORCH_OPTIONS = {"amsgrad", "maximize"}
-# What schedules keep in a group, as PyTorch's do.
+# Numbers that schedules keep in a group, as PyTorch's schedules do.
 SCHEDULED = ("initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum")
 
 
 def wants_optimizer(who, got):
-    """`got`; raise unless it is an optimizer."""
+    """Returns `got`. Raises TypeError if it is not an optimizer."""
     if not hasattr(got, "param_groups"):
         raise TypeError(f"{who} wants an optimizer, such as optim.SGD(); got {type(got).__name__}")
     return got
 
 
 class Optimizer:
-    """params: an iterable of Tensors, or of dicts {"params": [...], option: value, ...}."""
+    """The base class of all optimizers. params: an iterable of Tensors, or of groups: dicts
+    {"params": [...], option: value, ...}. defaults: the options of groups that do not set them."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]):
         self.defaults, self.state, self.param_groups = defaults, {}, []
         self.low = {}  # master weight -> the 2-byte parameter that is its rounded copy
-        self.seen = {}  # master weight -> that parameter's version when it was written
+        self.seen = {}  # master weight -> version of that parameter when this optimizer wrote it
         if hasattr(params, "parameters"):
             raise TypeError(f"{type(self).__name__} wants a module's .parameters(); got the module")
         params = list(params)
@@ -81,7 +82,8 @@ class Optimizer:
         self.param_groups.append(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients; set_to_none=False keeps the arrays and fills them with zeros."""
+        """Clears the gradients of all parameters. Each becomes None, or, with set_to_none=False, is
+        filled with zeros."""
         for p in self.parameters():
             for t in {p, self.low.get(p, p)}:
                 clear_gradient(t, set_to_none)
@@ -90,13 +92,13 @@ class Optimizer:
              skip: Any = None) -> Any:
         """Updates every parameter that has a gradient, in place.
 
-        closure: a function that computes the loss and calls backward. It is called first, and what
-            it returns is returned.
-        unscale: a factor for gradients, such as one over the loss scale.
-        skip: if it is not 0, nothing changes.
+        closure: a function that computes the loss, calls backward and returns the loss. It is
+            called first. Its result is returned; without a closure, None.
+        unscale: a factor for the gradients, such as 1 / loss scale.
+        skip: if it is not 0, no parameter changes.
 
-        On a GPU unscale and skip may be arrays there, of one number each (float32 and int32), so
-        that the host need not wait."""
+        On a GPU, unscale and skip may be arrays of one number each on the GPU (float32 and int32).
+        Then the host does not wait for the GPU."""
         loss = None if closure is None else called(closure)
         late = () if skip is None else (skip,)
         with no_grad():
@@ -104,11 +106,13 @@ class Optimizer:
                 first = group["params"][0] if group["params"] else None
                 if (model := getattr(self.low.get(first, first), "compressed_by", None)):
                     model.check_optimizer(self, group)
-                sign = -1.0 if group.get("maximize") else 1.0  # up the gradient instead of down
+                sign = -1.0 if group.get("maximize") else 1.0  # -1: steps up the gradient
                 params = [p for p in group["params"] if self.gradient(p) is not None]
                 low = [p for p in params if p in self.low]
                 for p in low:
-                    if self.low[p].version != self.seen[p]:  # by the user: loaded, or clamped
+                    # The user changed the 2-byte parameter, such as by loading or clamping it. Its
+                    # changed elements replace the master's.
+                    if self.low[p].version != self.seen[p]:
                         full, half = p.array, self.low[p].array
                         full[...] = p._xp.where(full.astype(half.dtype) == half, full, half)
                 for part in ([p for p in params if p not in self.low], low):
@@ -120,13 +124,13 @@ class Optimizer:
                 for p in low:
                     self.low[p].version += 1
                     self.seen[p] = self.low[p].version
-                    p.grad = None  # held only from unscale_ to here
+                    p.grad = None  # a master has a gradient only between unscale_ and step
         return loss
 
     def update_group(self, params, grads, group, unscale, skip=None):
-        """Update some parameters of a group one by one; they all have a master copy, or none has.
-        A subclass with a fused kernel updates them all at once."""
-        if skip is not None and bool(skip):  # the host waits here, a kernel need not
+        """Updates some parameters of a group, one by one. Either all of them are master copies, or
+        none is. A subclass with a fused kernel updates all of them in one launch."""
+        if skip is not None and bool(skip):  # the host waits for the GPU here; a kernel does not
             return
         for p, g in zip(params, grads, strict=True):
             g = g.astype(np.float32) if p in self.low else bf16.widen(g)
@@ -142,8 +146,9 @@ class Optimizer:
             self.write_low([p])
 
     def update_bfloat16(self, p, grad, state, group):
-        """`update` of a bfloat16 parameter without a master copy: in float32, then the weight and
-        its state are rounded. Updates below half a step of the weight are lost (master.py)."""
+        """Updates a bfloat16 parameter that has no master copy. Computes in float32, then rounds
+        the weight and its state. Updates below half a unit in the last place are lost
+        (master.py)."""
         wide = Tensor(bf16.widen(p.array))
         work = {name: bf16.widen(value) for name, value in state.items()}
         self.update(wide, grad, work, group)
@@ -152,47 +157,51 @@ class Optimizer:
                      for name, value in work.items())
 
     def write_low(self, params):
-        """Copy master weights down to the parameters that follow them."""
+        """Copies master weights, rounded, into their 2-byte parameters."""
         for p in params:
             if p in self.low:
                 self.low[p].array[...] = p.array
 
     def leaf_of(self, p):
-        """The model's leaf that has the values of p: p itself, unless p is a master weight."""
+        """Returns the model's parameter for p: the 2-byte parameter if p is a master weight, else
+        p."""
         return self.low.get(p, p)
 
     @property
     def sharded_by(self):
-        """The groups of ranks whose optimizers have the other shards, a tuple (over_ranks.py)."""
+        """The groups of ranks whose optimizers hold the other shards of these parameters, a tuple
+        (over_ranks.py)."""
         return over_ranks.groups_of(map(self.leaf_of, self.parameters()))
 
     @property
     def compressed_by(self):
-        """The parallel.Compressed that keeps a part of these gradients (nn.Parameter), or None."""
+        """The parallel.Compressed model that keeps a part of these gradients, or None."""
         models = (getattr(self.leaf_of(p), "compressed_by", None) for p in self.parameters())
         return next((model for model in models if model is not None), None)
 
     def refresh(self):
-        """To be called when masters and parameters have been overwritten together: they agree."""
+        """Notes that master weights and parameters agree. Call it after both were overwritten."""
         self.seen = {p: low.version for p, low in self.low.items()}
 
     def gradient(self, p):
-        """Returns the gradient array of p, or None. Of a master weight: the unscaled gradient, or
-        else its parameter's."""
+        """Returns the gradient array of p, or None. For a master weight it is the unscaled gradient
+        if there is one, else the gradient of the 2-byte parameter."""
         grad = p.grad if p.grad is not None or p not in self.low else self.low[p].grad
         return None if grad is None else grad.array
 
     def gradients(self):
-        """All gradients there are, as a list of arrays."""
+        """Returns a list of all gradient arrays. Parameters without a gradient are left out."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def update(self, p, grad, state, group):
-        """Change p.array in place, given its gradient array; keep what is needed in `state`."""
+        """Changes p.array in place: one step for one parameter. grad: its gradient array. state:
+        its dict, for what the next step needs. group: the options. A subclass writes this."""
         raise NotImplementedError(f"{type(self).__name__} has no update")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, PyTorch's
-        layout. A master weight is in its parameter's state. The tensors have the live memory."""
+        """Returns {"state": {index: {name: Tensor or number}}, "param_groups": [...]}, as PyTorch
+        does. The state of a parameter also has its master weight, "master". The tensors are not
+        copies: they share the optimizer's memory."""
         index = {p: i for i, p in enumerate(self.parameters())}
         groups = [{**g, "params": [index[p] for p in g["params"]]} for g in self.param_groups]
         state = {}
@@ -205,8 +214,9 @@ class Optimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Copy a state in, PyTorch's own too, on whatever device it is; ValueError if it is another
-        optimizer's, or groups or shapes differ, and then nothing has changed."""
+        """Copies a state into this optimizer. It may come from PyTorch, and may be on any device.
+        Raises ValueError if the state is of another kind of optimizer, or if groups or shapes
+        differ. Then nothing has changed."""
         params = self.parameters()
         sizes = [len(g["params"]) for g in self.param_groups]
         given = [len(g["params"]) for g in state_dict["param_groups"]]
@@ -241,7 +251,7 @@ class Optimizer:
             group.update({k: v for k, v in saved.items() if k in known})
 
     def _check_options(self, group):
-        """Raise if a group's options show that another kind of optimizer has made the state."""
+        """Raises ValueError if the group has options that this kind of optimizer has not."""
         strange = sorted(k for k, value in group.items() if k not in
                          {"params", "name", *SCHEDULED, *self.defaults, *PYTORCH_FORMS}
                          and not (value is False and k in PYTORCH_OPTIONS))
@@ -250,25 +260,27 @@ class Optimizer:
                              f"has {sorted(self.defaults)}. Is it another optimizer's state?")
 
     def parameters(self) -> list[Tensor]:
-        """What is updated, in order; master weights in place of the parameters that have one."""
+        """Returns the tensors that step() updates, in order. If a parameter has a master weight,
+        the list has the master weight."""
         return [p for g in self.param_groups for p in g["params"]]
 
 
 def tensor_of(value):
-    """An array of a state as a Tensor of the same memory; a number as it is."""
+    """Returns a Tensor that shares an array of a state. Returns a number as it is."""
     return Tensor(value) if hasattr(value, "strides") else value
 
 
 def copy_on_device_of(value, p):
-    """A value of a saved state on p's device, a copy; numbers as they are."""
+    """Returns a copy of an array on the device of p. Returns a number as it is."""
     return to_device(value, p.device).copy() if hasattr(value, "ndim") else value
 
 
 def fusable(params, grads, *kernels):
-    """Whether kernels may update the parameters: they are float32, their gradients all float32 or
-    all float16 (there is no bfloat16), all contiguous; and each of `kernels`, (file, name, dtype or
-    None for the gradients', what is defined), can be launched: that must be known before the first
-    of them changes a state."""
+    """Returns whether kernels can update the parameters. The parameters must be float32, the
+    gradients all float32 or all float16 (bfloat16 has no kernel), and all arrays contiguous. All
+    `kernels` must be launchable. This must be known before the first kernel changes a state.
+
+    kernels: (file, name, dtype, macros to define). None means the dtype of the gradients."""
     arrays = [*(p.array for p in params), *grads]
     if not (dispatch.usable(*arrays[:len(params)]) and dispatch.usable(*grads)
             and all(p.dtype == np.float32 for p in params)
@@ -280,8 +292,9 @@ def fusable(params, grads, *kernels):
 
 
 def low_arrays(low, params, grads):
-    """The float16 arrays that a kernel is to write beside the master weights. None where it cannot:
-    there are none, or the gradients were unscaled to float32 before."""
+    """Returns the list of 2-byte parameter arrays that the kernel must write in addition to the
+    master weights. Returns None if the kernel cannot write them: the parameters have no masters, or
+    their gradients have another dtype, as after unscaling to float32."""
     arrays = [low[p].array for p in params if p in low]
     usable = len(arrays) == len(params) and all(
         a.dtype == g.dtype and a.flags.c_contiguous for a, g in zip(arrays, grads, strict=True))
@@ -289,18 +302,18 @@ def low_arrays(low, params, grads):
 
 
 def late(unscale):
-    """(the number, the array of one number or None) that gradients are multiplied by."""
+    """Returns (a number, an array of one number or None). The gradients are multiplied by both."""
     return (1.0, unscale) if hasattr(unscale, "dtype") else (unscale, None)
 
 
 def _plain(name, value):
-    """The step that a GPU or PyTorch counts in an array, as a number; else the value as it is. (Of
-    a parameter without dimensions, such as a scale, the other arrays have none either.)"""
+    """Returns the value "step" as an int, and other values as they are. A GPU and PyTorch count the
+    step in an array. The name decides, as every array of a 0-d parameter has one element."""
     return int(value) if name == "step" else value
 
 
 def called(closure):
-    """Returns closure(), with gradients on. Raises TypeError if it cannot be called."""
+    """Returns closure(), run with the graph recorded. Raises TypeError if it is not a function."""
     if not callable(closure):
         raise TypeError(f"step(closure): wanted a function that computes the loss and calls "
                         f"backward; got {type(closure).__name__}. A factor for gradients is "

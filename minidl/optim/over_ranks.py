@@ -1,4 +1,4 @@
-"""Numbers of gradients that several ranks hold together: one norm, one decision to skip.
+"""One norm and one decision to skip, for gradients that are divided among several ranks.
 
     rank 0   [ block 0 of w ]  [ expert 0 ]  [ whole b ]
     rank 1   [ block 1 of w ]  [ expert 1 ]  [ whole b ]
@@ -6,12 +6,12 @@
     |g|^2 = |block 0|^2 + |block 1|^2 + |expert 0|^2 + |expert 1|^2 + |b|^2        on both ranks
 
 A list of parameters may mix kinds: shards of a ZeRO stage, parts of a weight (tensor parallelism),
-other weights on each rank (experts, a pipeline's stages), whole weights. Each parameter names the
-groups of ranks that hold its other parts (`sharded_by` of nn.Parameter). The list's groups are
-asked one after the other, each once: an all-reduce of 8 bytes over its ranks. A parameter that a
-group does not divide is the same on all n ranks of that group, so each of them adds a part 1/n.
+different weights on each rank (experts, stages of a pipeline), and whole weights. Each parameter
+names the groups of ranks that hold its other parts (`sharded_by` of nn.Parameter). For each group
+of the list, there is one all-reduce of 8 bytes over its ranks. If a group does not divide a
+parameter, all n ranks of the group have the same gradient, so each rank adds 1/n of its square.
 
-All ranks of a group must call, with lists that name the same groups.
+All ranks of a group must call these functions, with lists that name the same groups.
 
 Test: tests/parallel/test_mixed_parameters.py
 Used by: clip.py, precision/grad_scaler.py, optimizer.py
@@ -24,8 +24,9 @@ from minidl.cuda.grad_norm import two_norm
 
 
 def groups_of(leaves):
-    """Returns the groups that hold shards of these leaves, a tuple, each once. The latest division
-    comes first on every rank, so that no two ranks wait for each other in different groups."""
+    """Returns the groups that divide these leaves, a tuple, each group once. The order is the same
+    on every rank: the group that divided a parameter last comes first. Otherwise two ranks could
+    wait for each other in different groups for ever."""
     depth = {}
     for leaf in leaves:
         for i, group in enumerate(getattr(leaf, "sharded_by", ())):
@@ -34,12 +35,13 @@ def groups_of(leaves):
 
 
 def square_sum(parameters, gradient=lambda p: backend.array_of(p.grad), leaf_of=lambda p: p):
-    """Returns the sum of squares of all gradients on all ranks: a float, the same everywhere.
+    """Returns the sum of squares of all gradients on all ranks: a float, the same on each rank.
 
-    gradient(p) is p's gradient array or None; leaf_of(p) the model's leaf that p is a master of."""
+    gradient(p) returns the gradient array of p, or None. leaf_of(p) returns the model's parameter
+    for p: if p is a master weight, its 2-byte parameter."""
     parameters = list(parameters)
     groups = groups_of(map(leaf_of, parameters))
-    by_share = {}  # on how many ranks the same gradient is -> gradients
+    by_share = {}  # {number of ranks that hold the same gradient: gradients}
     for p in parameters:
         if (g := gradient(p)) is not None:
             by_share.setdefault(n_equal(leaf_of(p), groups), []).append(g)
@@ -50,14 +52,14 @@ def square_sum(parameters, gradient=lambda p: backend.array_of(p.grad), leaf_of=
 
 
 def n_equal(leaf, groups):
-    """Returns how many ranks of these groups together have the same values as this leaf here."""
+    """Returns how many ranks of these groups hold the same values of this leaf, this rank too."""
     mine = getattr(leaf, "sharded_by", ())
     others = math.prod(group.t.size for group in groups if group not in mine)
     return getattr(leaf, "copies", 1) * others
 
 
 def on_any_rank(groups, flag):
-    """Returns whether the flag is true on any rank of the groups."""
+    """Returns True if `flag` is true on at least one rank of the groups. All ranks must call it."""
     for group in groups:
         flag = group.on_any_rank(flag)
     return bool(flag)

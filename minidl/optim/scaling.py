@@ -1,21 +1,23 @@
 """The learning rate for a larger batch.
 
-    linear   lr = base * B / B0           k steps of B0 samples and one of k B0 go as far, while the
-                                          gradient hardly turns in between           (SGD)
-    sqrt     lr = base * sqrt(B / B0)     the noise of a step, lr^2 / B, stays as it was  (Adam,
-                                          LAMB, whose steps have a length of their own)
+    linear   lr = base * B / B0           for SGD. One step with k B0 samples goes as far as k steps
+                                          with B0 samples, if the gradient changes little in between
+    sqrt     lr = base * sqrt(B / B0)     for Adam and LAMB, where the length of a step does not
+                                          depend on the gradient's. The noise of a step, lr^2 / B,
+                                          stays the same
 
-At the beginning the gradient does turn fast, so the rate climbs to its value: from the small
-batch's rate to the large one's during the first epochs (Goyal et al.: 5).
+At the beginning of training the gradient changes fast. So the rate rises during the first epochs
+(Goyal et al.: 5), from the rate for the small batch to the rate for the large batch.
 
         lr = scaled_rate(0.1, batch=8192, base_batch=256)               # 3.2
         optimizer = optim.SGD(params, lr=lr, momentum=0.9)
         scheduler = warmed_up(optimizer, n_steps=5 * steps_per_epoch, start=0.1 / lr,
                               then=CosineAnnealingLR(optimizer, T_max=...))
 
-Both rules end where the batch passes the gradient's noise scale (parallel/data/noise_scale.py).
+Both rules fail if the batch is larger than the gradient's noise scale
+(parallel/data/noise_scale.py).
 
-Sources: Goyal et al. 2017 (arXiv 1706.02677); Krizhevsky 2014 (arXiv 1404.5997) for the root.
+Sources: Goyal et al. 2017 (arXiv 1706.02677); Krizhevsky 2014 (arXiv 1404.5997) for sqrt.
 Test: tests/optim/test_scaling.py   Tutorial: tutorials/18_large_batch.py
 """
 
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
 
 
 def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "linear") -> float:
-    """The rate for `batch` samples a step, where `rate` was right for `base_batch`: all ranks'
-    samples, those of accumulated micro-batches too."""
+    """Returns the learning rate for `batch` samples a step, if `rate` is right for `base_batch`
+    samples a step. Count the samples of all ranks and of all accumulated micro-batches. rule:
+    "linear" or "sqrt"."""
     if batch < 1 or base_batch < 1:
         raise ValueError(f"want batches of at least one sample, got {batch} and {base_batch}")
     if rule not in ("linear", "sqrt"):
@@ -44,7 +47,7 @@ def scaled_rate(rate: float, batch: int, base_batch: int = 256, rule: str = "lin
 
 def warmed_up(optimizer: HasGroups, n_steps: int, then: LRScheduler | None = None,
               start: float = 1e-3) -> LRScheduler:
-    """A schedule whose factor climbs from `start` to 1 in n_steps steps, and then follows `then`, a
-    schedule of the same optimizer (None: stays)."""
+    """Returns a schedule whose factor rises from `start` to 1 in n_steps steps. After that it runs
+    `then`, a schedule of the same optimizer. If `then` is None, the factor stays 1."""
     climb = LinearLR(optimizer, start_factor=start, total_iters=n_steps)
     return climb if then is None else SequentialLR(optimizer, [climb, then], [n_steps])

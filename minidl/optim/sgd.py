@@ -6,9 +6,9 @@ The plain form: minidl/plain/optimizers.py. Here: weight decay, dampening and Ne
     v = momentum * v + (1 - dampening) * g         (v = g at the first step)
     w = w - lr * v                                 nesterov: w - lr * (g + momentum * v)
 
-This is PyTorch's form: the learning rate multiplies the velocity, not the gradient inside it. Where
-kernels run, `by_kernel` updates all parameters in one launch and one pass over memory. With
-momentum 20 bytes move for each parameter, without it 12. NumPy's operations move 60 and more.
+This is PyTorch's form: the learning rate multiplies the velocity v, not the gradient inside it. If
+kernels run, `by_kernel` updates all parameters in one launch and one pass over memory. It moves 20
+bytes for each weight with momentum, and 12 without. NumPy's operations move 60 and more.
 
 Source: Sutskever, Martens, Dahl, Hinton 2013.
 Kernels: kernels/sgd.cu; on a CPU kernels/cpu/sgd.cu
@@ -34,7 +34,8 @@ KERNEL = "cpu/sgd.cu", "sgd_chunks", None, {"W": "float"}
 
 
 class SGD(Optimizer):
-    """State per parameter: momentum_buffer (4 bytes a float32 weight), only with momentum."""
+    """State for each parameter, only with momentum: momentum_buffer, 4 bytes for each float32
+    weight."""
 
     def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
                  dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False, *,
@@ -53,7 +54,7 @@ class SGD(Optimizer):
         if not fusable(params, grads, KERNEL):
             return super().update_group(params, grads, group, unscale, skip)
         if group["dampening"] and skip is not None and bool(skip):
-            return  # which step is the first would be another one, and dampening spares the first
+            return  # a skipped step must not count as the first step, which has no dampening
         options = {k: group[k] for k in ("lr", "momentum", "dampening", "weight_decay", "nesterov")}
         states = [self.state.setdefault(p, {}) for p in params]
         first = ["momentum_buffer" not in s for s in states]
@@ -85,19 +86,20 @@ class SGD(Optimizer):
 def by_kernel(weights, grads, velocities=None, first=(), *, lr=1e-3, momentum=0.0, dampening=0.0,
         weight_decay=0.0, nesterov=False, unscale=1.0, low=None, skip=None, factor=None,
         rates=None):
-    """One step for lists of arrays, in place.
+    """Updates lists of arrays in place: one step of SGD, in one launch.
 
-    weights, velocities:  float32 (or all float64), contiguous; velocities with momentum only.
-    grads:    of the weights' dtype, or all float16.
-    first:    for each array whether this is its first step; its velocity, which must be finite
-              (zeros), becomes the gradient.
-    rates:    in place of `first` an (arrays, 2) array of the weights' dtype: what each velocity
-              keeps, and what it takes of the gradient. minidl/optim/lars.py has its own.
+    weights, velocities:  contiguous arrays, all float32 or all float64. velocities: None without
+              momentum.
+    grads:    arrays of the weights' dtype, or all float16.
+    first:    one bool for each array: True at its first step. Then its velocity becomes the
+              gradient. The velocity must be finite before, such as zeros.
+    rates:    used instead of `first`, or None. (n_arrays, 2), of the weights' dtype: row i is
+              (a, b) in v = a * v + b * gradient for array i. minidl/optim/lars.py passes it.
     unscale, low, skip, factor:  as in adam.py."""
     if not weights:
         return
     if rates is not None:
-        momentum = momentum or 1.0  # there are velocities, even if they keep nothing
+        momentum = momentum or 1.0  # not 0, so that the velocities are used
     if bool(momentum) != (velocities is not None):
         given = "not given" if velocities is None else "given"
         raise ValueError(f"sgd: momentum {momentum} and velocities {given}: want both or none")

@@ -1,7 +1,7 @@
-"""Numbers of fewer bits.
+"""Numbers with fewer bits.
 
-    amp          mixed precision: each op in the precision that suits it
+    amp          mixed precision: each op runs in the precision that is right for it
     grad_scaler  a loss scale that keeps fp16 gradients in range
-    loss_scale   ... on a GPU, for which nobody waits
+    loss_scale   the same in a GPU's memory, so that the host does not wait
     bf16         bfloat16: held in two bytes, computed in float32
 """

@@ -1,13 +1,14 @@
-"""Mixed precision: each op in the precision that suits it, the weights in float32.
+"""Mixed precision: each op runs in the precision that is right for it. Weights stay in float32.
 
-    white   fp16   matrix products, convolution, attention: most of the time; they sum in fp32
-    black   fp32   exp, log, softmax, norms, losses, sums: where fp16 loses digits or overflows
-    grey           all others: the dtype of their inputs, the widest of them
-    banned         an error with the remedy: cannot be right in fp16
+    white   fp16   matrix products, convolution, attention: they take most of the time, and sum in
+                   fp32
+    black   fp32   exp, log, softmax, norms, losses, sums: fp16 would lose digits or overflow
+    grey           all others: the widest dtype of their inputs
+    banned         cannot be right in fp16: raises an error that names the remedy
 
-Each op declares its class beside its forward (`Function.precision`). The cast is not a node of the
-graph: `Function.apply` gives forward the cast arrays, and the backward walk casts each gradient to
-its input's dtype, so a float32 weight gets a float32 gradient.
+Each op declares its class next to its forward (`Function.precision`). The cast is not a node of the
+graph: `Function.apply` passes the cast arrays to forward, and backward casts each gradient to the
+dtype of its input. So a float32 weight gets a float32 gradient.
 
     scaler = amp.GradScaler()
     with amp.autocast():
@@ -51,13 +52,14 @@ if TYPE_CHECKING:
 @contextmanager
 def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: bool = True, *,
              white: Sequence[str] = (), black: Sequence[str] = ()) -> Iterator[None]:
-    """Inside the block (or the function it decorates) ops run in the precision of their class;
-    with enabled=False in that of their inputs.
-    device_type:   chooses the default of dtype alone: "cuda" is float16, "cpu" bfloat16. The arrays
-                   are where they are.
-    dtype:         float16 or bfloat16.
-    white, black:  names of ops that change their class for this block; an op in both is an
-                   error."""
+    """A `with` block, or a decorator, in which ops run in the precision of their class. With
+    enabled=False they run in the precision of their inputs.
+
+    device_type:   sets the default of dtype: "cuda" gives float16, "cpu" gives bfloat16. No array
+                   moves to another device.
+    dtype:         the dtype of white ops, float16 or bfloat16.
+    white, black:  names of ops that belong to this class inside the block. Raises ValueError for an
+                   op in both, and for an unknown name."""
     if device_type not in ("cuda", "cpu"):
         raise ValueError(f'autocast: device_type is "cuda" or "cpu", got {device_type!r}; to '
                          "switch it off, autocast(enabled=False)")
@@ -76,24 +78,26 @@ def autocast(device_type: str = "cuda", dtype: DType | None = None, enabled: boo
 
 
 def lists():
-    """{"white": [op names], "black": ..., "grey": ..., "banned": ...} of all ops there are."""
+    """Returns {"white": [names], "black": [...], "grey": [...], "banned": [...]} of all ops."""
     ops = sorted(_ops().items())
     return {precision: [name for name, cls in ops if cls.precision == precision]
             for precision in ("white", "black", "grey", "banned")}
 
 
 def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float16):
-    """(model, optimizer, scaler) for apex's level of mixed precision, changed in place.
+    """Prepares a model and an optimizer for a level of mixed precision, as apex does. Changes both
+    in place. Returns (model, optimizer, scaler).
 
-        O0   all float32                         scale 1
-        O1   float32 weights, autocast           dynamic scale
-        O2   float16 model but for batch norm,   dynamic scale
+        O0   all float32                          scale 1
+        O1   float32 weights, autocast            dynamic scale
+        O2   float16 model except batch norm,     dynamic scale
              float32 master weights
-        O3   all float16, no master weights      scale 1: fast, and not to be trusted
+        O3   all float16, no master weights       scale 1: fast, but training may fail
 
-    The model takes inputs of any floating dtype and returns float32. loss_scale: a fixed scale
-    instead. dtype: minidl.bfloat16 in place of float16, with scale 1 at every level. Call it before
-    the optimizer's first step."""
+    The model then takes inputs of any floating dtype and returns float32. Call it before the
+    optimizer's first step.
+    loss_scale: a fixed scale, or None for the scale in the table.
+    dtype: minidl.bfloat16 may replace float16; then the scale is 1 at every level."""
     prepare(model, opt_level, dtype)
     if opt_level == "O2":
         use_master_weights(optimizer)
@@ -105,7 +109,8 @@ def initialize(model, optimizer, opt_level="O1", loss_scale=None, dtype=np.float
 
 
 def prepare(model, opt_level, dtype=np.float16):
-    """The model's part of `initialize`: cast its state; its forward casts inputs and outputs."""
+    """Does the model's part of `initialize`: casts its parameters and buffers, and replaces its
+    forward by one that casts inputs and outputs."""
     if opt_level not in ("O0", "O1", "O2", "O3"):
         raise ValueError(f"amp: opt_level is O0, O1, O2 or O3; got {opt_level!r}")
     forward = model.forward
@@ -127,8 +132,8 @@ def prepare(model, opt_level, dtype=np.float16):
 
 
 class Autocast:
-    """The casts of one autocast block. `casts` holds each parameter's cast until the outermost
-    block ends, so a weight that is used many times is cast once."""
+    """The casts of one autocast block. `casts` keeps the cast array of each parameter until the
+    outermost block ends. So a weight that is used many times is cast once."""
 
     def __init__(self, dtype=np.float16, white=(), black=()):
         self.dtype = backend.as_dtype(dtype)
@@ -145,7 +150,7 @@ class Autocast:
                              + (f"did you mean {close[0]!r}?" if close else "see amp.lists()"))
 
     def cast(self, cls, inputs, arrays):
-        """The arrays that `cls.forward` is to get. float64 and integers stay as they are."""
+        """Returns the arrays to call `cls.forward` with. float64 and integers stay as they are."""
         dtypes = {a.dtype for a in arrays if _narrow(a)}
         target = self.target(op_name(cls), dtypes, cls)
         if not dtypes or dtypes == {target}:
@@ -154,12 +159,13 @@ class Autocast:
                 for x, a in zip(inputs, arrays, strict=True)]
 
     def target(self, name, dtypes, cls=None):
-        """The dtype in which the op of this name runs on floating inputs of these dtypes."""
+        """Returns the dtype in which this op runs, if its floating inputs have these dtypes. Raises
+        RuntimeError if the op is banned."""
         cls = cls or self.ops[name]
         precision = self.changed.get(name, cls.precision)
         if precision == "banned":
             raise RuntimeError(
-                f"{name} cannot run under autocast: in {self.dtype} it loses what it needs. Use "
+                f"{name} cannot run under autocast: {self.dtype} has too few digits for it. Use "
                 f"{cls.remedy}; or run it in `with amp.autocast(enabled=False):` on float32 inputs")
         if precision in ("white", "black"):
             return self.dtype if precision == "white" else WIDE
@@ -167,7 +173,7 @@ class Autocast:
 
     def _cast(self, x, array, target):
         if not (isinstance(x, Tensor) and x.is_leaf and x.requires_grad):
-            with np.errstate(over="ignore"):  # inf, as on a GPU
+            with np.errstate(over="ignore"):  # gives inf without a warning, as on a GPU
                 return array.astype(target)
         version, dtype, cast = self.casts.get(x, (None, None, None))
         if version != x.version or dtype != target or cast.shape != array.shape:
@@ -177,7 +183,8 @@ class Autocast:
 
 
 def _halve(model, dtype, but):
-    """Cast the floating state of all modules, except of those of class `but`, to `dtype`."""
+    """Casts floating parameters and buffers of all modules to `dtype`, and clears their gradients.
+    Modules of class `but` stay as they are."""
     kept = {t for module in model.modules() if isinstance(module, but)
             for t in [*module.parameters(), *module.buffers()]}
     for t in [*model.parameters(), *model.buffers()]:
@@ -187,25 +194,27 @@ def _halve(model, dtype, but):
 
 
 def _to(x, dtype):
-    """A floating tensor or array cast to `dtype`; float64, integers and anything else as it is."""
+    """Returns x cast to `dtype` if it is a floating tensor or array of at most 4 bytes an element.
+    Returns anything else as it is."""
     if not _narrow(x):
         return x
     return x.to(dtype) if isinstance(x, Tensor) else x.astype(dtype)
 
 
 def _wide(output):
-    """What a model returns, in float32: a Tensor, or tuples, lists and dicts of them."""
+    """Returns the output of a model in float32: a Tensor, or tuples, lists and dicts of them."""
     return each(lambda y: _to(y, WIDE), output)
 
 
 def _narrow(x):
-    """Whether autocast may cast it: an array of float16, bfloat16 or float32."""
+    """Returns whether autocast may cast x: it is a float16, bfloat16 or float32 array or Tensor."""
     return hasattr(x, "dtype") and x.ndim >= 0 and x.dtype.itemsize <= 4 and (
         x.dtype.kind == "f" or backend.is_bfloat16(x.dtype))
 
 
 def _ops():
-    """{name: Function class} of every op that has been imported, a user's own ones too."""
+    """Returns {name: Function class} of every op that has been imported. Ops that users wrote are
+    included. If a user's op has the name of one of ours, ours is in the dict."""
     ours, others, stack = {}, {}, [Function]
     while stack:
         cls = stack.pop()

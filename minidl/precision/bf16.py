@@ -1,4 +1,4 @@
-"""bfloat16: the upper half of a float32. Numbers are held in it; arithmetic is in float32.
+"""bfloat16: the upper half of a float32. Arrays are stored in it; ops compute in float32.
 
     float32    s eeeeeeee mmmmmmm mmmmmmmmmmmmmmmm     8 bits of exponent, 23 of fraction
     bfloat16   s eeeeeeee mmmmmmm                      the same range, steps of 2^-7: 2 digits
@@ -7,15 +7,19 @@
     x, w (bfloat16) ─ widen ─► float32 ─ forward ─► float32 ─ round ─► y (bfloat16)
                                  saved ─ round ─► held, 2 bytes an element, ─ widen ─► backward
 
-Widening appends 16 zeros: exact. Each op rounds its result once, to nearest, ties to even; sums
-inside it stay in float32. Gradients are computed in float32 too, and rounded to the dtype of their
-input. No gradient leaves the range, so bfloat16 needs no loss scaling; but half a step is 2^-9 to
-2^-8 of a weight, and smaller updates are lost: use master weights (optim/master.py).
+To widen a number appends 16 zero bits, which is exact. Each op rounds its result once, to the
+nearest number, ties to even. Sums inside an op stay in float32. Gradients are also computed in
+float32, and then rounded to the dtype of their input.
 
-Ops have no code for this: `Function.apply` runs their forward by `forward` below, and the backward
-walk widens the gradients. An op that only moves elements (`arithmetic` is False) rounds nothing.
+No gradient is outside of the range, so bfloat16 needs no loss scaling. But an update smaller than
+half a step, 2^-9 to 2^-8 of the weight, is lost: use master weights (optim/master.py).
 
-NumPy has no bfloat16; the package ml_dtypes adds it, imported when `minidl.bfloat16` is first used.
+Ops have no code for bfloat16. `Function.apply` calls `forward` below, which calls theirs, and the
+backward walk widens the gradients. An op that only moves elements (`arithmetic` is False) rounds
+nothing.
+
+NumPy has no bfloat16. The package ml_dtypes adds it; it is imported when `minidl.bfloat16` is first
+used.
 Source: Kalamkar et al. 2019 (arXiv 1905.12322).
 Test: tests/precision/test_bf16.py   Tutorial: tutorials/04_float.py
 """
@@ -30,34 +34,37 @@ WIDE = np.dtype(np.float32)
 
 
 def dtype():
-    """minidl.bfloat16, a NumPy dtype; an ImportError with the remedy where it is not installed."""
+    """Returns minidl.bfloat16, a NumPy dtype. Raises ImportError, which names the remedy, if the
+    package ml_dtypes is not installed."""
     with backend.optional("bfloat16, which NumPy does not have", "bfloat16"):
         import ml_dtypes
     return np.dtype(ml_dtypes.bfloat16)
 
 
 def widen(x):
-    """A bfloat16 array as float32; anything else as it is."""
+    """Returns a bfloat16 array as float32. Returns anything else as it is."""
     return x.astype(WIDE) if is_bfloat16(getattr(x, "dtype", None)) else x
 
 
 def involved(arrays, options):
-    """Whether an op is given bfloat16, or is to make it (`dtype=`)."""
-    for x in arrays:  # a loop, and the kind first: every op comes through here
+    """Returns whether an op gets a bfloat16 array, or must make one (`dtype=`)."""
+    for x in arrays:  # written for speed, as every op calls this
         if hasattr(x, "dtype") and x.dtype.kind == "V" and is_bfloat16(x.dtype):
             return True
     return "dtype" in options and is_bfloat16(options["dtype"])
 
 
 def forward(node, *arrays, **options):
-    """node.forward on widened arrays. Its results are rounded, what it saved too (`_held`)."""
+    """Calls node.forward with widened arrays. Returns its results, rounded. Rounds the saved
+    arrays, too (`_held`)."""
     dtypes = [x.dtype for x in arrays if backend.is_floating(getattr(x, "dtype", None))]
-    if node.precision == "white" and len(set(dtypes)) > 1:  # else widening would hide it
+    # Checked here, as forward would see only float32.
+    if node.precision == "white" and len(set(dtypes)) > 1:
         raise TypeError(f"inputs of {' and '.join(map(str, dtypes))}; all must have the same "
                         "dtype, cast with .to(...)")
     wide = [widen(x) for x in arrays]
     result = node.forward(*wide, **options)
-    target = np.dtype(options.get("dtype") or dtypes[0])  # ops that promote have done so
+    target = np.dtype(options.get("dtype") or dtypes[0])  # inputs were promoted to one dtype
     outputs = result if type(result) is tuple else (result,)
     rounded = [y.astype(target) if is_bfloat16(target) and y.dtype == WIDE else y for y in outputs]
     known = [*zip(wide, arrays, strict=True), *zip(outputs, rounded, strict=True)]
@@ -68,9 +75,11 @@ def forward(node, *arrays, **options):
 
 
 def _held(saved, known):
-    """What is kept in the place of a saved array until backward. known: pairs of (array inside
-    forward, the same outside), inputs first. An array that forward made is rounded, unless it is
-    smaller than the first input: a rounded sum or mean of a row would change the whole row."""
+    """Returns the array to keep in place of an array that forward saved. known: pairs (the float32
+    array inside forward, the same array outside), inputs first. For an input or a result, returns
+    the array outside. Other arrays are rounded. But an array with fewer elements than the first
+    input stays float32: it may be the sum or mean of a row, and its error would change the whole
+    row."""
     if getattr(saved, "dtype", None) != WIDE:
         return saved
     for inside, outside in known:
@@ -85,8 +94,9 @@ def _held(saved, known):
 
 
 def _view_as(view, inside, outside):
-    """The view of bfloat16 `outside` that `view` is of float32 `inside`; None where the two have
-    different orders in memory."""
+    """`view` is a view of the float32 array `inside`. Returns the same view of the bfloat16 array
+    `outside`, or None if there is none: the two have different orders in memory, or the view
+    reaches beyond `inside`."""
     start = (backend.address(view) - backend.address(inside)) // 2
     if not (inside.flags.c_contiguous and outside.flags.c_contiguous):
         same = not start and (view.shape, view.strides) == (inside.shape, inside.strides)
@@ -96,12 +106,13 @@ def _view_as(view, inside, outside):
         if not isinstance(outside, np.ndarray):
             return _view_on_device(outside, view.shape, start, strides)
         return np.ndarray(view.shape, outside.dtype, outside, start, strides)
-    except ValueError:  # it reaches beyond `inside`, into memory that both are views of
+    except ValueError:  # the view reaches beyond `inside`, which is a view itself
         return None
 
 
 def _view_on_device(array, shape, start, strides):
-    """A view of a contiguous CuPy array that begins `start` bytes into it."""
+    """Returns a view of a contiguous CuPy array. It begins `start` bytes after the array's start.
+    Raises ValueError if it would reach beyond the array."""
     reach = start + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     if min(strides, default=0) < 0 or not 0 <= reach < array.nbytes:
         raise ValueError("a view beyond the array")

@@ -1,19 +1,20 @@
-"""Loss scaling: multiply the loss so that fp16 gradients do not vanish, divide before the step.
+"""Loss scaling: multiply the loss so that fp16 gradients do not vanish; divide before the step.
 
 The plain form: minidl/plain/amp.py. Here: PyTorch's class, for any optimizer.
 
-    scale(loss).backward()   every gradient times S
-    step(optimizer)          unscale by 1/S; inf or nan on any rank: skip the step; else clip, step
-    update()                 S / 2 after a skipped step, S * 2 after 2000 good ones
+    scale(loss).backward()   multiplies every gradient by S
+    step(optimizer)          multiplies by 1/S. If a gradient is inf or nan on any rank, skips the
+                             step; else clips and steps
+    update()                 S / 2 after a skipped step, S * 2 after 2000 good steps
 
-The scale is an array of one number, and its counts one of three. They lie where the gradients are,
-and one rule moves them there (loss_scale.py). On a GPU the host does not wait to know whether a
-gradient is inf: the optimizer's kernel skips by itself. Only where ranks must agree, because each
-has a shard of the gradients (Parameter.sharded_by), the arrays come to the host. After data
-parallelism all ranks have the same gradients, and so skip alike.
+The scale is an array of one number, its counts are an array of three. Both are in the memory of the
+gradients, and the same rule changes them on a CPU and a GPU (loss_scale.py). On a GPU the host does
+not wait to learn whether a gradient is inf: the optimizer's kernel decides to skip. If ranks hold
+shards of the gradients (Parameter.sharded_by), they must agree to skip, so the arrays move to the
+host. After data parallelism all ranks have the same gradients, so all ranks decide the same.
 
-`step` alone reads the gradients once, and the optimizer multiplies them by 1/S; with `unscale_`
-before it the unscaled float32 gradients can be looked at.
+`step` reads the gradients once, and the optimizer multiplies them by 1/S. Call `unscale_` before it
+to read the unscaled float32 gradients.
 Sources: Micikevicius et al. 2018 (arXiv 1710.03740); defaults and state of PyTorch's GradScaler;
 hysteresis and minimum as in Megatron-LM and DeepSpeed.
 Test: tests/precision/test_grad_scaler.py   Tutorial: tutorials/05_amp.py
@@ -32,13 +33,14 @@ from minidl.precision import loss_scale
 from minidl.tensor import Tensor
 
 LARGEST = float(np.finfo(np.float32).max)
-SMALLEST = 2.0**-126  # 1 / scale is a float32, too
+SMALLEST = 2.0**-126  # 1 / scale must also be a float32
 RULE = ("growth_factor", "backoff_factor", "growth_interval", "hysteresis", "min_scale",
         "max_scale")
 
 
 def _number(array, index):
-    """A property: one number of the scaler's array. Who reads it from a GPU waits for it."""
+    """Returns a property: one number of an array of the scaler. To read it from a GPU makes the
+    host wait."""
     def read(scaler):
         return vars(scaler)[array][index].item()
 
@@ -49,15 +51,18 @@ def _number(array, index):
 
 
 class GradScaler:
-    """device:       for programs that name one; the scale is where the gradients are.
-    init_scale, growth_factor, backoff_factor, growth_interval: PyTorch's.
-    hysteresis:   overflows until the scale first falls; counted anew when it grows.
-    min_scale, max_scale:  the bounds of the scale.
-    raise_at_min: an overflow at min_scale is an error.
-    enabled:      False: as if there were no scaler.
+    """The loss scale, and the rule that changes it.
+
+    device:       accepted as in PyTorch, and ignored: the scale moves to the gradients.
+    init_scale, growth_factor, backoff_factor, growth_interval: as in PyTorch.
+    hysteresis:   how many overflows make the scale fall. After that each overflow makes it fall,
+                  until it grows again: then the count starts again.
+    min_scale, max_scale:  limits of the scale.
+    raise_at_min: True: an overflow at min_scale raises OverflowError.
+    enabled:      False: the scale is 1, and nothing is checked.
 
     Megatron: init_scale=2**32, growth_interval=1000, hysteresis=2, min_scale=1.
-    DeepSpeed: the same but init_scale=2**16, and raise_at_min=True."""
+    DeepSpeed: the same, but init_scale=2**16 and raise_at_min=True."""
 
     def __init__(self, device="cuda", init_scale=2.0**16, growth_factor=2.0, backoff_factor=0.5,
                  growth_interval=2000, *, hysteresis=1, min_scale=0.0, max_scale=LARGEST,
@@ -77,26 +82,28 @@ class GradScaler:
         self.growth_factor, self.backoff_factor = growth_factor, backoff_factor
         self.growth_interval, self.hysteresis = growth_interval, hysteresis
         self.min_scale, self.max_scale, self.raise_at_min = min_scale, max_scale, raise_at_min
-        self.on_host = raise_at_min  # the host must know at once what was found
+        self.on_host = raise_at_min  # True: the host must know at once if gradients are bad
         self.enabled = enabled
-        self._stepped = []  # optimizers, since the last update
-        self._found = {}  # optimizer -> (not 0 if its gradients are bad, what unscales them), since
-        # the last update; on a GPU two arrays of one number
+        self._stepped = []  # the optimizers that stepped since the last update
+        # Since the last update: optimizer -> (not 0 if its gradients are bad, the factor or scale
+        # to unscale them with). On a GPU these are two arrays of one number.
+        self._found = {}
 
     factor = _number("_scale", 0)
     good_steps, patience = _number("_counts", 0), _number("_counts", 1)
-    skipped = _number("_counts", 2)  # updates after which a step was not taken
+    skipped = _number("_counts", 2)  # how many updates found bad gradients
 
     def _move_to(self, array):
-        """Moves the scale and its counts to the memory of `array`; to the host's if it is None, or
-        if the host has to know at once what was found. Returns whether they are on a GPU."""
+        """Moves the scale and its counts to the device of `array`. Moves them to the host if
+        `array` is None, or if the host must know at once. Returns True if they are on a GPU."""
         device = "cpu" if array is None or self.on_host else backend.device_of(array)
         self._scale = backend.to_device(self._scale, device)
         self._counts = backend.to_device(self._counts, device)
         return device != "cpu"
 
     def _move_for(self, optimizer):
-        """_move_to its gradients; to the host if its own step would have to know."""
+        """Moves the scale to the gradients of this optimizer. Moves it to the host if the step of
+        the optimizer takes no arrays. Returns True if it is on a GPU."""
         grads = optimizer.gradients()
         return self._move_to(grads[0] if grads and _takes_arrays(optimizer, grads) else None)
 
@@ -104,7 +111,8 @@ class GradScaler:
         return self.factor if self.enabled else 1.0
 
     def scale(self, loss):
-        """loss (a Tensor, or a list of them) times the scale."""
+        """Returns the loss times the scale, in float32. loss: a Tensor, or a list of them. Returns
+        the loss itself if the scaler is disabled."""
         if not self.enabled:
             return loss
         if isinstance(loss, (list, tuple)):
@@ -113,8 +121,9 @@ class GradScaler:
         return loss.float() * (self._scale.reshape(()) if there else self.factor)
 
     def unscale_(self, optimizer):
-        """Divide the optimizer's gradients by the scale, in float32: in place, or for parameters
-        with a master copy into the master's `grad`. Once between two updates."""
+        """Divides the optimizer's gradients by the scale, in float32 and in place. If a parameter
+        has a master weight, the result is the `grad` of the master. Raises RuntimeError if it was
+        called already since the last update."""
         if not self.enabled:
             return
         self._check(optimizer)
@@ -133,22 +142,25 @@ class GradScaler:
         self._found[optimizer] = (bad, None) if there else (_agreed(bad, optimizer), 1.0)
 
     def step(self, optimizer, max_norm=None):
-        """optimizer.step(), unless a gradient is inf or nan on any rank. Returns whether it was
-        taken (of a GPU as a Tensor, for which nobody has waited: `if` waits for it); a step not
-        taken changes nothing, so do not step the schedule either. max_norm: clip the gradients'
-        common norm to it, after unscaling."""
+        """Calls optimizer.step(), unless a gradient is inf or nan on any rank. A skipped step
+        changes nothing; then do not step the learning-rate schedule either. Returns True if the
+        step was taken. For gradients on a GPU the result is a Tensor there, and the host waits only
+        when it is read, as in `if`.
+
+        max_norm: clips the norm of all gradients to it, after unscaling. Raises RuntimeError if it
+        was called already since the last update."""
         self._check(optimizer)
         if not self.enabled:
             optimizer.step(unscale=self._clip_factor(optimizer, 1.0, max_norm))
             return True
         if optimizer in self._stepped:
             raise RuntimeError("step() was called on this optimizer already since the last "
-                               "update(): what was found of the gradients then may be wrong now. "
+                               "update(): its check of the gradients may be out of date now. "
                                "Call update() after each step()")
         self._stepped.append(optimizer)
         if optimizer not in self._found:
             for p in optimizer.low:
-                p.grad = None  # left from an unscale_ that no step followed
+                p.grad = None  # from an earlier unscale_ without a step
             grads = optimizer.gradients()
             for g in grads:
                 self._check_dtype(g, optimizer.low)
@@ -162,8 +174,8 @@ class GradScaler:
         return True
 
     def _check(self, optimizer):
-        """Raises if this optimizer's gradients have no one scale. If other ranks have shards of
-        them, all ranks must agree, and so the host must know at once what was found."""
+        """Raises TypeError if the gradients may have more than one scale. If other ranks hold
+        shards of the gradients, moves the scale to the host, as all ranks must agree at once."""
         if self.enabled and getattr(optimizer, "compressed_by", None) is not None:
             raise TypeError(
                 "wanted gradients without a loss scale: parallel.Compressed keeps a part of them "
@@ -174,13 +186,14 @@ class GradScaler:
             self._move_to(None)
 
     def _look(self, grads, optimizer):
-        """(whether the gradients are bad, what unscales them)."""
+        """Returns (whether the gradients are bad, how to unscale them). On a GPU these are arrays:
+        not 0 if bad, and the scale. On the host they are a bool and 1 / scale."""
         if self._move_for(optimizer):
             return _bad(grads), self._scale
         return _agreed(_bad(grads), optimizer), 1.0 / self.factor
 
     def _step_there(self, optimizer, bad, scale, max_norm):
-        """`step` on a GPU; scale: None where the gradients are unscaled already."""
+        """Does `step` on a GPU. scale: an array, or None if the gradients are unscaled already."""
         square_sum = None
         if max_norm is not None:
             square_sum = grad_norm.square_sum_of(optimizer.gradients())
@@ -192,7 +205,10 @@ class GradScaler:
         return Tensor((bad == 0).reshape(()))
 
     def update(self, new_scale=None):
-        """Adjust the scale by what the steps since the last update found."""
+        """Changes the scale: it falls if a step since the last update found bad gradients, and
+        grows after enough good steps. new_scale: sets this scale instead. Raises RuntimeError if
+        nothing was checked since the last update, and OverflowError if the scale cannot fall
+        further."""
         if not self.enabled:
             return
         if new_scale is None and not self._found:
@@ -205,8 +221,8 @@ class GradScaler:
             self.factor = float(new_scale)
             return
         rule = {name: getattr(self, name) for name in RULE}
-        if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: nobody waits
-            rule["min_scale"] = max(self.min_scale, SMALLEST)  # where the host would raise
+        if not any(isinstance(bad, bool) for bad in found):  # all are on a GPU: no need to wait
+            rule["min_scale"] = max(self.min_scale, SMALLEST)  # below it, the host would raise
             loss_scale.update(self._scale, self._counts, sum(found[1:], found[0]), **rule)
             return
         self._move_to(None)
@@ -216,7 +232,8 @@ class GradScaler:
             self._check_overflow(before)
 
     def _check_overflow(self, before):
-        """Raises if the scale cannot fall any more. before: the scale that overflowed."""
+        """Raises OverflowError if the scale cannot fall further. before: the scale at the
+        overflow."""
         if self.raise_at_min and self.patience <= 0 and before <= self.min_scale:
             raise OverflowError(
                 f"the gradients overflow at the smallest loss scale, {self.min_scale}: training "
@@ -228,7 +245,8 @@ class GradScaler:
                 "with a non-finite output, or for nan in the data")
 
     def state_dict(self):
-        """PyTorch's keys, and what its scaler does not have."""
+        """Returns a dict with the keys of PyTorch's scaler, and "patience" and "skipped". It is
+        empty if the scaler is disabled."""
         return {"scale": self.factor, "growth_factor": self.growth_factor,
                 "backoff_factor": self.backoff_factor, "growth_interval": self.growth_interval,
                 "_growth_tracker": self.good_steps, "patience": self.patience,
@@ -238,7 +256,7 @@ class GradScaler:
         if not self.enabled:
             return
         if not state:
-            raise ValueError("load_state_dict: the state is empty, it is a disabled scaler's")
+            raise ValueError("load_state_dict: the state is empty; it is from a disabled scaler")
         self.factor = float(state["scale"])
         self.growth_factor, self.backoff_factor = state["growth_factor"], state["backoff_factor"]
         self.growth_interval, self.good_steps = state["growth_interval"], state["_growth_tracker"]
@@ -246,7 +264,8 @@ class GradScaler:
         self.skipped = state.get("skipped", 0)
 
     def _clip_factor(self, optimizer, inverse, max_norm):
-        """What unscales the gradients and clips their norm: one factor, no pass to write them."""
+        """Returns one factor that unscales the gradients and clips their norm. The optimizer
+        multiplies by it, so the gradients are not written in an extra pass."""
         if max_norm is None:
             return inverse
         grads = optimizer.gradients()
@@ -269,18 +288,20 @@ class GradScaler:
 
 
 def _agreed(bad, optimizer):
-    """Whether a gradient is bad here, or on any rank that has shards of them."""
+    """Returns True if a gradient is bad on this rank, or on any rank that holds shards."""
     return over_ranks.on_any_rank(optimizer.sharded_by, bool(bad[0]))
 
 
 def _takes_arrays(optimizer, grads):
-    """Whether its gradients are on a GPU, and its step takes numbers that are there, too."""
+    """Returns whether the gradients are on a GPU, and the optimizer's step takes arrays on the GPU
+    for `unscale` and `skip`."""
     return type(optimizer).step is Optimizer.step and not isinstance(grads[0], np.ndarray)
 
 
 @or_numpy
 def _bad(grads):
-    """(1,) int32 in their memory: not 0 where an element of the arrays is inf or nan."""
+    """Returns (1,) int32, on the device of the arrays: not 0 if an element of them is inf or
+    nan."""
     if dispatch.usable(*grads):
         return unscale_check.count_bad(grads)
     xp = backend.xp_of(grads)
@@ -289,8 +310,8 @@ def _bad(grads):
 
 @or_numpy
 def _unscale(grads, inverse):
-    """grads *= inverse in place, a (1,) float32 array. Returns _bad of them."""
-    if grads:  # they may be on a GPU, and the scale on the host
+    """Computes grads *= inverse in place. inverse: a (1,) float32 array. Returns _bad(grads)."""
+    if grads:  # the gradients may be on a GPU while the scale is on the host
         inverse = backend.to_device(inverse, backend.device_of(grads[0]))
     if dispatch.usable(*grads) and all(g.flags.c_contiguous for g in grads):
         return unscale_check.unscale_check(grads, 1.0, inverse)

@@ -1,11 +1,11 @@
-"""The loss scale as an array: what unscales a step's gradients, and how the scale moves.
+"""The loss scale as an array: the factor that unscales gradients, and the rule that changes it.
 
     count_bad ─► bad ─► the optimizer's kernel skips          cuda/unscale_check.py, optim/
                   └───► loss_scale_update ─► scale            at the end of the step
-    scale, |g|^2 ─► loss_scale_factor ─► what the optimizer's kernel multiplies gradients by
+    scale, |g|^2 ─► loss_scale_factor ─► factor: the optimizer's kernel multiplies gradients by it
 
-Each is one thread's work. On a GPU nobody waits: the host knows the rule only (growth factor,
-interval), and finds out whether a step was skipped when somebody asks.
+Each kernel runs one thread. On a GPU the host does not wait. It knows only the rule (growth factor,
+interval). It learns whether a step was skipped when a program reads the result of the step.
 
 Kernel: kernels/loss_scale.cu   Used by: grad_scaler.py   Test: tests/precision/test_loss_scale.py
 """
@@ -23,7 +23,8 @@ FILE = "loss_scale.cu"
 
 
 def reference_factor(scale, square_sum, max_norm):
-    """What scaled gradients of this sum of squares are multiplied by."""
+    """Returns the factor that unscales gradients and clips them to max_norm. square_sum: the sum of
+    squares of the scaled gradients, or None for no clipping."""
     inverse = 1.0 if scale is None else 1.0 / scale
     if square_sum is not None:
         inverse *= min(1.0, max_norm / (math.sqrt(square_sum) * inverse + 1e-6))
@@ -32,7 +33,7 @@ def reference_factor(scale, square_sum, max_norm):
 
 def reference_update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval,
                      hysteresis, min_scale, max_scale):
-    """(scale, counts) after a step. counts: good steps, patience left, steps skipped."""
+    """Returns (scale, counts) after a step. counts: [good steps, patience left, steps skipped]."""
     good_steps, patience, skipped = counts
     if bad:
         patience -= 1
@@ -47,12 +48,13 @@ def reference_update(scale, counts, bad, *, growth_factor, backoff_factor, growt
     return scale, [0, hysteresis, skipped]
 
 
-# ---- 2 launch on a GPU; on a host the formula is faster than a launch ----
+# ---- 2 launch on a GPU; on a CPU the formula is faster than a launch ----
 
 
 def factor(scale, square_sum=None, max_norm=None):
-    """(1,) float32: 1 / scale, times what clips the norm, the root of square_sum, to max_norm.
-    scale: (1,) float32 or None for 1; square_sum: (1,) float64, of scaled gradients, or None."""
+    """Returns (1,) float32: 1 / scale, times the factor that clips the norm to max_norm.
+    scale: (1,) float32, or None for 1. square_sum: (1,) float64, the sum of squares of the scaled
+    gradients, or None for no clipping."""
     xp = backend.xp_of([array for array in (scale, square_sum) if array is not None])
     if xp is np:
         given = (None if array is None else array.item() for array in (scale, square_sum))
@@ -64,8 +66,9 @@ def factor(scale, square_sum=None, max_norm=None):
 
 def update(scale, counts, bad, *, growth_factor, backoff_factor, growth_interval, hysteresis,
            min_scale, max_scale):
-    """Moves the scale, (1,) float32, by what a step found: bad, (1,) int32, is not 0 where it was
-    skipped. counts: (3,) int32, good steps, patience left, steps skipped. All in place."""
+    """Changes the scale and its counts after a step, in place. scale: (1,) float32. bad: (1,)
+    int32, not 0 if the step was skipped. counts: (3,) int32, good steps, patience left, steps
+    skipped."""
     rule = dict(growth_factor=growth_factor, backoff_factor=backoff_factor,
                 growth_interval=growth_interval, hysteresis=hysteresis, min_scale=min_scale,
                 max_scale=max_scale)

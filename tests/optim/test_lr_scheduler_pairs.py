@@ -167,5 +167,5 @@ def test_a_state_of_another_schedule_is_refused():
     with pytest.raises(ValueError, match="ChainedScheduler has 2 schedules inside and 2 parameter "
                                          "groups, the state has 0 and 2"):
         chain.load_state_dict(step.state_dict())
-    with pytest.raises(ValueError, match="wanted what StepLR.state_dict.. of minidl gives"):
+    with pytest.raises(ValueError, match="wanted the result of StepLR.state_dict.. in minidl"):
         step.load_state_dict(theirs.StepLR(other, 3).state_dict())

@@ -1,4 +1,4 @@
-"""PyTorch's `torch.nn.utils`: parameters as one vector, and clipping. Sequences: rnn.py.
+"""PyTorch's `torch.nn.utils`: parameters as one vector, and clipping. rnn.py has sequences.
 
 Test: tests/nn/test_utils.py
 """
@@ -24,12 +24,12 @@ CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """All of them in a row, (their number of elements,); in the graph."""
+    """Returns all parameters as one vector, (n_elements,). The result is recorded in the graph."""
     return cat([reshape(p, (-1,)) for p in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Copies a vector into the parameters, in their order. ValueError if the sizes differ."""
+    """Copies a vector into the parameters, in order. Raises ValueError if the sizes differ."""
     parameters = list(parameters)
     wanted = sum(p.numel() for p in parameters)
     if vec.ndim != 1 or vec.numel() != wanted:
@@ -43,6 +43,6 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
 
 def __getattr__(name):
-    if name in CLIPPING:  # of the package optim, which nn does not import
+    if name in CLIPPING:  # imported on first use, as nn must not import optim
         return getattr(import_module("minidl.optim.clip"), name)
     raise AttributeError(f"module 'minidl.nn.utils' has no attribute {name!r}")

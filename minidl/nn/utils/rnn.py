@@ -8,10 +8,10 @@ from minidl.ops.shape import stack
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0):
-    """Sequences (length_i, ...) as one tensor (longest, n, ...), or (n, longest, ...) with
-    batch_first. The end of the shorter ones is filled with `padding_value`."""
+    """Returns n sequences (length_i, ...) as one tensor (longest, n, ...), or (n, longest, ...)
+    with batch_first. The ends of shorter sequences are filled with `padding_value`."""
     longest = max(len(x) for x in sequences)
-    n_others = 2 * (sequences[0].ndim - 1)  # the last dimension comes first in a padding
+    n_others = 2 * (sequences[0].ndim - 1)  # pad() takes the last dimension first
     padded = [pad(x, (*[0] * n_others, 0, longest - len(x)), value=padding_value)
               for x in sequences]
     return stack(padded, 0 if batch_first else 1)

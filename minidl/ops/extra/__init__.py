@@ -1,4 +1,4 @@
-"""Further ops, under PyTorch's names: what a user reaches for now and then.
+"""More ops, with PyTorch's names. They are used less often than those in minidl/ops.
 
     sort.py        sort argsort topk kthvalue median    einsum.py      einsum
     search.py      unique searchsorted bincount ...     distance.py    norm normalize ...
@@ -10,6 +10,6 @@
                                                         columns.py     unfold fold
     quantize.py    numbers in 8 bits                    int8_linear.py their product
 
-PyTorch's names that are not here, and what to write instead: docs/from_pytorch.md.
-They are in the operator table as all others, minidl/ops/__init__.py. Tests: tests/ops/extra/
+docs/from_pytorch.md lists PyTorch's names that are not here, and how to do without them. The ops
+are in the table of all ops, minidl/ops/__init__.py. Tests: tests/ops/extra/
 """

@@ -1,7 +1,7 @@
-"""Activations seen less often than those in minidl/ops/activations.py.
+"""Activations that are used less often than those in minidl/ops/activations.py.
 
-    mish   x tanh(log(1 + e^x))               selu   scale * elu(x, alpha), two constants
-    prelu  x, or w x where negative           glu    a sigmoid(b) of the two halves of x
+    mish   x tanh(log(1 + e^x))               selu   scale * elu(x, alpha), with fixed constants
+    prelu  x, or w x where x is negative      glu    a sigmoid(b), for the two halves a, b of x
 
 Sources: Mish, Misra 2019; SELU, Klambauer et al. 2017; PReLU, He et al. 2015; GLU, Dauphin et al.
 2017.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
@@ -12,12 +12,12 @@ from minidl.ops.activations import elu, logistic, sigmoid
 from minidl.ops.elementwise import mul
 from minidl.ops.shape import chunk
 
-# The fixed point at which a layer of independent inputs keeps mean 0 and variance 1
+# With these constants a layer with independent inputs keeps mean 0 and variance 1.
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
 class Mish(Function):
-    """y = x t with t = tanh(log(1 + e^x)); dy/dx = t + x (1 - t^2) sigmoid(x)."""
+    """y = x t, where t = tanh(log(1 + e^x)). Saves dy/dx = t + x (1 - t^2) sigmoid(x)."""
     promotes = "float"
 
     def forward(self, x):
@@ -32,17 +32,19 @@ class Mish(Function):
 
 
 class Prelu(Function):
-    """x where positive, else w x; w has one number for all or one a channel (the dimension 1)."""
+    """x where x is positive, else w x. w has one number for all, or one for each channel (dimension
+    1)."""
 
     def forward(self, x, w):
         if x.dtype != w.dtype or w.ndim > 1:
             raise ValueError(f"prelu: input of {x.dtype}, weight of {w.dtype} and shape {w.shape}; "
-                             "want one dtype and a weight of one number, or of one a channel")
+                             "want one dtype, and a weight of one number or one for each channel")
         self.w_shape = w.shape
         self.per_channel = w.size > 1
         if self.per_channel:
             if x.ndim < 2 or w.shape[0] != x.shape[1]:
-                raise ValueError(f"prelu: {w.size} slopes for shape {x.shape}; want one a channel")
+                raise ValueError(f"prelu: {w.size} slopes for shape {x.shape}; want one for each "
+                                 "channel")
             w = w.reshape(-1, *[1] * (x.ndim - 2))
         elif not x.ndim:
             w = w.reshape(())
@@ -53,7 +55,7 @@ class Prelu(Function):
         x, w = self.saved
         positive = x > 0
         gw = gy * self.xp.where(positive, 0, x) if self.needs[1] else None
-        if gw is not None:  # a channel's is the sum over all else
+        if gw is not None:  # summed over all dimensions except the channels
             others = tuple(i for i in range(x.ndim) if i != 1 or not self.per_channel)
             gw = gw.sum(axis=others).reshape(self.w_shape)
         return gy * self.xp.where(positive, 1, w), gw
@@ -64,17 +66,17 @@ def mish(input):
 
 
 def selu(input):
-    """scale * (input where positive, else alpha (e^input - 1))."""
+    """scale * (x where x is positive, else alpha (e^x - 1)), for x = input."""
     return mul(elu(input, SELU_ALPHA), SELU_SCALE)
 
 
 def prelu(input, weight):
-    """input where positive, else weight * input; weight (1,) or (channels,)."""
+    """x where x is positive, else weight * x, for x = input. weight: (1,) or (channels,)."""
     return Prelu.apply(input, weight)
 
 
 def glu(input, dim=-1):
-    """a * sigmoid(b) where a and b are the halves of input along `dim`."""
+    """a * sigmoid(b), where a and b are the two halves of input along `dim`."""
     if input.ndim == 0 or input.shape[dim] % 2:
         raise ValueError(f"glu: wants an even size in dimension {dim}, got shape {input.shape}")
     a, b = chunk(input, 2, dim)

@@ -1,7 +1,7 @@
-"""An image as columns, one for each place of a window, and columns as an image: im2col, col2im.
+"""im2col and col2im: an image as columns, one for each window, and columns as an image.
 
     image (N, C, H, W)  -- unfold -->  columns (N, C kh kw, L)      L windows, each flattened
-                        <--  fold  --  elements that windows share are summed
+                        <--  fold  --  elements that several windows share are summed
 
 Each is the gradient of the other. A convolution is a matrix product with such columns (conv.py).
 Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
@@ -16,7 +16,7 @@ from minidl.ops.shape import squeeze, unsqueeze
 
 
 class Unfold(Function):
-    """The columns of an image. Saves nothing but sizes."""
+    """The columns of images. Saves no arrays."""
 
     def forward(self, x, window):
         self.size, self.window = x.shape[2:], window
@@ -27,7 +27,7 @@ class Unfold(Function):
 
 
 class Fold(Function):
-    """The image of columns."""
+    """The images of columns. Saves no arrays."""
 
     def forward(self, x, size, window):
         self.window = window
@@ -38,7 +38,8 @@ class Fold(Function):
 
 
 def to_columns(xp, x, window):
-    """(N, C, H, W) -> (N, C kh kw, L). window: kernel, dilation, padding, stride, two ints each."""
+    """Returns the columns of x: (N, C, H, W) -> (N, C kh kw, L). window: (kernel, dilation,
+    padding, stride), two ints each."""
     kernel, dilation, padding, stride = window
     image = pad_image(xp, x, [(p, p) for p in padding])
     view = patches(xp, image, kernel, stride, dilation).transpose(0, 1, 4, 5, 2, 3)
@@ -46,7 +47,7 @@ def to_columns(xp, x, window):
 
 
 def to_image(xp, columns, size, window):
-    """(N, C kh kw, L) -> (N, C, *size)."""
+    """Returns the images of columns: (N, C kh kw, L) -> (N, C, *size)."""
     kernel, dilation, padding, stride = window
     wide = [n + 2 * p for n, p in zip(size, padding)]
     out = _counts(size, window)
@@ -59,7 +60,8 @@ def to_image(xp, columns, size, window):
 
 
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
-    """The windows of images (N, C, H, W) or (C, H, W), as columns (N, C kh kw, L)."""
+    """Returns the windows of images as columns: (N, C, H, W) -> (N, C kh kw, L), or (C, H, W) ->
+    (C kh kw, L)."""
     window = _window("unfold", kernel_size, dilation, padding, stride)
     if input.ndim not in (3, 4) or min(_counts(input.shape[-2:], window)) < 1:
         raise ValueError(f"unfold: an input of shape {tuple(input.shape)}, windows of {window[0]}; "
@@ -70,8 +72,8 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
 
 
 def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
-    """Images of `output_size` from columns (N, C kh kw, L) or (C kh kw, L). What several windows
-    hold is summed."""
+    """Returns images of `output_size` from columns: (N, C kh kw, L) -> (N, C, *output_size), or the
+    same without N. Elements that belong to the same pixel are summed."""
     window = _window("fold", kernel_size, dilation, padding, stride)
     size = pair(output_size, "fold", "output_size")
     n_windows, n_elements = math.prod(_counts(size, window)), math.prod(window[0])
@@ -90,7 +92,7 @@ def _window(op, kernel_size, dilation, padding, stride):
 
 
 def _counts(size, window):
-    """How many windows fit, along each dimension of the image."""
+    """Returns how many windows fit along each dimension of the image."""
     kernel, dilation, padding, stride = window
     return [output_size(n + 2 * p, k, s, d) for n, p, k, s, d in zip(
         size, padding, kernel, stride, dilation)]

@@ -1,6 +1,6 @@
-"""Ops that are a line or two of other ops, under PyTorch's names.
+"""Ops that are written with a few other ops, with PyTorch's names.
 
-None of them has a gradient of its own: the ops that it is made of have.
+They need no backward: the other ops have one.
 Test: tests/ops/test_every_op.py, the rows of tests/ops/samples_composed.py
 """
 
@@ -29,27 +29,27 @@ from minidl.tensor import Tensor, wrapped
 
 
 def mm(input, mat2):
-    """(n, k), (k, m) -> (n, m)."""
+    """The matrix product (n, k), (k, m) -> (n, m)."""
     _want("mm", input, 2)
     _want("mm", mat2, 2)
     return matmul(input, mat2)
 
 
 def mv(input, vec):
-    """(n, k), (k,) -> (n,)."""
+    """A matrix times a vector: (n, k), (k,) -> (n,)."""
     _want("mv", input, 2)
     _want("mv", vec, 1)
     return matmul(input, vec)
 
 
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
-    """beta input + alpha mat1 @ mat2; input broadcasts to (n, m)."""
+    """beta * input + alpha * (mat1 @ mat2). input broadcasts to (n, m)."""
     return add(mul(input, beta), mul(mm(mat1, mat2), alpha))
 
 
 def tensordot(a, b, dims=2):
-    """The sum of products over the last `dims` dimensions of a and the first ones of b, or over
-    dims = (dimensions of a, dimensions of b)."""
+    """The sum of products over the last `dims` dimensions of a and the first `dims` dimensions of
+    b. dims may also be a pair: (dimensions of a, dimensions of b)."""
     if hasattr(dims, "__index__"):
         dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
     over_a, over_b = (normalize_dims(tuple(d), x.ndim, "tensordot") for d, x in zip(dims, (a, b)))
@@ -67,9 +67,9 @@ def tensordot(a, b, dims=2):
 
 
 def cumprod(input, dim, *, dtype=None):
-    """y[i] = x[0] x[1] ... x[i] along `dim`, of integers in int64. By as many products: right also
-    where there are zeros, by which no quotient helps. dtype: cast the input to it first."""
-    dim, = normalize_dims(dim, input.ndim, "cumprod") or (None,)  # of 0 dimensions: 0 or -1
+    """y[i] = x[0] x[1] ... x[i] along `dim`. Integers give int64. dtype: if given, the input is
+    cast to it first. Each step is a product, so the gradient is also right if elements are 0."""
+    dim, = normalize_dims(dim, input.ndim, "cumprod") or (None,)  # a 0-d input takes dim 0 or -1
     if dtype is None and input.dtype.kind in "biu":
         dtype = np.int64
     input = input if dtype is None else input.to(dtype)
@@ -90,12 +90,13 @@ def clip(input, min=None, max=None):
 
 
 def trunc(input):
-    """The nearest integer towards zero. Its gradient is 0, as floor's."""
+    """Rounds towards zero. The gradient is 0, as for floor."""
     return Step.apply(input, name="trunc")
 
 
 def lerp(input, end, weight):
-    """input + weight (end - input): from input at weight 0 to end at 1, both exactly."""
+    """input + weight * (end - input). For weight 0 it is exactly input, for weight 1 exactly
+    end."""
     way = sub(end, input)
     if not isinstance(weight, Number):
         weight = wrapped(weight)
@@ -105,7 +106,8 @@ def lerp(input, end, weight):
 
 
 def nan_to_num(input, nan=0.0, posinf=None, neginf=None):
-    """nan and the infinities as numbers: the largest and the smallest of the dtype unless given."""
+    """Replaces nan and the infinities by numbers. The defaults of posinf and neginf are the largest
+    and the smallest number of the dtype."""
     input = wrapped(input)
     if input.dtype.kind != "f":
         return clone(input)
@@ -126,13 +128,13 @@ def concat(tensors, dim=0):
 
 
 def hstack(tensors):
-    """Side by side: cat along dimension 1, of vectors along 0."""
+    """Joins tensors along dimension 1. Joins vectors along dimension 0."""
     tensors = [reshape(x, (1,)) if x.ndim == 0 else x for x in tensors]
     return cat(tensors, 0 if tensors[0].ndim == 1 else 1)
 
 
 def vstack(tensors):
-    """One below the other: cat along dimension 0, vectors as rows."""
+    """Joins tensors along dimension 0. Vectors count as rows."""
     return cat([reshape(x, (1, -1)) if x.ndim < 2 else x for x in tensors], 0)
 
 
@@ -145,11 +147,11 @@ def fliplr(input):
 
 
 def movedim(input, source, destination):
-    """Dimensions `source` go to the places `destination`; the others keep their order."""
+    """Moves the dimensions `source` to the places `destination`. The others keep their order."""
     source = normalize_dims(source, input.ndim, "movedim")
     destination = normalize_dims(destination, input.ndim, "movedim")
     if len(source) != len(destination):
-        raise ValueError(f"movedim: wants as many sources as destinations, got {source} and "
+        raise ValueError(f"movedim: wants one destination for each source, got {source} and "
                          f"{destination}")
     order = [i for i in range(input.ndim) if i not in source]
     for place, dim in sorted(zip(destination, source)):
@@ -158,7 +160,7 @@ def movedim(input, source, destination):
 
 
 def unflatten(input, dim, sizes):
-    """One dimension as several, of these sizes; one of them may be -1."""
+    """Splits one dimension into several, with these sizes. One size may be -1."""
     (dim,) = normalize_dims(dim, input.ndim, "unflatten")
     n, sizes = input.shape[dim], list(sizes)
     if sizes.count(-1) == 1:
@@ -171,7 +173,7 @@ def unflatten(input, dim, sizes):
 
 
 def narrow(input, dim, start, length):
-    """A view of `length` slices of a dimension from `start` on."""
+    """Returns a view of `length` slices of dimension `dim`, from `start` on."""
     (dim,) = normalize_dims(dim, input.ndim, "narrow")
     n = input.shape[dim]
     begin = start + n if start < 0 else start
@@ -182,10 +184,10 @@ def narrow(input, dim, start, length):
 
 
 def diff(input, n=1, dim=-1, prepend=None, append=None):
-    """y[i] = x[i + 1] - x[i] along `dim`, n times; of bools, whether the two differ. prepend,
-    append: what stands before and after the input."""
+    """y[i] = x[i + 1] - x[i] along `dim`, repeated n times. For bools it is True where the two
+    differ. prepend, append: tensors that are joined before and after the input first."""
     parts = [x for x in (prepend, input, append) if x is not None]
-    if n and len(parts) > 1:  # for no difference PyTorch puts nothing beside the input
+    if n and len(parts) > 1:  # for n = 0 PyTorch joins nothing
         input = cat(parts, dim)
     input = wrapped(input)
     minus = bitwise_xor if input.dtype == bool else sub
@@ -198,8 +200,8 @@ def diff(input, n=1, dim=-1, prepend=None, append=None):
 
 
 def unfold(input, dimension, size, step):
-    """Windows of `size` elements along a dimension, one every `step`; a new last dimension holds
-    them."""
+    """Returns windows of `size` elements along a dimension. A window begins at every `step`-th
+    element. The elements of a window are in a new last dimension."""
     (dim,) = normalize_dims(dimension, input.ndim, "unfold")
     if size > input.shape[dim] or step < 1:
         raise ValueError(f"unfold: windows of {size} every {step}, but dimension {dim} of shape "
@@ -218,32 +220,33 @@ def view_as(input, other):
 
 
 def type_as(input, other):
-    """In the dtype, and on the device, of `other`."""
+    """Returns the input in the dtype, and on the device, of `other`."""
     return input.to(other.device).to(other.dtype)
 
 
 def argwhere(input):
-    """The index of each element that is not zero: (how many, ndim) int64."""
+    """Returns the index of each element that is not zero: (n, ndim) int64, where n is the number of
+    these elements."""
     return nonzero(input)
 
 
 def equal(input, other) -> bool:
-    """Whether both have the same shape and the same elements, as a bool."""
+    """Returns True if both have the same shape and the same elements."""
     return input.shape == other.shape and bool((input == other).all())
 
 
 def is_floating_point(input) -> bool:
-    """Whether the dtype is one of floats."""
+    """Returns True if the dtype is floating."""
     return input.dtype.kind in "fV"
 
 
 def new_zeros(input, *size, dtype=None, device=None, requires_grad=False):
-    """Zeros of any shape, in the dtype and on the device of `input` unless others are given."""
+    """Returns zeros of shape `size`. The default is the dtype and the device of `input`."""
     return _new(input, input._xp.zeros, size, dtype, device).requires_grad_(requires_grad)
 
 
 def new_ones(input, *size, dtype=None, device=None, requires_grad=False):
-    """Ones of any shape, in the dtype and on the device of `input` unless others are given."""
+    """Returns ones of shape `size`. The default is the dtype and the device of `input`."""
     return _new(input, input._xp.ones, size, dtype, device).requires_grad_(requires_grad)
 
 
@@ -257,9 +260,10 @@ def _new(input, make, size, dtype, device):
 
 
 def hardtanh(input, min_val=-1.0, max_val=1.0):
-    """clamp, but with no gradient at the two ends themselves."""
+    """Limits elements to the range from min_val to max_val. In contrast to clamp, the gradient is 0
+    where an element equals a limit."""
     input = wrapped(input)
-    if input.dtype.kind in "iu":  # the ends as integers, so that the result has integers
+    if input.dtype.kind in "iu":  # integer limits, so that the result has integers
         return clamp(input, int(min_val), int(max_val))
     inside = bitwise_and(gt(input, min_val), lt(input, max_val))
     return where(inside, input, clamp(input.detach(), min_val, max_val))
@@ -271,12 +275,12 @@ def relu6(input):
 
 
 def hardsigmoid(input):
-    """A sigmoid of three straight lines: relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, a sigmoid that is made of three straight lines."""
     return div(relu6(add(input, 3)), 6)
 
 
 def hardswish(input):
-    """x hardsigmoid(x)."""
+    """x * hardsigmoid(x)."""
     return mul(input, hardsigmoid(input))
 
 
@@ -286,31 +290,32 @@ def softsign(input):
 
 
 def logsigmoid(input):
-    """log(1 / (1 + exp(-x))), without an overflow."""
+    """log(1 / (1 + exp(-x))), in a form that cannot overflow."""
     return neg(softplus(neg(input)))
 
 
 def celu(input, alpha=1.0):
-    """alpha elu(x / alpha): smooth at 0 for any alpha."""
+    """alpha * elu(x / alpha). It is smooth at 0 for any alpha."""
     return mul(elu(div(input, alpha)), alpha)
 
 
 def softmin(input, dim, *, dtype=None):
-    """softmax(-x). dtype: cast -x to it first."""
+    """softmax(-x) along `dim`. dtype: if given, -x is cast to it first."""
     return softmax(neg(input), dim, dtype=dtype)
 
 
 def threshold(input, threshold, value):
-    """x where it is above the threshold, else value."""
+    """x where x is above the threshold, else value."""
     return where(gt(input, threshold), input, value)
 
 
 def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=None):
-    """A random class in a form that has a gradient: softmax((logits + g) / tau), g = -log(-log(u)).
-    hard: 1 at the largest and 0 elsewhere, with the gradient of the soft one. eps: not used."""
+    """softmax((logits + g) / tau), where g = -log(-log(u)) and u is uniform in (0, 1). This is a
+    random choice of a class that has a gradient. hard: if True, the result is 1 at the largest
+    element and 0 elsewhere, but has the gradient of the softmax. eps: ignored."""
     draw = default_generator() if generator is None else generator
     u = draw.uniform(tuple(logits.shape)) * np.float32(1 - 2.0**-23) + np.float32(2.0**-25)
-    noise = -np.log(-np.log(u))  # u is neither 0 nor 1
+    noise = -np.log(-np.log(u))  # finite, as u is never 0 or 1
     noise = Tensor(np.asarray(noise, logits.dtype)).to(logits.device)  # an array also if 0-d
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
@@ -320,8 +325,8 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1, *, generator=No
 
 
 def dropout2d(input, p=0.5, training=True, *, generator=None):
-    """Zero whole channels of (N, C, H, W) or (N, C, L) with probability p and scale the others by
-    1 / (1 - p); the input itself when not training."""
+    """Sets whole channels of (N, C, H, W) or (N, C, L) to zero with probability p, and multiplies
+    the others by 1 / (1 - p). Returns the input itself if training is False."""
     if input.ndim not in (3, 4):
         raise ValueError("dropout2d: wants (N, C, H, W) or (N, C, L), got shape "
                          f"{tuple(input.shape)}")
@@ -332,8 +337,8 @@ def dropout2d(input, p=0.5, training=True, *, generator=None):
 
 def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=False, *,
                         reduction="mean"):
-    """max(0, |anchor - positive| - |anchor - negative| + margin). swap: the negative is compared
-    with the positive instead, where that is nearer."""
+    """max(0, |anchor - positive| - |anchor - negative| + margin), with p-norms. swap: uses
+    |positive - negative| in place of |anchor - negative| where it is smaller."""
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
@@ -345,7 +350,8 @@ def triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6,
 
 
 def pixel_shuffle(input, upscale_factor):
-    """(..., c r r, h, w) -> (..., c, h r, w r): channels become pixels."""
+    """Turns channels into pixels: (..., c r r, h, w) -> (..., c, h r, w r), where r is
+    upscale_factor."""
     r = upscale_factor
     *batch, c, h, w = input.shape
     if c % (r * r):

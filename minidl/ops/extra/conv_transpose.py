@@ -1,10 +1,10 @@
-"""Transposed convolution: convolution's gradient, used as a forward.
+"""Transposed convolution: its forward is the input gradient of a convolution.
 
     conv2d            y = w (*) x       (C, H, W) -> (O, H', W')       stride 2 halves the size
     conv_transpose2d  x = w^T (*) y     (O, H', W') -> (C, H, W)       stride 2 doubles it
 
-Each input element puts the kernel, times itself, at its place of the output; overlaps add up. So
-forward is what conv2d does in backward (minidl/ops/conv.py), and backward what it does in forward.
+Each input element multiplies the kernel, and adds it to the output at its place. So the forward
+here is the backward of conv2d (minidl/ops/conv.py), and the backward is the forward of conv2d.
 Source: Zeiler et al. 2010; Dumoulin & Visin 2016.
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -18,7 +18,8 @@ from minidl.ops.shape import unsqueeze
 
 
 class ConvTranspose2d(Function):
-    """Saves x and w. `out` is the size of x: the places that the convolution would visit."""
+    """The transposed convolution of x (N, C, H, W) with w (C, O / groups, kh, kw). Saves x and w.
+    `out` is the size of x: the size of the result of the convolution."""
 
     precision = "white"
 
@@ -33,7 +34,7 @@ class ConvTranspose2d(Function):
 
     def backward(self, gy):
         x, w = self.saved
-        gy = scratch(contiguous(self.xp, gy), of=gy)  # once for all three
+        gy = scratch(contiguous(self.xp, gy), of=gy)  # copied once for all three gradients
         run = by(gy, w, x)
         gx = run.forward(gy, w, None, self.options, self.out) if self.needs[0] else None
         gw = run.by_weight(x, gy, w, self.options) if self.needs[1] else None
@@ -42,21 +43,24 @@ class ConvTranspose2d(Function):
 
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
                      dilation=1):
-    """Images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh, kw) to (N, O, H', W'), H' =
-    (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1."""
+    """Transposed convolution of images (N, C, H, W) or (C, H, W) with weight (C, O / groups, kh,
+    kw). Returns (N, O, H', W') or (O, H', W'), where H' = (H - 1) stride - 2 padding + dilation
+    (kh - 1) + output_padding + 1."""
     return _transposed("conv_transpose2d", input, weight, bias, stride, padding, output_padding,
                        groups, dilation, 2)
 
 
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1,
                      dilation=1):
-    """Sequences (N, C, L) or (C, L) with weight (C, O / groups, k) to (N, O, L')."""
+    """Transposed convolution of sequences (N, C, L) or (C, L) with weight (C, O / groups, k).
+    Returns (N, O, L') or (O, L')."""
     return _transposed("conv_transpose1d", input, weight, bias, stride, padding, output_padding,
                        groups, dilation, 1)
 
 
 def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, n_dims):
-    """Check, bring to (N, C, H, W), and undo what was added; 1d has height 1."""
+    """Checks the arguments, brings x to (N, C, H, W), and removes the dimensions that it added.
+    conv_transpose1d has height 1."""
     height = (1,) * (2 - n_dims)
     none = (0,) * (2 - n_dims)
     stride = height + pair(stride, op, "stride", n_dims)
@@ -68,7 +72,7 @@ def _transposed(op, x, w, b, stride, padding, output_padding, groups, dilation, 
         raise ValueError(f"{given}; want (N, C, ...) or (C, ...), and (C, O / groups, ...) with "
                          f"{n_dims} dimensions of the kernel")
     if groups < 1 or w.shape[0] % groups or w.shape[0] != x.shape[-n_dims - 1]:
-        raise ValueError(f"{given}; want as many input channels as weight.shape[0], a multiple of "
+        raise ValueError(f"{given}; want weight.shape[0] input channels, a multiple of "
                          "groups")
     if b is not None and tuple(b.shape) != (w.shape[1] * groups,):
         raise ValueError(f"{op}: bias {tuple(b.shape)}, want ({w.shape[1] * groups},)")

@@ -1,7 +1,8 @@
-"""Lengths of vectors, and the angle between two.
+"""Lengths of vectors, and the angle between two vectors.
 
-    |x|_p = (sum of |x_i|^p)^(1/p)      p = inf: the largest |x_i|, -inf: the smallest, 0: how many
-                                        are not zero
+    |x|_p = (sum of |x_i|^p)^(1/p)
+    p = inf: the largest |x_i|          p = -inf: the smallest |x_i|
+    p = 0: the number of elements that are not zero
 
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -47,7 +48,7 @@ class Norm(Reduction):
             return xp.zeros(self.shape, gy.dtype)
         if p == 1:
             return xp.sign(x) * gy
-        if math.isinf(p):  # those that reach it share
+        if math.isinf(p):  # all elements that are the largest (or smallest) share the gradient
             best = xp.abs(x) == y
             return xp.sign(x) * best * (gy / xp.maximum(best.sum(axis=self.axes, keepdims=True), 1))
         zero = y == 0
@@ -59,8 +60,8 @@ class Norm(Reduction):
 
 
 def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
-    """The length of the whole tensor, or of the vectors along dim(s): `p` is "fro" (2), a number,
-    inf or -inf."""
+    """The p-norm of the whole tensor, or of the vectors along `dim`. p: a number, inf, -inf, or
+    "fro", which is 2."""
     if p == "nuc":
         raise NotImplementedError("norm: p='nuc' is not provided; use numpy.linalg.norm on the "
                                   "array")
@@ -69,13 +70,13 @@ def norm(input, p="fro", dim=None, keepdim=False, *, dtype=None):
 
 
 def normalize(input, p=2.0, dim=1, eps=1e-12):
-    """The vectors along `dim` with length 1: input / max(|input|_p, eps)."""
+    """Divides the vectors along `dim` by their length: input / max(|input|_p, eps)."""
     return div(input, clamp(norm(input, p, dim, keepdim=True), min=eps))
 
 
 def cosine_similarity(x1, x2, dim=1, eps=1e-8):
-    """The cosine of the angle between the vectors along `dim`: x1 . x2 / (|x1| |x2|), the lengths
-    at least eps. The two broadcast."""
+    """The cosine of the angle between vectors along `dim`: x1 . x2 / (|x1| |x2|). Lengths below eps
+    count as eps. x1 and x2 broadcast."""
     shape = np.broadcast_shapes(x1.shape, x2.shape)
     x1, x2 = (x if x.shape == shape else x.expand(shape) for x in (x1, x2))
     a, b = (div(x, clamp(norm(x, 2, dim, keepdim=True), min=eps)) for x in (x1, x2))

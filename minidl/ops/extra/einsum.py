@@ -1,13 +1,13 @@
-"""einsum: a sum of products, by the letters of its dimensions.
+"""einsum: a sum of products. A string names the dimensions by letters.
 
     einsum("ij,jk->ik", a, b)      y[i, k] = sum over j of a[i, j] b[j, k]: a matrix product
     einsum("bhqd,bhkd->bhqk", q, k)          attention's scores
     einsum("ii->i", a)                       the diagonal
 
-Letters that the result lacks are summed over. The operands are taken from left to right, two at a
-time. Each pair becomes one batch of matrix products: letters in both and in what follows are the
-batch, those in both alone are summed, the others are rows or columns. So it is built of transpose,
-reshape and matmul, which have their gradients already.
+Letters that are not in the result are summed over. The operands are multiplied from left to right,
+two at a time. Each pair is one batch of matrix products. Letters that both have and that are needed
+later are the batch. Other letters that both have are summed. All others are rows or columns. So
+einsum uses permute, reshape and matmul, which have gradients.
 Source: Einstein 1916 (the convention); NumPy's einsum (the string).
 Test: tests/ops/extra/test_einsum.py
 """
@@ -23,7 +23,8 @@ from minidl.tensor import wrapped
 
 
 def einsum(equation, *operands):
-    """The sum of products that `equation` says; "..." stands for dimensions that broadcast."""
+    """Returns the sum of products that `equation` describes. "..." stands for dimensions that
+    broadcast. Raises ValueError if the equation does not fit the operands."""
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = operands[0]
     operands = [wrapped(x) for x in operands]
@@ -50,8 +51,9 @@ def einsum(equation, *operands):
 
 
 def letters(equation, n_dims):
-    """(the names of each operand's dimensions, those of the result); a name is a letter, or a
-    negative number for a dimension under "...", counted from the last."""
+    """Returns (a list of names for each operand, the names of the result), one name for each
+    dimension. A name is a letter. A dimension in "..." has a negative number, counted from the
+    last."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(n_dims):
@@ -85,7 +87,8 @@ def _shown(name):
 
 
 def _diagonals(x, names):
-    """A letter that comes twice in one operand means its diagonal."""
+    """Returns (x, names) without repeated letters. If a letter is repeated in one operand, x
+    becomes its diagonal."""
     names = list(names)
     for name in set(names):
         while names.count(name) > 1:
@@ -98,7 +101,7 @@ def _diagonals(x, names):
 
 
 def _summed(x, names, wanted):
-    """Sum over the dimensions that nobody wants."""
+    """Returns (x, names), summed over all dimensions that are not in `wanted`."""
     gone = tuple(i for i, name in enumerate(names) if name not in wanted)
     if not gone:
         return x, names
@@ -106,14 +109,15 @@ def _summed(x, names, wanted):
 
 
 def _product(a, a_names, b, b_names, later):
-    """The product of two operands, summed over what comes neither in `later` nor in one alone."""
+    """Returns (product, names) of two operands. Sums over all dimensions that are not in `later`,
+    the names that are still needed."""
     a, a_names = _summed(a, a_names, later.union(b_names))
     b, b_names = _summed(b, b_names, later.union(a_names))
-    if a.dtype != b.dtype:  # one was summed: integers sum in int64
+    if a.dtype != b.dtype:  # one of them was summed, and integers sum in int64
         a, b = (x.to(backend.promote_types(a.dtype, b.dtype)) for x in (a, b))
     both = [name for name in a_names if name in b_names]
     sizes = {**dict(zip(b_names, b.shape)), **dict(zip(a_names, a.shape))}
-    for name in both:  # a size 1 beside a larger one is broadcast
+    for name in both:  # a size of 1 is broadcast to the size in the other operand
         sizes[name] = np.broadcast_shapes(a.shape[a_names.index(name)],
                                           b.shape[b_names.index(name)])[0]
     batch = [name for name in both if name in later]

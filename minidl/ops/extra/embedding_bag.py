@@ -1,8 +1,8 @@
-"""embedding_bag: one row for each bag of indices: the sum, the mean or the largest of its rows.
+"""embedding_bag: for each bag of indices the sum, the mean or the maximum of its rows in a table.
 
     input    [1 2 | 4 5 4]      offsets [0 2]: bag 0 is (1 2), bag 1 is (4 5 4)
-    padded    1 2 .             the bags as rows of one length, the rest masked out; then embedding,
-              4 5 4             a mask, and a sum along the row, which have their gradients already
+    padded    1 2 .             the bags as rows of one length. Then embedding, a mask, and a sum
+              4 5 4             along each row; these ops have gradients
 
 Source: PyTorch's EmbeddingBag.      Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -19,9 +19,12 @@ from minidl.tensor import Tensor, wrapped
 
 def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weights=None,
                   include_last_offset=False, padding_idx=None):
-    """(bags, width) from indices `input` (bags, n), or from a vector of them and where each bag
-    starts in it. mode: "sum", "mean", "max"; per_sample_weights: factors of the rows, for "sum"; a
-    bag does not count its padding_idx, and one without indices is zeros."""
+    """Returns (bags, width). input: indices (bags, n), or a vector of the indices of all bags. Then
+    `offsets` has the place at which each bag starts.
+
+    mode: "sum", "mean" or "max". per_sample_weights: a factor for each index, only for "sum".
+    padding_idx: this index does not count. include_last_offset: True if offsets also has the end of
+    the last bag. The result of a bag without indices is zeros."""
     input, weight = wrapped(input), wrapped(weight)
     offsets = None if offsets is None else wrapped(offsets)
     if per_sample_weights is not None:
@@ -60,7 +63,8 @@ def embedding_bag(input, weight, offsets=None, *, mode="mean", per_sample_weight
 
 
 def _bags(xp, starts, n, include_last_offset):
-    """(places in the input, (bags, longest), and which of them are in the bag)."""
+    """Returns (places, inside), both (bags, longest): the places of each bag's indices in the
+    input, and a bool that is False for the padding of shorter bags."""
     if starts.size and int(starts[0]) != 0:
         raise ValueError(f"embedding_bag: the first bag starts at 0, got offsets[0] {starts[0]}")
     ends = xp.concatenate([starts[1:], xp.asarray([n], starts.dtype)])

@@ -1,12 +1,13 @@
-"""x.add_(y), x.clamp_(0, 1), x.scatter_(0, i, y) ...: an op, its result written over x.
+"""Ops that write their result into x: x.add_(y), x.clamp_(0, 1), x.scatter_(0, i, y) and others.
 
     with minidl.no_grad():
-        p.mul_(0.9).add_(g, alpha=0.1)        p is the same tensor, its version two higher
+        p.mul_(0.9).add_(g, alpha=0.1)        p is the same tensor; its version grows by two
 
-    scores.masked_fill_(mask, -1e9)           recorded (become in ops/inplace.py)
+    scores.masked_fill_(mask, -1e9)           the graph records it (`become` in ops/inplace.py)
 
-Unlike x += y they make the result first, and copy it: they are for short code, not for speed. The
-result's dtype must fit into x's kind, as in PyTorch.
+They compute the result in new memory, and then copy it into x. So they make code shorter, but not
+faster. x += y writes into x directly. The dtype of the result must not be of a higher kind than x,
+as in PyTorch.
 Test: tests/ops/extra/test_in_place_forms.py
 """
 
@@ -15,7 +16,7 @@ from minidl.ops import activations, elementwise, index, inplace, logic, reduce, 
 from minidl.ops.extra import sampling, scatter, unary
 from minidl.random import default_generator
 
-OPS = {  # file: the names whose form with _ there is
+OPS = {  # file: names of ops that have a form with _
     elementwise: "add sub mul div remainder neg pow exp log sqrt rsqrt sin cos abs sign floor ceil "
                  "round",
     select: "clamp masked_fill", activations: "relu sigmoid tanh", reduce: "cumsum",
@@ -26,7 +27,8 @@ OPS = {  # file: the names whose form with _ there is
 
 
 def form(op):
-    """The function `op_` that writes what `op` gives over its first argument."""
+    """Returns the function `op_`. It computes `op`, and writes the result into its first
+    argument."""
     name = f"{op.__name__}_"
 
     def in_place(input, *args, **options):
@@ -37,19 +39,19 @@ def form(op):
         return inplace.copy_(input, inplace.check_fit(y, input, name).to(input.dtype))
 
     in_place.__name__ = in_place.__qualname__ = name
-    in_place.__wrapped__ = op  # help() and editors show its arguments
-    in_place.__doc__ = f"x.{op.__name__}(...), written over x."
+    in_place.__wrapped__ = op  # so that help() and editors show the arguments of op
+    in_place.__doc__ = f"Writes x.{op.__name__}(...) into x. Returns x."
     return in_place
 
 
 def normal_(input, mean=0.0, std=1.0, *, generator=None):
-    """Overwrite with Gaussian numbers."""
+    """Overwrites the tensor with random numbers from a normal distribution. Returns it."""
     draws = (generator or default_generator()).normal(input.shape, mean=mean, std=std)
     return inplace.copy_(input, input._xp.asarray(draws.astype(input.dtype)))
 
 
 def uniform_(input, from_=0.0, to=1.0, *, generator=None):
-    """Overwrite with numbers uniform in [from_, to)."""
+    """Overwrites the tensor with random numbers, uniform in [from_, to). Returns it."""
     draws = (generator or default_generator()).uniform(input.shape, low=from_, high=to)
     return inplace.copy_(input, input._xp.asarray(draws.astype(input.dtype)))
 

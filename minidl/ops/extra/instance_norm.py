@@ -1,7 +1,8 @@
-"""Instance norm: each channel of each sample by itself, with running averages if wanted.
+"""Instance norm: normalises each channel of each sample separately.
 
-Without running averages it is a group norm with a group for each channel. With them it is a batch
-norm of one sample with N C channels, whose averages over the samples are then the running ones.
+Without running averages it is a group norm with one group for each channel. With running averages
+it is a batch norm of one sample with N C channels; the running averages are then the means over the
+N samples.
 Source: Ulyanov et al. 2016.     Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
 
@@ -13,13 +14,13 @@ from minidl.tensor import Tensor
 
 def instance_norm(input, running_mean=None, running_var=None, weight=None, bias=None,
                   use_input_stats=True, momentum=0.1, eps=1e-5):
-    """Mean 0 and variance 1 over each channel of each sample of input (N, C, ...), then * weight +
-    bias. With running_*, they follow the inputs' as in batch_norm; use_input_stats=False: they are
-    used instead."""
+    """Normalises each channel of each sample of input (N, C, ...) to mean 0 and variance 1, then
+    computes * weight + bias. running_mean and running_var, if given, are updated as in batch_norm.
+    use_input_stats=False: uses them in place of the statistics of the input."""
     if input.ndim < 3 or use_input_stats and input.shape[2:] and not any(
             n > 1 for n in input.shape[2:]):
         raise ValueError(f"instance_norm: input of shape {tuple(input.shape)}; want (N, C, ...), "
-                         "with more than one element a channel")
+                         "with more than one element for each channel")
     if not use_input_stats:
         return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     N, C = input.shape[:2]

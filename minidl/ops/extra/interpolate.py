@@ -1,13 +1,14 @@
-"""Images, and sequences and volumes, of another size.
+"""Resizes images, sequences and volumes.
 
-Each dimension is resized by itself: y = a x b^T, with a (out, in) for the height and b for the
-width. A row says of which input places an output place is made, and with which weights:
+Each dimension is resized separately: y = a x b^T, with a (out, in) for the height and b for the
+width. A row of a matrix has the weights of the input places for one output place:
 
     nearest   one place, floor(i in / out)             bilinear  the two places around
     area      the mean of all places that it covers    bicubic   four places, a cubic polynomial
 
-Output place i lies at (i + 1/2) in / out - 1/2 of the input; with align_corners at i (in - 1) /
-(out - 1), so that the first and the last places meet. Backward is the product with a^T and b.
+Output place i is at the position (i + 1/2) in / out - 1/2 of the input. With align_corners it is at
+i (in - 1) / (out - 1), so that the first and last places of both coincide. Backward is the product
+with a^T and b.
 Source: Keys 1981 (the cubic, here with a = -3/4).
 Test: tests/ops/test_every_op.py (rows in samples_extra.py)
 """
@@ -22,11 +23,11 @@ from minidl.ops.extra.rearrange import TakePlaces
 from minidl.ops.matmul import product
 from minidl.ops.pool import averaging
 
-LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: dimensions of its input
+LINEAR = {"linear": 3, "bilinear": 4, "trilinear": 5}  # mode: number of dimensions of the input
 
 
 class Resize(Function):
-    """matrices[d] (out, in) applied along dimension d + 2 of x (N, C, ...)."""
+    """x (N, C, ...) with matrices[d] (out, in) applied along each dimension d + 2."""
     op = "interpolate"
 
     def forward(self, x, matrices):
@@ -48,7 +49,8 @@ class Resize(Function):
 
 
 def positions(n, n_out, scale, align_corners):
-    """Where the n_out output places lie among n input places; `scale` is in / out."""
+    """Returns the positions of the n_out output places among the n input places, (n_out,). scale:
+    in / out."""
     i = np.arange(n_out)
     if align_corners:
         return i * ((n - 1) / (n_out - 1) if n_out > 1 else 0.0)
@@ -56,8 +58,8 @@ def positions(n, n_out, scale, align_corners):
 
 
 def linear_weights(n, n_out, scale, align_corners):
-    """(n_out, n): row i has the weights of the two places around position i; beyond the ends, the
-    end's place alone."""
+    """Returns (n_out, n). Row i has the weights of the two input places around position i. For a
+    position beyond an end it has only the place at that end."""
     at = np.clip(positions(n, n_out, scale, align_corners), 0, None)
     low = np.minimum(np.floor(at).astype(int), n - 1)
     high = np.minimum(low + 1, n - 1)
@@ -69,7 +71,8 @@ def linear_weights(n, n_out, scale, align_corners):
 
 
 def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
-    """(n_out, n): row i has the weights of the four places around; the ends are repeated."""
+    """Returns (n_out, n). Row i has the weights of the four input places around position i. Beyond
+    an end, the place at that end is repeated."""
     at = positions(n, n_out, scale, align_corners)
     low = np.floor(at).astype(int)
     rows = np.zeros((n_out, n))
@@ -84,9 +87,13 @@ def cubic_weights(n, n_out, scale, align_corners, a=-0.75):
 
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
                 recompute_scale_factor=None, antialias=False):
-    """input (N, C, ...) with other sizes after the first two: `size`, or `scale_factor` times
-    theirs, rounded down; a number for all or one each. mode: nearest, nearest-exact, linear (N, C,
-    L), bilinear or bicubic (N, C, H, W), trilinear (N, C, D, H, W), area."""
+    """Resizes all but the first two dimensions of input (N, C, ...).
+
+    size: the new sizes. Or scale_factor: the new sizes are this times the old ones, rounded down.
+        Each is a number for all dimensions, or one for each.
+    mode: "nearest", "nearest-exact", "area", "linear" for (N, C, L), "bilinear" or "bicubic" for
+        (N, C, H, W), "trilinear" for (N, C, D, H, W).
+    Raises ValueError if these do not fit."""
     n_dims = input.ndim - 2
     if antialias:
         raise NotImplementedError("interpolate: antialias is not provided; use mode='area' to make "

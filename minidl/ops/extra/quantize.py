@@ -1,13 +1,14 @@
-"""int8 quantisation: a quarter of the memory for an error of at most half a scale.
+"""int8 quantisation: takes a quarter of the memory of float32. The error is at most half a scale.
 
-The plain form, and what a product of such numbers is: minidl/plain/quantize.py. Here: kernels.
+The plain form, and a product of such numbers: minidl/plain/quantize.py. Here: kernels.
 
     scale = max |x| / 127      q = round(x / scale), int8      x' = q scale, |x' - x| <= scale / 2
 
-One scale for the whole tensor, or one for each row of its first dimension (output channel of a
-weight), which follows channels of different size. A building block, with int8_linear.py, for
-inference in int8: no layer of minidl.nn calls it. As rows of 1,024 it is the int8 code of
-minidl/comm/codec.py, to the bit; that one is written in NumPy, for comm knows arrays alone.
+There is one scale for the whole tensor, or one for each row of its first dimension (the output
+channels of a weight). The second is better if channels have different sizes. With int8_linear.py it
+is a building block for inference in int8. No layer of minidl.nn calls it. With rows of 1,024
+elements it gives the same bits as the int8 code of minidl/comm/codec.py. That code is written in
+NumPy, as comm must not import ops.
 
 Source: Jacob et al. 2018 (arXiv 1712.05877).
 Kernels: kernels/quantize.cu; on a CPU kernels/cpu/quantize.cu
@@ -27,7 +28,7 @@ FILE = "quantize.cu"
 
 
 def by_numpy(x, per_channel=False):
-    """(q, scale) of x, in float32."""
+    """Returns (q, scale) of x, computed in float32."""
     x = x.astype(np.float32)
     top = np.abs(x).reshape(len(x), -1).max(1) if per_channel else np.abs(x).max()
     scale = np.atleast_1d(top / np.float32(127))
@@ -37,9 +38,8 @@ def by_numpy(x, per_channel=False):
 
 
 def quantize(x, per_channel=False):
-    """(q int8 of x's shape, scale float32): scale is (x.shape[0],) per channel, else (1,).
-
-    x: float32 or float16, finite (ValueError if not)."""
+    """Returns (q, scale): q int8 of x's shape, scale float32. scale is (x.shape[0],) with
+    per_channel, else (1,). x: float32 or float16. Raises ValueError if an element is not finite."""
     if x.ndim < 1:
         raise ValueError("quantize: want at least one dimension, got a 0-d array")
     xp, q = backend.xp_of([x], "quantize"), None
@@ -61,7 +61,7 @@ def quantize(x, per_channel=False):
 
 
 def dequantize(q, scale, dtype=np.float32):
-    """q * scale, as quantize gave them; dtype float32 or float16."""
+    """Returns q * scale. q and scale: results of quantize. dtype: float32 or float16."""
     xp, per_channel = backend.xp_of([q, scale], "dequantize"), scale.size > 1
     if scale.shape not in ((1,), q.shape[:1]):
         raise ValueError(
@@ -75,7 +75,7 @@ def dequantize(q, scale, dtype=np.float32):
 
 
 def _rows(shape, per_channel):
-    """(rows, cols): a row per channel, else rows as they lie in memory."""
+    """Returns (rows, cols). With per_channel, a row is a channel. Else it is the last dimension."""
     rows = shape[0] if per_channel or len(shape) == 1 else math.prod(shape[:-1])
     if not per_channel and len(shape) == 1:
         return 1, shape[0]
@@ -83,7 +83,8 @@ def _rows(shape, per_channel):
 
 
 def launch(xp, name, x, args):
-    """A thread per row on the CPU, a warp per row on a GPU, in packs where rows allow it."""
+    """Launches a kernel of quantize.cu: one thread for each row on a CPU, one warp for each row on
+    a GPU. The warps work on packs of elements if the row length is a multiple of 16."""
     rows, cols = args[2:4] if name == "absmax" else args[3:5]
     if x.size and xp is np:
         dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-rows // 8), 8, args)
@@ -93,5 +94,5 @@ def launch(xp, name, x, args):
 
 
 def warps(name, dtype, rows, args, rung):
-    """A GPU's launch of the rung `packs` or `warps`."""
+    """Launches the rung `packs` or `warps` of a kernel on a GPU."""
     dispatch.kernel(FILE, f"{name}_{rung}", dtype)(-(-rows * 32 // BLOCK), BLOCK, args)

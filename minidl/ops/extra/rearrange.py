@@ -1,4 +1,4 @@
-"""The same elements in other places: rolled, repeated, along a diagonal, over a grid, as a border.
+"""Ops that move or repeat elements: roll, diagonal, repeat_interleave, meshgrid and pad.
 
     roll([1 2 3], 1) = [3 1 2]          repeat_interleave([1 2], 2) = [1 1 2 2]
     diagonal of (n, m) -> (min(n, m),)   meshgrid((n,), (m,)) -> (n, m) and (n, m), views
@@ -18,7 +18,7 @@ from minidl.tensor import Tensor, wrapped
 
 
 class Roll(Function):
-    """What leaves at one end comes in at the other; backward rolls back."""
+    """Shifts elements. Those that leave at one end come in at the other. Backward rolls back."""
     arithmetic = False
 
     def forward(self, x, shifts, dims):
@@ -48,7 +48,8 @@ class Diagonal(Function):
 
 
 class RepeatEach(Function):
-    """Each slice of `dim` n times in a row; backward sums the n."""
+    """Each slice of `dim`, repeated n times in a row. Backward sums the gradients of the n
+    repeats."""
 
     def forward(self, x, n, dim):
         self.split = *x.shape[:dim + 1], n, *x.shape[dim + 1:]
@@ -60,8 +61,9 @@ class RepeatEach(Function):
 
 
 class TakePlaces(Function):
-    """The elements at places[d], a vector of indices, of each dimension d in it. Backward adds
-    where places repeat: a product with a matrix of zeros and ones."""
+    """Picks elements along several dimensions. places: {dimension: a vector of indices}. An index
+    may be repeated. Backward adds the gradients of repeats by a product with a matrix of zeros and
+    ones."""
     arithmetic = False
 
     def forward(self, x, places):
@@ -81,7 +83,8 @@ class TakePlaces(Function):
 
 
 def roll(input, shifts, dims=None):
-    """Shift along dims, around the ends; without dims, as if the tensor were a vector."""
+    """Shifts elements along dims. Elements that leave at one end come in at the other. Without
+    dims, shifts the flattened tensor."""
     if dims is not None:
         several = [tuple(v) if isinstance(v, (tuple, list)) else (v,) for v in (shifts, dims)]
         shifts, dims = several[0], normalize_dims(several[1], input.ndim, "roll")
@@ -96,14 +99,15 @@ def roll(input, shifts, dims=None):
 
 
 def diagonal(input, offset=0, dim1=0, dim2=1):
-    """The elements with equal places in dim1 and dim2 (`offset` further in dim2), as a last
-    dimension; a view."""
+    """Returns a view of a diagonal of dim1 and dim2, as a new last dimension. Its elements have the
+    index i in dim1 and i + offset in dim2."""
     return Diagonal.apply(input, offset=offset, dim1=dim1, dim2=dim2)
 
 
 def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
-    """Each element (or slice along `dim`) repeated in place: an int for all, or a tensor with one
-    number each. Of one tensor of counts alone: index i, counts[i] times."""
+    """Repeats each element (or each slice along `dim`) in a row. repeats: an int for all, or a
+    tensor with a count for each. repeat_interleave(counts) returns each index i, counts[i]
+    times."""
     input = wrapped(input)
     if repeats is None:
         input, repeats = Tensor(input._xp.arange(input.shape[0])), input
@@ -121,14 +125,14 @@ def repeat_interleave(input, repeats=None, dim=None, *, output_size=None):
     if repeats.shape != (n,) or repeats.dtype.kind not in "iu":
         raise ValueError(f"repeat_interleave: repeats of {repeats.dtype} and shape {repeats.shape},"
                          f" want ({n},) integers, one for each of dimension {dim}")
-    ends = repeats.array.cumsum()  # element i fills the places before ends[i]
+    ends = repeats.array.cumsum()  # element i is repeated up to place ends[i] - 1
     places = repeats._xp.arange(int(ends[-1]) if n else 0)
     return index_select(input, dim, Tensor(repeats._xp.searchsorted(ends, places, "right")))
 
 
 def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
-    """For vectors of n, m, ... elements as many views (n, m, ...), each varying along its own
-    dimension; indexing="xy": (m, n, ...), as pictures are indexed."""
+    """Returns one view of shape (n, m, ...) for each of the vectors of n, m, ... elements. View i
+    changes only along dimension i. indexing="xy" gives shape (m, n, ...), as for images."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tensors[0]
     tensors = [wrapped(x) for x in tensors]
@@ -144,10 +148,12 @@ def meshgrid(*tensors, indexing="ij") -> tuple[Tensor, ...]:
 
 
 def pad(input, pad, mode="constant", value=None):
-    """Borders around the last dimensions: `pad` lists (left, right) of the last one first, as
-    torch.nn.functional.pad; negative widths crop. mode: "constant", of `value`, 0 unless given;
-    "replicate", the element at the edge; "reflect", the elements behind it in reverse; "circular",
-    the elements of the other end."""
+    """Adds borders to the last dimensions. pad: (left, right) of the last dimension, then of the
+    one before, and so on, as in torch.nn.functional.pad. Negative widths remove elements.
+
+    mode: the border has: "constant", `value` (default 0); "replicate", the element at the edge;
+    "reflect", the elements next to the edge, in reverse order; "circular", the elements of the
+    other end. Raises ValueError if a border is too wide for its mode."""
     if mode == "constant":
         return Pad.apply(input, pad=tuple(pad), value=0 if value is None else value)
     if mode not in BORDERS:
@@ -161,7 +167,7 @@ def pad(input, pad, mode="constant", value=None):
         d = input.ndim - 1 - i
         n = input.shape[d]
         kept = n + left + right
-        if mode == "circular":  # the borders are of what is not cropped
+        if mode == "circular":  # the borders have only elements that are not removed
             kept = n + min(left, 0) + min(right, 0)
         if not n or kept < 1 or max(left, right) > BORDERS[mode][1](n):
             raise ValueError(f"pad: mode {mode!r}: ({left}, {right}) around {n} elements; want at "
@@ -175,12 +181,14 @@ def _reflected(left, right, n):
 
 
 def _around(left, right, n):
-    """What is cropped does not come in again at the other end."""
+    """Returns the places for mode "circular". Elements that a negative width removes do not come in
+    at the other end."""
     first, n_kept = max(-left, 0), n - max(-left, 0) - max(-right, 0)
     return first + np.arange(-max(left, 0), n_kept + max(right, 0)) % n_kept
 
 
-# The place of each element of the result, and how wide the border may be.
+# For each mode: a function (left, right, n) that returns the place of each element of the result,
+# and a function of n that returns how wide a border may be.
 BORDERS = {
     "replicate": (lambda left, right, n: np.arange(-left, n + right).clip(0, n - 1),
                   lambda n: float("inf")),

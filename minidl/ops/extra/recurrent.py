@@ -1,12 +1,12 @@
-"""Recurrent layers: the same small step for each element of a sequence, and back through time.
+"""Recurrent layers: the same small step for each element of a sequence, forward and backward.
 
-    h_t = step(x_t, h_{t-1})         t = 0, 1, ... T-1           x_t: the input's part, W_ih input_t
+    h_t = step(x_t, h_{t-1})         t = 0, 1, ... T-1           x_t = W_ih input_t + b_ih
 
-    forward    h_0 ─► step ─► step ─► step ─► h_T                one matrix product W_hh h a step
-    backward   gh ◄── step ◄── step ◄── step ◄── gh_T            and one with W_hh^T a step
+    forward    h_0 ─► step ─► step ─► step ─► h_T                each step: a product with W_hh
+    backward   gh ◄── step ◄── step ◄── step ◄── gh_T            each step: a product with W_hh^T
 
-The input's part of all steps is one product before the loop; the gradient of W_hh is one after it.
-So a Function is a whole sequence, and its backward is backpropagation through time, written out.
+x_t of all steps is one product before the loop. The gradient of W_hh is one product after the loop.
+So one Function computes a whole sequence. Its backward is backpropagation through time.
 Sources: Elman 1990 (RNN); Hochreiter & Schmidhuber 1997, Gers et al. 2000 (LSTM); Cho et al. 2014
 (GRU, here with the reset after the product, as in PyTorch).
 Test: tests/nn/test_recurrent.py   Tutorial: tutorials/32_recurrent.py
@@ -19,21 +19,24 @@ from minidl.tensor import Tensor
 
 
 class Recurrence(Function):
-    """What the three share: y_t for all t, the previous states, and the weights' gradients."""
+    """The common part of Rnn, Lstm and Gru: arrays for all steps, and the weights' gradients."""
 
     def start(self, x, h, parts):
-        """(previous states (T, N, H), results (T, N, H), what is kept: `parts` times that)."""
+        """Returns new arrays (T, N, H): for the previous states, for the results, and `parts` more
+        for backward."""
         shape = (*x.shape[:2], h.shape[-1])
         return [self.xp.empty(shape, x.dtype) for _ in range(2 + parts)]
 
     def weight_gradients(self, g, before):
-        """(gw, gb) of a = h W^T + b, summed over all steps; g (T, N, k H), before (T, N, H)."""
+        """Returns (gw, gb) for a = h W^T + b, summed over all steps. g: the gradient of a, (T, N, k
+        H). before: h of all steps, (T, N, H)."""
         g, before = (a.reshape(-1, a.shape[-1]) for a in (g, before))
         return product(self.xp, g.T, before), g.sum(axis=0)
 
 
 class Rnn(Recurrence):
-    """h_t = tanh(x_t + W h_{t-1} + b), or with relu.  x (T, N, H), h (N, H), w (H, H), b (H,)."""
+    """h_t = tanh(x_t + W h_{t-1} + b), or relu in place of tanh.  x (T, N, H), h (N, H), w (H, H),
+    b (H,)."""
 
     def forward(self, x, h, w, b, nonlinearity):
         self.nonlinearity = nonlinearity
@@ -57,8 +60,9 @@ class Rnn(Recurrence):
 
 
 class Lstm(Recurrence):
-    """i, f, g, o = the four quarters of a = x_t + W h_{t-1} + b, through sigmoid, but g tanh:
-    c_t = f c_{t-1} + i g,   h_t = o tanh(c_t).     x (T, N, 4H), h and c (N, H), w (4H, H)."""
+    """i, f, g, o are the quarters of a = x_t + W h_{t-1} + b, after sigmoid (i, f, o) or tanh (g).
+    c_t = f c_{t-1} + i g,   h_t = o tanh(c_t).
+    x (T, N, 4H), h and c (N, H), w (4H, H), b (4H,)."""
 
     def forward(self, x, h, c, w, b):
         xp, H = self.xp, h.shape[-1]
@@ -96,8 +100,9 @@ class Lstm(Recurrence):
 
 
 class Gru(Recurrence):
-    """r, z, n = the thirds of x_t and of a = W h_{t-1} + b: r and z through sigmoid of their sum,
-    n = tanh(x_n + r a_n), h_t = (1 - z) n + z h_{t-1}.      x (T, N, 3H), h (N, H), w (3H, H)."""
+    """x_t and a = W h_{t-1} + b have thirds for r, z and n. r = sigmoid(x_r + a_r),
+    z = sigmoid(x_z + a_z), n = tanh(x_n + r a_n), h_t = (1 - z) n + z h_{t-1}.
+    x (T, N, 3H), h (N, H), w (3H, H), b (3H,)."""
 
     def forward(self, x, h, w, b):
         xp, H = self.xp, h.shape[-1]
@@ -127,21 +132,24 @@ class Gru(Recurrence):
             gx[t][:, H:2 * H] = gh * (before[t] - ns[t]) * z * (1 - z)
             gx[t][:, 2 * H:] = gn
             ga[t] = gx[t]
-            ga[t][:, 2 * H:] *= r  # the reset acts between the product and the sum
+            ga[t][:, 2 * H:] *= r  # r multiplies a_n, not x_n
             gh = gh * z + product(xp, ga[t], w)
         return gx, gh, *self.weight_gradients(ga, before)
 
 
 def rnn_sequence(x, h, w, b, nonlinearity="tanh") -> tuple[Tensor, Tensor]:
-    """(results of all steps (T, N, H), the last state (N, H)) of Rnn."""
+    """Runs an Rnn over a sequence. Returns (h of all steps (T, N, H), the last h (N, H)). Arguments
+    as for Rnn."""
     return Rnn.apply(x, h, w, b, nonlinearity=nonlinearity)
 
 
 def lstm_sequence(x, h, c, w, b) -> tuple[Tensor, Tensor, Tensor]:
-    """(results of all steps, the last h, the last c) of Lstm."""
+    """Runs an Lstm over a sequence. Returns (h of all steps (T, N, H), the last h, the last c).
+    Arguments as for Lstm."""
     return Lstm.apply(x, h, c, w, b)
 
 
 def gru_sequence(x, h, w, b) -> tuple[Tensor, Tensor]:
-    """(results of all steps, the last state) of Gru."""
+    """Runs a Gru over a sequence. Returns (h of all steps (T, N, H), the last h). Arguments as for
+    Gru."""
     return Gru.apply(x, h, w, b)

@@ -3,10 +3,10 @@
     bernoulli(p)             1 with probability p, else 0, for each element
     multinomial(w, k)        k indices, i with probability w_i / sum(w)
 
-With replacement: a uniform number falls into one of the intervals that the weights cut [0, 1) into.
-Without: each index gets the time of its first event in a race, exponential with rate w_i; the first
-k to arrive are a sample without replacement. The numbers are drawn on the host (minidl/random.py),
-so that every device gets the same.
+With replacement: the weights divide [0, 1) into intervals, and a uniform number chooses one.
+Without replacement: each index i gets a random time, exponential with rate w_i. The k indices with
+the smallest times are the sample (a race). The host draws all random numbers (minidl/random.py), so
+that every device gets the same ones.
 Source: Efraimidis & Spirakis 2006 (the race).   Test: tests/ops/extra/test_sampling.py
 """
 
@@ -18,7 +18,7 @@ from minidl.random import default_generator
 
 
 class Bernoulli(Function):
-    """1 where a uniform number is below the probability, else 0."""
+    """1 where a uniform number is below the probability, else 0. The gradient is 0."""
 
     def forward(self, p, generator):
         if p.size and not (p.min() >= 0 and p.max() <= 1):
@@ -45,8 +45,9 @@ class Multinomial(Function):
         if replacement:
             ends = w.cumsum(axis=-1)
             u = xp.asarray(generator.uniform((*w.shape[:-1], k), dtype=np.float64))
-            drawn = (u * ends[..., -1:])[..., None]  # in interval i: i ends are not above it
-            last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)  # rounding may pass it
+            drawn = (u * ends[..., -1:])[..., None]  # if it is in interval i, i ends are <= it
+            # The last index with a weight above 0. Because of rounding the count may exceed it.
+            last = w.shape[-1] - 1 - (w > 0)[..., ::-1].argmax(axis=-1)
             return xp.minimum((ends[..., None, :] <= drawn).sum(axis=-1), last[..., None])
         if k > (w > 0).sum(axis=-1).min():
             raise ValueError(f"multinomial: {k} different indices wanted, and a row has only "
@@ -58,13 +59,15 @@ class Multinomial(Function):
 
 
 def bernoulli(input, p=None, *, generator=None):
-    """0 or 1 in the input's dtype; 1 with the probability that the element, or `p`, is."""
+    """Returns 0 or 1 for each element, in the input's dtype. The probability of a 1 is the element,
+    or `p` if given. Raises ValueError if it is not in 0 to 1."""
     p = input if p is None else input * 0 + p
     return Bernoulli.apply(p, generator=generator or default_generator())
 
 
 def multinomial(input, num_samples, replacement=False, *, generator=None):
-    """num_samples indices into each row of weights `input`, which need not sum to 1."""
+    """Draws num_samples indices for each row of weights `input`, (n,) or (rows, n). The weights
+    need not sum to 1. replacement: True if an index may be drawn several times."""
     if num_samples < 1:
         raise ValueError(f"multinomial: num_samples is {num_samples}, want 1 or more")
     return Multinomial.apply(input, k=int(num_samples), replacement=replacement,

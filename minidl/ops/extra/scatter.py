@@ -1,12 +1,12 @@
-"""Scatter: write the elements of one tensor at given places of another. gather read the other way.
+"""Scatter: writes elements of one tensor to given places of another. The opposite of gather.
 
     gather         y[i, j] = x[i, index[i, j]]
-    scatter_add    y[i, index[i, j]] += src[i, j]       which is gather's gradient
-    scatter        y[i, index[i, j]]  = src[i, j]       where two meet, one of them stays
+    scatter_add    y[i, index[i, j]] += src[i, j]       the gradient of gather
+    scatter        y[i, index[i, j]]  = src[i, j]       if places repeat, one element stays
     index_add      y[:, index[j]]    += alpha src[:, j]     whole slices; index_select's gradient
 
-Places that were written over pass no gradient to the old elements. Where two elements of `src` meet
-at a place, PyTorch promises scatter's value only, not which it is, and its gradient goes to both.
+Elements that are overwritten get no gradient. If scatter writes two elements of `src` to one place,
+PyTorch does not define which of them stays, and its gradient goes to both. Ours does the same.
 Test: tests/ops/extra/test_scatter.py
 """
 
@@ -25,7 +25,7 @@ from minidl.tensor import Tensor, wrapped
 
 
 class ScatterAdd(Function):
-    """x plus src[k] at index[k] for every k; fp16 is summed in fp32."""
+    """x, with src[k] added at index[k] for every k. fp16 is summed in fp32."""
     alpha = 1
 
     def forward(self, x, index, src, dim):
@@ -47,7 +47,8 @@ class ScatterAdd(Function):
 
 
 class Scatter(Function):
-    """x with src[k] at index[k]; src is a number or a tensor at least as large as the index."""
+    """x, with src[k] written at index[k]. src is a number, or a tensor that is not smaller than the
+    index in any dimension."""
 
     def forward(self, x, index, src, dim):
         self.at = _places("scatter", self.xp, x, index, dim, src)
@@ -70,8 +71,8 @@ class Scatter(Function):
 
 
 class ScatterProd(Function):
-    """x times the src[k] at index[k]. Saves x and src: a factor's slope is the product of the other
-    factors at its place."""
+    """x, multiplied by src[k] at index[k] for every k. Saves x and src. The gradient of a factor is
+    the product of all other factors at its place."""
 
     op = "scatter_reduce"
 
@@ -107,8 +108,8 @@ class ScatterProd(Function):
 
 
 def multiply_at(y, at, values, dim):
-    """y[at] *= values, where a place may come again. CuPy has no multiply.at, so this goes slice by
-    slice along `dim`: in one slice no place comes twice."""
+    """Computes y[at] *= values in place. Places may repeat. CuPy has no multiply.at, so this works
+    on one slice along `dim` after another: within a slice no place repeats."""
     if not values.ndim:
         y[...] *= values
         return
@@ -119,7 +120,7 @@ def multiply_at(y, at, values, dim):
 
 
 class ScatterWhole(Function):
-    """scatter_reduce of integers and bools."""
+    """scatter_reduce for integers and bools, which have no gradient."""
 
     differentiable = False
     op = "scatter_reduce"
@@ -149,13 +150,13 @@ class ScatterWhole(Function):
         return y
 
 
-# reduce: (NumPy's ufunc, what it starts from; None: the least or the largest number of the dtype)
+# reduce: (NumPy's ufunc, its start value). None: the smallest or the largest number of the dtype.
 STARTS = {"sum": ("add", 0), "prod": ("multiply", 1), "mean": ("add", 0),
           "amax": ("maximum", None), "amin": ("minimum", None)}
 
 
 class IndexAdd(Function):
-    """x plus alpha times the slices of src, at the places in `index` along dim."""
+    """x, with alpha times each slice of src added at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, alpha):
         self.shape, self.src_shape, self.alpha = x.shape, src.shape, alpha
@@ -173,7 +174,7 @@ class IndexAdd(Function):
 
 
 class IndexWrite(Function):
-    """x with the slices of src, or a number, at the places in `index` along dim."""
+    """x, with the slices of src, or a number, written at the places in `index` along dim."""
 
     def forward(self, x, index, src, dim, name):
         self.name, self.shape, self.src_shape = name, x.shape, src.shape
@@ -187,14 +188,14 @@ class IndexWrite(Function):
         gsrc = gx[self.at].reshape(self.src_shape) if self.src_shape else None
         gx[self.at] = 0
         gx = gx.reshape(self.shape)
-        if gsrc is None:  # one number for all places; each counts once, also where it is repeated
+        if gsrc is None:  # one number for all places: a place counts once, even if it is repeated
             gsrc = (gy - gx).sum()
         return gx, None, gsrc
 
 
 def _places(op, xp, x, index, dim, src):
-    """The index of all elements as a tuple of arrays, None for no elements; ValueError where sizes
-    do not fit."""
+    """Returns the index of all elements as a tuple of arrays, or None if there are no elements.
+    Raises ValueError if sizes do not fit."""
     (dim,) = normalize_dims(dim, x.ndim, op) or (0,)
     if not index.size:
         return None
@@ -222,7 +223,8 @@ def _slices(op, x, index, dim):
 
 
 def _in_range(op, index, n):
-    """The index, looked at: here, or on a GPU without a wait."""
+    """Returns the index. Raises IndexError if it is out of range. On a GPU the error may come
+    later, so that the host does not wait."""
     if not isinstance(index, np.ndarray):
         return checked(op, index, n)
     if index.size and not 0 <= int(index.min()) <= int(index.max()) < n:
@@ -232,8 +234,9 @@ def _in_range(op, index, n):
 
 
 def scatter(input, dim, index, src=None, *, value=None, reduce=None):
-    """`input` with src (a tensor, or a number) written at index[i, j] along `dim`; the other
-    coordinates of an element of src are its own. reduce="add": added instead."""
+    """Returns `input` with src[i, j] written at place index[i, j] of `dim`. In the other dimensions
+    an element of src keeps its place. src: a tensor, or a number (value=). reduce="add": adds
+    instead."""
     src = value if src is None else src
     if reduce == "add":
         if not isinstance(src, Tensor):
@@ -246,15 +249,17 @@ def scatter(input, dim, index, src=None, *, value=None, reduce=None):
 
 
 def scatter_add(input, dim, index, src):
-    """`input` plus src[i, j] at index[i, j] along `dim`, repeats included."""
+    """Returns `input` with src[i, j] added at place index[i, j] of `dim`, repeats included. In the
+    other dimensions an element of src keeps its place."""
     _same_dtype("scatter_add", input, src)
     return note(ScatterAdd.apply(input, index, src, dim=dim), [index])
 
 
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
-    """`input` with the "sum", "prod", "mean", "amax" or "amin" of the src[i, j] that meet at
-    index[i, j] along `dim`, and of the old element unless include_self is False. Equal largest ones
-    share the gradient. The mean of integers is rounded down."""
+    """Returns `input` with each place replaced by the "sum", "prod", "mean", "amax" or "amin" of
+    all src[i, j] that index[i, j] sends to this place of `dim`. The old element also counts, unless
+    include_self is False. For amax and amin, equal elements share the gradient. The mean of
+    integers is rounded down."""
     _same_dtype("scatter_reduce", input, src)
     if reduce not in STARTS:
         raise ValueError(f"scatter_reduce: reduce is one of {', '.join(STARTS)}, got {reduce!r}")
@@ -270,7 +275,7 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
         return note(ScatterProd.apply(input, index, src, dim=dim), [index])
     worst = {"amax": -np.inf, "amin": np.inf}.get(reduce, 0)
     ones = Tensor(src._xp.ones(src.shape, src.dtype))
-    met = scatter_add(input.detach() * 0, dim, index, ones)  # how many of src are at each place
+    met = scatter_add(input.detach() * 0, dim, index, ones)  # elements of src at each place
     kept = input if include_self else where((met > 0), worst, input)
     if reduce in ("sum", "mean"):
         total = scatter_add(kept, dim, index, src)
@@ -279,13 +284,13 @@ def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     best = _best(reduce, kept.detach(), dim, index, src.detach())
     here, there = kept == best, src == best.gather(dim, index)
     n = scatter_add(here.to(input.dtype), dim, index, there.to(input.dtype))
-    # their mean is their value, and gives each its share of the gradient
+    # The mean of equal elements is their value, and gives each of them its share of the gradient.
     shared = scatter_add(where(here, kept, 0.0), dim, index, where(there, src, 0.0)) / n
     return where(n > 1, shared - shared.detach() + best, shared)
 
 
 def _best(reduce, x, dim, index, src):
-    """The largest or smallest of each place, outside of the graph."""
+    """Returns the largest or the smallest element at each place, outside of the graph."""
     xp = x._xp
     y = x.array.copy()
     at = _places("scatter_reduce", xp, y, index.array, dim, src)
@@ -296,19 +301,22 @@ def _best(reduce, x, dim, index, src):
 
 
 def index_add(input, dim, index, source, *, alpha=1):
-    """`input` plus alpha times slice j of source at place index[j] of `dim`, repeats included."""
+    """Returns `input` with alpha times slice j of source added at place index[j] of `dim`, repeats
+    included."""
     _same_dtype("index_add", input, source)
     return note(IndexAdd.apply(input, index, source, dim=dim, alpha=alpha), [index])
 
 
 def index_copy(input, dim, index, source):
-    """`input` with slice j of source at place index[j] of `dim`; no place may come twice."""
+    """Returns `input` with slice j of source written at place index[j] of `dim`. No place may be
+    repeated."""
     _same_dtype("index_copy", input, source)
     return note(IndexWrite.apply(input, index, source, dim=dim, name="index_copy"), [index])
 
 
 def index_fill(input, dim, index, value):
-    """`input` with the number or 0-d tensor `value` at the places `index` of `dim`."""
+    """Returns `input` with `value`, a number or a 0-d tensor, written at the places `index` of
+    `dim`."""
     input = wrapped(input)
     value = value.to(input.dtype) if isinstance(value, Tensor) else Tensor(
         input._xp.asarray(value, input.dtype))
@@ -316,7 +324,8 @@ def index_fill(input, dim, index, value):
 
 
 def masked_select(input, mask):
-    """The elements where the bool tensor `mask` is True, a vector; the two broadcast."""
+    """Returns a vector of the elements where the bool tensor `mask` is True. input and mask
+    broadcast."""
     shape = backend.xp_of([]).broadcast_shapes(input.shape, mask.shape)
     if not shape:
         return input.reshape(1)[mask.reshape(1)]

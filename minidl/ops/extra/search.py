@@ -1,10 +1,10 @@
-"""Searching and counting: results are integers and bools, so there is no gradient.
+"""Ops that search and count. Their results have no gradient.
 
-    searchsorted([1 3 5], 3) = 1        where 3 could be put in without disturbing the order
-    bincount([0 2 2 0]) = [2 0 2]       how often each number comes
-    unique([3 1 3]) = [1 3]             what there is, in order
+    searchsorted([1 3 5], 3) = 1        3 can be inserted at place 1, and the order is kept
+    bincount([0 2 2 0]) = [2 0 2]       how often 0, 1 and 2 occur
+    unique([3 1 3]) = [1 3]             the different values, in order
 
-The sizes of nonzero, unique and bincount depend on the values: on a GPU these wait for the device.
+The result sizes of nonzero, unique and bincount depend on the values. So on a GPU the host waits.
 Test: tests/ops/extra/test_search.py
 """
 
@@ -18,7 +18,7 @@ from minidl.tensor import Tensor
 
 
 class Nonzero(Function):
-    """(n, ndim): the place of each element that is not zero, in row-major order."""
+    """The place of each element that is not zero, (n, ndim), in row-major order."""
     differentiable = False
 
     def forward(self, x):
@@ -27,7 +27,7 @@ class Nonzero(Function):
 
 
 class Unique(Function):
-    """(values in order, for each element which value it is, how often each comes)."""
+    """(the different values in order, the index of each element in them, how often each occurs)."""
     differentiable = False
 
     def forward(self, x, dim):
@@ -38,7 +38,7 @@ class Unique(Function):
 
 
 class Bincount(Function):
-    """How often each integer from 0 on comes in a vector, or the sum of its weights."""
+    """How often each of the integers 0, 1, ... occurs in a vector, or the sum of its weights."""
     differentiable = False
 
     def forward(self, x, weights, minlength):
@@ -51,7 +51,7 @@ class Bincount(Function):
 
 
 class Searchsorted(Function):
-    """For each value of v, the first place in a sorted row before which it could go."""
+    """For each value of v, the place in a sorted row at which it can be inserted."""
     differentiable = False
 
     def forward(self, rows, v, side, dtype):
@@ -69,7 +69,7 @@ class Searchsorted(Function):
 
 
 class Isclose(Function):
-    """|a - b| <= atol + rtol |b|, element by element."""
+    """True where |a - b| <= atol + rtol |b|."""
     differentiable = False
     promotes = "same"
 
@@ -78,14 +78,14 @@ class Isclose(Function):
 
 
 class OneHot(Function):
-    """(..., n) with a 1 at the place that the integer says."""
+    """(...) integers -> (..., n), with a 1 at the place of the integer, else 0."""
     differentiable = False
 
     def forward(self, x, n):
         if x.dtype.kind not in "iu":
             raise TypeError(f"one_hot: wants integers, got {x.dtype}")
         if x.size == 0 and n <= 0:
-            raise ValueError("one_hot: of no elements wants num_classes; it cannot be guessed")
+            raise ValueError("one_hot: for no elements wants num_classes; it cannot be guessed")
         least, most = (int(x.min()), int(x.max())) if x.size else (0, 0)
         if least < 0 or 0 <= n <= most:
             raise IndexError(f"one_hot: classes from {least} to {most}, want 0 to {n - 1}")
@@ -94,29 +94,32 @@ class OneHot(Function):
 
 
 def nonzero(input, *, as_tuple=False) -> Tensor | tuple[Tensor, ...]:
-    """(n, ndim) int64: the places of the elements that are not zero; as_tuple: one vector a
-    dimension, which is what `x[...]` takes."""
+    """Returns the places of the elements that are not zero, (n, ndim) int64. as_tuple: returns one
+    vector for each dimension instead, which can be used as an index."""
     if not as_tuple:
         return Nonzero.apply(input)
     return Nonzero.apply(input if input.ndim else input.unsqueeze(0)).unbind(1)
 
 
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None) -> Any:
-    """The different values in order, or the different slices along `dim`; with them, if asked for,
-    which one each element is, and how often each comes."""
+    """Returns the different values in order, or the different slices along `dim`. return_inverse:
+    also returns the index of each element in them. return_counts: also returns how often each
+    occurs."""
     values, inverse, counts = Unique.apply(input, dim=dim)
     wanted = (values, *((inverse,) * return_inverse), *((counts,) * return_counts))
     return wanted if len(wanted) > 1 else values
 
 
 def bincount(input, weights=None, minlength=0):
-    """How often each integer from 0 to the largest comes; `weights`: the sums of those instead."""
+    """Returns how often each integer from 0 to the largest occurs in a vector. weights: returns the
+    sums of the weights of each integer instead. minlength: the least length of the result."""
     return Bincount.apply(input, weights, minlength=minlength)
 
 
 def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None):
-    """The index i with sequence[i-1] < v <= sequence[i] for each value v; with `right`, the one
-    with sequence[i-1] <= v < sequence[i]. One sorted vector for all, or a row for each row."""
+    """Returns for each value v of input the index i with sequence[i-1] < v <= sequence[i]. With
+    `right`, it is i with sequence[i-1] <= v < sequence[i]. sorted_sequence: one vector for all
+    values, or one row for each row of values."""
     if sorter is not None:
         sorted_sequence = sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
@@ -128,20 +131,21 @@ def searchsorted(sorted_sequence, input, *, out_int32=False, right=False, side=N
 
 
 def bucketize(input, boundaries, *, out_int32=False, right=False):
-    """Which bucket each element falls into: searchsorted with its arguments exchanged."""
+    """Returns the index of the bucket of each element: searchsorted(boundaries, input)."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
 def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
-    """Whether |input - other| <= atol + rtol |other|, for each element."""
+    """Returns True where |input - other| <= atol + rtol |other|, for each element."""
     return Isclose.apply(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
 def allclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False) -> bool:
-    """Whether all elements are close, as a Python bool."""
+    """Returns True if isclose holds for all elements, a Python bool."""
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
 def one_hot(input, num_classes=-1):
-    """(..., num_classes) int64, a row of zeros and a one for each integer; -1: the largest + 1."""
+    """Returns (..., num_classes) int64: for each integer a row of zeros with a 1 at its place.
+    num_classes=-1 means the largest integer + 1."""
     return OneHot.apply(input, n=num_classes)

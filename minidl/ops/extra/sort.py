@@ -1,10 +1,10 @@
-"""Order: sort, the k largest, the k-th smallest, the median, and where they are.
+"""sort, argsort, topk, kthvalue and median. They return values and their indices.
 
     x = [3 1 2]    sort(x) = ([1 2 3], indices [1 2 0])       gx[indices] = gy
 
-The order is found without a gradient; the values are then x at those indices, none of which comes
-twice, so backward is an assignment. Equal elements keep their order (a stable sort), and nan is
-larger than every number, as in PyTorch.       Test: tests/ops/extra/test_sort.py
+The values are x at the indices. No index is repeated, so backward is an assignment. Equal elements
+keep their order (a stable sort), and nan is larger than every number, as in PyTorch.
+Test: tests/ops/extra/test_sort.py
 """
 
 from minidl.function import Function
@@ -31,8 +31,8 @@ class MedianResult(Found):
 
 
 def order(xp, x, axis, descending=False):
-    """The indices that sort x along `axis`. Descending is not ascending read from behind: equal
-    elements would change their order."""
+    """Returns the indices that sort x along `axis`. Descending order cannot be made by reversing
+    the ascending order, as this would reverse equal elements, too."""
     if not descending:
         return xp.argsort(x, axis=axis, kind="stable")
     backwards = xp.argsort(xp.flip(x, axis), axis=axis, kind="stable")
@@ -40,7 +40,8 @@ def order(xp, x, axis, descending=False):
 
 
 class Ordered(Function):
-    """(values, indices) of the elements of ranks `start` to `stop` along a dim."""
+    """(values, indices) of the elements at the places `start` to `stop` - 1 of the sorted order
+    along a dim."""
 
     def forward(self, x, dim, name, start=0, stop=None, descending=False, squeeze=False):
         self.name, self.shape = name, x.shape
@@ -67,7 +68,7 @@ class Ordered(Function):
 
 
 class MedianAlong(Ordered):
-    """(values, indices) of the lower medians along a dim; of the first nan where there is one."""
+    """(values, indices) of the lower medians along a dim. If there is a nan, of the first nan."""
 
     def choose(self, x, dim, ranks, descending):
         middle = super().choose(x, dim, ranks, descending)
@@ -79,7 +80,7 @@ class MedianAlong(Ordered):
 
 
 class Argsort(Function):
-    """The indices alone."""
+    """The indices that sort x along a dim."""
     differentiable = False
 
     def forward(self, x, dim, descending):
@@ -90,14 +91,14 @@ class Argsort(Function):
 
 
 class Median(Function):
-    """The lower median of all elements, nan if one is nan; equal ones share its gradient."""
+    """The lower median of all elements, or nan if one is nan. Equal elements share its gradient."""
 
     def forward(self, x):
         ordered = self.xp.sort(x.reshape(-1))
         if not x.size:
             return self.xp.full((), float("nan"), x.dtype)
         y = ordered[(x.size - 1) // 2]
-        if x.dtype.kind == "f":  # sorted to the end
+        if x.dtype.kind == "f":  # a nan is sorted to the end
             y = self.xp.where(self.xp.isnan(ordered[-1]), ordered[-1], y)
         self.save(x, y)
         return y
@@ -109,31 +110,34 @@ class Median(Function):
 
 
 def sort(input, dim=-1, descending=False, stable=False) -> SortResult:
-    """Named (values, indices) in order along `dim`. It is stable in any case."""
+    """Returns the named tuple (values, indices), sorted along `dim`. The sort is always stable."""
     return with_indices(SortResult, Ordered.apply(
         input, dim=dim, name="sort", descending=bool(descending)))
 
 
 def argsort(input, dim=-1, descending=False, stable=False):
-    """The indices that sort `input` along `dim`."""
+    """Returns the indices that sort `input` along `dim`."""
     return Argsort.apply(input, dim=dim, descending=bool(descending))
 
 
 def topk(input, k, dim=-1, largest=True, sorted=True) -> TopkResult:
-    """Named (values, indices) of the k largest (or smallest) along `dim`, in order."""
+    """Returns the named tuple (values, indices) of the k largest (or smallest) elements along
+    `dim`, in order."""
     k = int(k)
     return with_indices(TopkResult, Ordered.apply(
         input, dim=dim, name="topk", stop=k, descending=largest))
 
 
 def kthvalue(input, k, dim=-1, keepdim=False) -> KthvalueResult:
-    """Named (values, indices) of the k-th smallest element along `dim`; k counts from 1."""
+    """Returns the named tuple (values, indices) of the k-th smallest element along `dim`. k counts
+    from 1."""
     return with_indices(KthvalueResult, Ordered.apply(
         input, dim=dim, name="kthvalue", start=k - 1, stop=k, squeeze=not keepdim))
 
 
 def median(input, dim=None, keepdim=False) -> Tensor | MedianResult:
-    """median(x): the middle element, the lower of two; median(x, dim): named (values, indices)."""
+    """median(x) is the middle element, or the lower one of two middle elements. median(x, dim) is
+    the named tuple (values, indices)."""
     if dim is None:
         return Median.apply(input)
     n = input.shape[dim] if input.ndim else 1

@@ -1,4 +1,4 @@
-"""Elementary functions of one number, each beside its slope.
+"""Elementary functions of one number, each with its derivative.
 
     name    y = f(x)         dy/dx from x and y         erf(x) = 2 / sqrt(pi) * integral of e^(-t^2)
 
@@ -16,7 +16,7 @@ from minidl.ops.normal import erf_by
 
 
 class Unary(Function):
-    """f(x) by FORMULAS[name]. Saves x and y."""
+    """y = f(x), where f is FORMULAS[name]. Saves x and y."""
     promotes = "float"
 
     def forward(self, x, name):
@@ -29,7 +29,7 @@ class Unary(Function):
         return gy * FORMULAS[self.name][1](self.xp, *self.saved)
 
 
-# A slope beside each function; where it has a pole, NumPy's inf or nan, as in PyTorch.
+# name: (the function, its derivative). At a pole they give NumPy's inf or nan, as in PyTorch.
 FORMULAS = {
     "erf": (erf_by, lambda xp, x, y: 2 / math.sqrt(math.pi) * xp.exp(-x * x)),
     "expm1": (lambda xp, x: xp.expm1(x), lambda xp, x, y: y + 1),
@@ -48,7 +48,7 @@ FORMULAS = {
 
 
 class Square(Function):
-    """x * x, in x's own dtype."""
+    """x * x, in the dtype of x. A bool gives int64."""
 
     def forward(self, x):
         self.save(x)

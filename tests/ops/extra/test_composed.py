@@ -59,7 +59,7 @@ def test_integers_and_bools_give_pytorchs_values_and_dtypes(call):
     (lambda x: x.mm(x[0]), r"mm: wants 2 dimensions here, got shape \(4,\)"),
     (lambda x: x.mv(x), r"mv: wants 1 dimensions here, got shape \(3, 4\)"),
     (lambda x: minidl.tensordot(x, x, 1), "tensordot: dimensions .* differ"),
-    (lambda x: x.movedim((0, 1), 0), "movedim: wants as many sources as destinations"),
+    (lambda x: x.movedim((0, 1), 0), "movedim: wants one destination for each source"),
     (lambda x: x.unflatten(1, (3, -1)), "unflatten: sizes .* do not multiply to 4"),
     (lambda x: x.narrow(0, 2, 2), r"narrow: 2 slices from 2 on, but dimension 0 .* has 3"),
     (lambda x: x.unfold(0, 4, 1), r"unfold: windows of 4 every 1, but dimension 0 .* has 3"),
