@@ -10,7 +10,8 @@
     DIR-answers/              for the course alone
       tutorials/ kernels/     the solutions
       graders/                the whole graders: `minidl check --answers DIR-answers`
-      questions/              the question bank
+      questions/ outlines/    the question bank, and a page for each lesson
+      sheets.py               draws the sheets to fill in by hand, solved, too
       autograder/             what Gradescope wants: setup.sh, run_autograder; autograder.zip
 
 Without the answers a check looks at properties and counters, with them at reference answers, too
@@ -32,7 +33,8 @@ from minidl.course.exercise import ROOT, ExerciseError
 from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
-PRIVATE = Path("docs", "course", "questions")  # for teachers
+PRIVATE = Path("docs", "course", "questions")  # for teachers, as are these:
+FOR_TEACHERS = PRIVATE, Path("docs", "course", "outlines"), Path("docs", "course", "sheets.py")
 _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 
 
@@ -66,7 +68,11 @@ def _students(folder, numbers, personal, root):
         elif (root / name).exists():
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder)
-    shutil.rmtree(folder / PRIVATE, ignore_errors=True)
+    for path in FOR_TEACHERS:
+        if (folder / path).is_dir():
+            shutil.rmtree(folder / path)
+        else:
+            (folder / path).unlink(missing_ok=True)
     for file in (folder / "kernels").glob("*.cu"):
         _write(file, in_language(exercise.blank(exercise.read(file), stops=False)))
     for file in [*(root / "tutorials").glob("[0-9][0-9]_*.py"), root / "tutorials/train_gpt.py"]:
@@ -170,8 +176,11 @@ def _course(answers, root):
     for file in (root / "kernels").glob("*.cu"):
         if exercise.regions(exercise.read(file)):
             _write(answers / "kernels" / file.name, exercise.read(file))
-    if (root / PRIVATE).exists():
-        shutil.copytree(root / PRIVATE, answers / PRIVATE.name)
+    for path in FOR_TEACHERS:
+        if (root / path).is_dir():
+            shutil.copytree(root / path, answers / path.name, ignore=_SKIP)
+        elif (root / path).exists():
+            shutil.copy(root / path, answers)
 
 
 def _autograder(folder, handed, answers, personal):

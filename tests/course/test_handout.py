@@ -52,7 +52,8 @@ def test_no_solution_and_no_wrong_answer_is_in_it(course):
                          if not line.startswith(("#", "//")))
         assert len(code) > 20 and [f.name for f, text in texts.items() if code in text] == [], name
     assert [f for f, text in texts.items() if "WRONG = {" in text] == []
-    assert not (course[0] / handout.PRIVATE).exists()
+    assert not any((course[0] / path).exists() for path in handout.FOR_TEACHERS)
+    assert all((course[1] / path.name).exists() for path in handout.FOR_TEACHERS)
     assert not any((course[0] / name).exists() for name in ("tests", "benchmarks", ".git"))
 
 
