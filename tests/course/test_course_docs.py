@@ -69,6 +69,22 @@ def test_every_tutorial_has_two_questions_with_answers():
             "each with its `**A.** ...` behind it")
 
 
+def test_the_mapping_names_tutorials_that_exist_and_the_playbook_leaves_none_out():
+    text = (COURSE / "mapping.md").read_text()
+    sections = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text, re.M | re.S))
+    assert len(sections) == 6
+    for title, section in sections.items():
+        rows = [line.split("|")[2:4] for line in section.splitlines() if line.startswith("| ")]
+        columns = rows[1:] if title != "In short" else [row[:1] for row in rows[1:]]
+        named = {n for row in columns for cell in row for n in re.findall(r"\b\d\d\b", cell)}
+        assert named and named <= set(SCRIPTS), f"docs/course/mapping.md, {title}: {named}"
+        if "Playbook" in title:
+            left_out = re.findall(r"\b\d\d\b", section.partition("Not in the playbook's")[2])
+            assert named.isdisjoint(left_out) and named | {*left_out} == set(SCRIPTS), (
+                "docs/course/mapping.md: each tutorial is in the playbook's table, or in the list "
+                f"below it: {named ^ {*left_out} ^ set(SCRIPTS)}")
+
+
 def test_gradescopes_layout_is_the_one_that_is_made():
     """The trial of kit.md names the folders of run_autograder."""
     text = (COURSE / "kit.md").read_text()
@@ -122,7 +138,7 @@ def test_every_tutorial_has_an_outline_that_the_index_lists():
         head = OUTLINES[number].read_text()
         assert head.startswith(f"# {number}  {title}\n"), f"outlines/README.md, {number}: {title}"
         assert f"\n| {seconds} | " in head and f" | {exercises} | " in head and sheet in head, (
-            f"docs/course/outlines/README.md, the row of {number}: write the seconds, exercises and "
+            f"docs/course/outlines/README.md, the row of {number}: give the seconds, exercises and "
             "sheet of the page")
 
 
