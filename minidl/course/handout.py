@@ -47,8 +47,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     known = exercise.tutorials(root)
     for number in tutorials:
         if number not in known and number[:2] in known:
-            raise ExerciseError(f"handout: want the numbers of tutorials, such as {number[:2]}; got"
-                                f" {number}, an exercise. course.cfg says which exercises count")
+            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got "
+                                f"{number}, an exercise. course.cfg says which exercises count")
         exercise.sources(number, root)  # is there such a tutorial?
     numbers = list(dict.fromkeys(tutorials)) or list(known)
     try:
@@ -57,7 +57,7 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
         _course(answers, root)
         _autograder(answers / "autograder", folder, answers, personal)
     except OSError as error:
-        raise ExerciseError(f"handout: cannot write {error.filename or folder}: "
+        raise ExerciseError(f"cannot write {error.filename or folder}: "
                             f"{error.strerror or error}. Name a new folder where you may write, on "
                             "a disk with 30 MB of room") from None
     print(tr(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: "
@@ -70,17 +70,17 @@ def _new_folders(folder, answers, root):
     what is copied into them."""
     for one in folder, answers:
         if one.exists() and not one.is_dir():
-            raise ExerciseError(f"handout: want a new folder; {one} is a file. Name another folder")
+            raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
         if one.exists() and any(one.iterdir()):
             raise ExerciseError(f"{one} is not empty: remove it, or name another folder")
         copied = [root / name for name in (*WHOLE, "tutorials") if (root / name).is_dir()]
         inside = [source for source in copied if _real(one).is_relative_to(_real(source))]
         if inside:
-            raise ExerciseError(f"handout: {one} is inside of {inside[0]}, which is copied into it."
+            raise ExerciseError(f"{one} is inside of {inside[0]}, which is copied into it."
                                 " Name a folder elsewhere")
     first, second = _real(folder), _real(answers)
     if first.is_relative_to(second) or second.is_relative_to(first):
-        raise ExerciseError(f"handout: want two folders apart from each other; got {folder} for "
+        raise ExerciseError(f"want two folders apart from each other; got {folder} for "
                             f"students and {answers} for the answers. Students must not find the "
                             "answers: name another folder for them, --answers DIR")
 
