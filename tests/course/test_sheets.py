@@ -170,6 +170,8 @@ def test_the_script_writes_three_files_of_a_sheet_and_refuses_an_unknown_name(tm
     done = run("ring", "--solved")
     files = sorted(f.name for f in (tmp_path / "out" / "sheets").iterdir())
     assert done.returncode == 0 and files == [f"ring_solved.{k}" for k in ("pdf", "png", "svg")]
-    assert (tmp_path / "out/sheets/ring_solved.pdf").read_bytes().startswith(b"%PDF")
+    (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]",
+                        (tmp_path / "out/sheets/ring_solved.pdf").read_bytes())
+    assert [round(float(points) / 72 * 25.4) for points in box] == [297, 210]  # mm, A4
     refused = run("rings")
     assert refused.returncode == 2 and "no sheet rings; there are ring, pipeline" in refused.stderr
