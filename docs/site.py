@@ -30,7 +30,7 @@ from minidl.course.comments import in_language, kernels_named
 from minidl.text import width
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = "docs/course/questions"  # for teachers
+LEFT_OUT = "docs/course/questions", "docs/course/outlines"  # for teachers
 PAGES = "page://"  # before a link that is one of the site's already
 TITLES = {"index": "Home", "book": "The book", "install": "Install", "tutorials": "Tutorials",
           "map": "Techniques",

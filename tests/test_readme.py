@@ -154,7 +154,7 @@ def test_each_kernel_is_launched_and_says_in_the_table_of_kernels_by_whom():
 def test_short_names_of_files_in_the_sources_are_names_of_files():
     """`bucket.py`, or `data/bucket.py` where several have the name."""
     examples = {"script.py", "train.py", "x.py", "my_test.py", "NN_name.py"}
-    folders = [ROOT / name for name in ("minidl", "tests", "tutorials", "benchmarks")]
+    folders = [ROOT / name for name in ("minidl", "tests", "tutorials", "benchmarks", "docs")]
     names = {file.name for folder in folders for file in folder.rglob("*.py")} | examples
     names |= {file.name for file in ROOT.glob("*.py")}
     missing = []

@@ -46,9 +46,10 @@ import numpy as np
 import minidl
 from minidl import cuda
 from minidl.course.out import BLUE, RED, arrow, box
-from minidl.course.tutorial import Table, host, launch, picture, put, say
+from minidl.course.tutorial import Table, WrongOption, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
+MOST_COLS = 1024  # version 3: a warp's 32 lanes, 32 numbers of the row in registers each
 
 # work/tour.cu beside work/03_kernel_tour.py, else kernels/tour.cu
 OWN = Path(__file__).with_name("tour.cu")
@@ -217,6 +218,9 @@ def transposes(table, square):
 
 
 def main(t, args):
+    if args.cols > MOST_COLS:
+        raise WrongOption(f"--cols must be at most {MOST_COLS}, got {args.cols}: version 3 of "
+                          "layer norm and softmax keeps a row in the registers of a warp")
     table = Table(t)
     generator = minidl.Generator(3)
     rows, cols = args.rows, args.cols

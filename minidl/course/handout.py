@@ -10,7 +10,8 @@
     DIR-answers/              for the course alone
       tutorials/ kernels/     the solutions
       graders/                the whole graders: `minidl check --answers DIR-answers`
-      questions/              the question bank
+      questions/ outlines/    the question bank, and a page for each lesson
+      sheets.py               draws the sheets to fill in by hand, solved, too
       autograder/             what Gradescope wants: setup.sh, run_autograder; autograder.zip
 
 Without the answers a check looks at properties and counters, with them at reference answers, too
@@ -22,6 +23,7 @@ Test: tests/course/test_handout.py   Course: docs/course/kit.md
 '''
 
 import ast
+import os
 import re
 import shutil
 from pathlib import Path
@@ -32,7 +34,8 @@ from minidl.course.exercise import ROOT, ExerciseError
 from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
-PRIVATE = Path("docs", "course", "questions")  # for teachers
+PRIVATE = Path("docs", "course", "questions")  # for teachers, as are these:
+FOR_TEACHERS = PRIVATE, Path("docs", "course", "outlines"), Path("docs", "course", "sheets.py")
 _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 
 
@@ -41,19 +44,49 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
     the numbers of those that are graded, none: all. personal: every student has inputs of his or
     her own, drawn from the name that GitHub or Gradescope gives."""
     folder, answers = Path(folder), Path(answers or f"{folder}-answers")
-    for one in folder, answers:
-        if one.exists() and any(one.iterdir()):
-            raise ExerciseError(f"{one} is not empty: remove it, or name another folder")
     known = exercise.tutorials(root)
     for number in tutorials:
+        if number not in known and number[:2] in known:
+            raise ExerciseError(f"want the numbers of tutorials, such as {number[:2]}; got "
+                                f"{number}, an exercise. course.cfg says which exercises count")
         exercise.sources(number, root)  # is there such a tutorial?
-    numbers = list(tutorials) or list(known)
-    _students(folder, numbers, personal, root)
-    _course(answers, root)
-    _autograder(answers / "autograder", folder, answers, personal)
+    numbers = list(dict.fromkeys(tutorials)) or list(known)
+    try:
+        _new_folders(folder, answers, root)
+        _students(folder, numbers, personal, root)
+        _course(answers, root)
+        _autograder(answers / "autograder", folder, answers, personal)
+    except OSError as error:
+        raise ExerciseError(f"cannot write {error.filename or folder}: "
+                            f"{error.strerror or error}. Name a new folder where you may write, on "
+                            "a disk with 30 MB of room") from None
     print(tr(f"wrote {folder}: tutorials {' '.join(numbers)}, for students; and {answers}: "
              "solutions, whole graders, autograder.zip, for the course alone"))
     return 0
+
+
+def _new_folders(folder, answers, root):
+    """Raises ExerciseError unless both are new or empty folders, apart from each other and from
+    what is copied into them."""
+    for one in folder, answers:
+        if one.exists() and not one.is_dir():
+            raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
+        if one.exists() and any(one.iterdir()):
+            raise ExerciseError(f"{one} is not empty: remove it, or name another folder")
+        copied = [root / name for name in (*WHOLE, "tutorials") if (root / name).is_dir()]
+        inside = [source for source in copied if _real(one).is_relative_to(_real(source))]
+        if inside:
+            raise ExerciseError(f"{one} is inside of {inside[0]}, which is copied into it."
+                                " Name a folder elsewhere")
+    first, second = _real(folder), _real(answers)
+    if first.is_relative_to(second) or second.is_relative_to(first):
+        raise ExerciseError(f"want two folders apart from each other; got {folder} for "
+                            f"students and {answers} for the answers. Students must not find the "
+                            "answers: name another folder for them, --answers DIR")
+
+
+def _real(path):
+    return Path(os.path.realpath(path))  # Path.resolve raises for a loop of links
 
 
 # -- the students' folder
@@ -66,7 +99,11 @@ def _students(folder, numbers, personal, root):
         elif (root / name).exists():
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder)
-    shutil.rmtree(folder / PRIVATE, ignore_errors=True)
+    for path in FOR_TEACHERS:
+        if (folder / path).is_dir():
+            shutil.rmtree(folder / path)
+        else:
+            (folder / path).unlink(missing_ok=True)
     for file in (folder / "kernels").glob("*.cu"):
         _write(file, in_language(exercise.blank(exercise.read(file), stops=False)))
     for file in [*(root / "tutorials").glob("[0-9][0-9]_*.py"), root / "tutorials/train_gpt.py"]:
@@ -170,8 +207,11 @@ def _course(answers, root):
     for file in (root / "kernels").glob("*.cu"):
         if exercise.regions(exercise.read(file)):
             _write(answers / "kernels" / file.name, exercise.read(file))
-    if (root / PRIVATE).exists():
-        shutil.copytree(root / PRIVATE, answers / PRIVATE.name)
+    for path in FOR_TEACHERS:
+        if (root / path).is_dir():
+            shutil.copytree(root / path, answers / path.name, ignore=_SKIP)
+        elif (root / path).exists():
+            shutil.copy(root / path, answers)
 
 
 def _autograder(folder, handed, answers, personal):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from minidl.cli.main import main
 from minidl.course import exercise, grade, handout
 from minidl.course.student import Hidden
 from tests.conftest import whole_form
@@ -52,7 +53,8 @@ def test_no_solution_and_no_wrong_answer_is_in_it(course):
                          if not line.startswith(("#", "//")))
         assert len(code) > 20 and [f.name for f, text in texts.items() if code in text] == [], name
     assert [f for f, text in texts.items() if "WRONG = {" in text] == []
-    assert not (course[0] / handout.PRIVATE).exists()
+    assert not any((course[0] / path).exists() for path in handout.FOR_TEACHERS)
+    assert all((course[1] / path.name).exists() for path in handout.FOR_TEACHERS)
     assert not any((course[0] / name).exists() for name in ("tests", "benchmarks", ".git"))
 
 
@@ -165,6 +167,54 @@ def test_a_class_of_three_is_graded_in_gradescopes_folders_by_the_workflow_and_i
         "Ada": "20", "Bob": "10", "Chen": "0"}
     assert all((line[name] == "10") == (name in STUDENTS[line["student"]])
                for line in lines for name in STUDENTS["Ada"])
+
+
+WRONG_USES = {  # the words that refuse it: the arguments of `minidl handout`, in a folder of files
+    "here is a file. Name another folder": ["here"],
+    "new-answers is a file": ["new"],
+    "cannot write here/in: Not a directory. Name a new folder": ["here/in"],
+    "cannot write loop": ["loop"],  # a link to itself
+    "Name a new folder where you may write": ["x" * 300],
+    "full is not empty: remove it": ["full"],
+    "apart from each other; got a for students and a for the answers": ["a", "--answers", "a"],
+    "apart from each other; got b for students and b/c": ["b", "--answers", "b/c"],
+    "apart from each other; got c/d for students and c": ["c/d", "--answers", "c"],
+    "apart from each other; got . for students and e": [".", "--answers", "e"],
+    "inside of {root}/docs, which is copied into it": ["{root}/docs/mine"],
+    "tutorial 99 has no exercise; these have: 01, 02": ["new2", "--tutorials", "99"],
+    "such as 07; got 07a, an exercise": ["new2", "--tutorials", "07a"],
+    "want a tutorial or an exercise, such as 07": ["new2", "--tutorials", "ring"],
+}
+
+
+@pytest.mark.parametrize("words", WRONG_USES)
+def test_a_wrong_use_is_refused_in_a_sentence_and_nothing_is_written(
+        words, tmp_path, monkeypatch, capsys):
+    arguments = [a.format(root=exercise.ROOT) for a in WRONG_USES[words]]
+    if arguments[0] == ".":
+        (tmp_path / "empty").mkdir()
+        monkeypatch.chdir(tmp_path / "empty")
+    else:
+        monkeypatch.chdir(tmp_path)
+        for name in "here", "new-answers", "full/mine":
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("")
+        (tmp_path / "loop").symlink_to("loop")
+    before = sorted(tmp_path.rglob("*"))
+    try:
+        status = main(["handout", *arguments])
+    except SystemExit as end:
+        status = end.code
+    said = " ".join(capsys.readouterr().err.split())
+    assert status == 2 and words.format(root=exercise.ROOT) in said and "Traceback" not in said
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not (exercise.ROOT / "docs" / "mine").exists()
+
+
+def test_a_tutorial_that_is_named_twice_is_there_once(tmp_path, capsys):
+    handout.handout(tmp_path / "new", ["07", "07"])
+    assert "tutorials 07, for students" in capsys.readouterr().out
+    assert "\ntutorials = 07\n" in (tmp_path / "new" / "course.cfg").read_text()
 
 
 def test_folders_that_are_not_empty_stay_as_they_are(tmp_path):

@@ -104,6 +104,17 @@ def test_one_rank(script, tmp_path, monkeypatch, capsys):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_row_that_does_not_fit_into_a_warps_registers_is_refused(monkeypatch, capsys):
+    script = ROOT / "tutorials" / "03_kernel_tour.py"
+    monkeypatch.setattr(sys, "argv", [str(script), "--cols", "1025"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(script), run_name="__main__")
+    assert end.value.code == 2
+    assert "--cols must be at most 1024, got 1025: version 3" in capsys.readouterr().err
+    kernels = [ROOT / "kernels" / name for name in ("layer_norm.cu", "softmax.cu")]
+    assert all("#define KEEP 32" in file.read_text() for file in kernels)
+
+
 @pytest.mark.parametrize("script", SIMULATED, ids=lambda s: s.stem)
 def test_three_simulated_ranks(script, tmp_path, monkeypatch, capsys):
     """Pictures are drawn, and not made into PNG, which is half of the time; above they are."""
