@@ -133,7 +133,7 @@ def _begin(t, state, folder, n_steps, held, since):
         if t.size < divided:
             raise RuntimeError(
                 f"rank {t.rank}: a model that is divided over {divided} ranks cannot be healed on "
-                f"{t.size}, of which state() makes none ({error}). minidl run --heal "
+                f"{t.size}: state() fails on this number of ranks ({error}). minidl run --heal "
                 "--replacements 1 puts new ranks in place of dead ones; minidl run --restarts "
                 "starts all of them again, from the last snapshot") from error
         raise

@@ -2,9 +2,9 @@
 
     GPipe    rank 0  F0 F1 F2 F3             B0 B1 B2 B3     all forwards, then all backwards
              rank 1     F0 F1 F2 F3       B0 B1 B2 B3
-             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches: both take
-                                                             m + p - 1 times F + B, of which each
-    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     rank idles p - 1: a bubble of
+             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches. Both take
+                                                             m + p - 1 times F + B. Each rank idles
+    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     p - 1 times F + B: a bubble of
              rank 1     F0 F1    B0 F2 B1 F3 B2    B3
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
 
