@@ -1,10 +1,10 @@
-"""Elastic training: a run that goes on by itself when ranks fail.
+"""Elastic training: a run continues without a user when ranks fail.
 
-    restart   all ranks again, from the newest complete snapshot: start here
-    resume    load the newest snapshot that is whole
-    parts     what is saved of replicas that differ (local SGD, DiLoCo)
-    heal      the ranks that are left go on, at the interrupted step (Open MPI 5)
-    buddy     what only one rank has also on another one, in memory
+    restart   starts all ranks again, from the newest complete snapshot: read this first
+    resume    loads the newest undamaged snapshot
+    parts     which snapshots to save if the ranks' replicas differ (local SGD, DiLoCo)
+    heal      the ranks that are left repeat the interrupted step (Open MPI 5)
+    buddy     copies of each rank's own state, in the memory of another rank
 
     minidl run -n 4 --restarts 3 script.py            elastic.run(train, state, n_steps) in it
     minidl run -n 4 --heal script.py

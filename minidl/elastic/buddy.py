@@ -1,47 +1,50 @@
-"""Each rank's state in memory, and what only one rank has also on its buddy: rank r's is r + 1.
+"""Copies of each rank's state in memory. Rank r + 1 is the buddy of rank r: it keeps r's own state.
 
-The plain form: minidl/plain/buddy.py. Here: the copy travels behind the step, only what no other
-rank has is sent, several ranks may die, and fewer may go on.
+The plain form: minidl/plain/buddy.py. Here: the copy travels while the next step runs, only state
+that no other rank has is sent, several ranks may die, and fewer ranks may go on.
 
     step k - 1              |  step k                                 |  step k + 1
     .. optimizer.step()     |  forward, backward, optimizer.step()    |
                        copy |== the shard to the buddy, behind ==|    | wait, agree, copy
                             ^ numbers to the buddy, all agree
 
-There are two kinds of state. What all ranks hold alike (weights and moments of data parallelism)
-needs no buddy: any survivor has it. But the interrupted step is done again, so each rank keeps a
-copy from before it. What only one rank holds, its shard (of ZeRO: block, m, v; what compression
-owes), is copied and sent to the buddy. Before the step goes on, a rank's numbers go there: states
-of generators, Adam's step, a sampler's position, buffers, names of what is in the shard.
+There are two kinds of state. Common state is equal on all ranks (weights and moments of data
+parallelism). It needs no buddy, because every survivor has it. But the interrupted step is done
+again, so each rank keeps a copy from before the step. A shard is state that only one rank has (of
+ZeRO: its block, m, v; the residuals of compression). It is copied and sent to the buddy. The buddy
+also gets a rank's numbers, before the step continues: states of generators, Adam's step, a
+sampler's position, buffers, and the names of the arrays in the shard.
 
-When is which copy whole? `save(k)` begins at the end of step k - 1, when state k is in place:
+When is a copy complete? `save(k)` begins at the end of step k - 1, when the objects have state k:
 
     1  wait for the shard of k - 1, which travelled behind the step
-    2  exchange numbers of k; all agree (a barrier). So every rank has come to k, and its k - 1
-       lies on two ranks: what is older may go
+    2  exchange the numbers of k; all ranks agree (a barrier). Then every rank has reached k, and
+       its state k - 1 is on two ranks. Older copies are deleted
     3  copy state k, and begin to send its shard
 
-Until a rank has passed 2 its live state is k; from then to its next 3 it has copies of k and k - 1,
-and the buddy of each rank has k - 1, and k if it has come. So after one death all survivors have a
-state whose missing shard is there: that of the interrupted step, or of the one before it where
-death came before the shard had travelled. Without shards one copy is enough, and it is always the
-interrupted step's.
+Before point 2 a rank's live objects have state k. From then until its next point 3 it has copies of
+k and k - 1. The buddy of each rank has k - 1, and also k if it has arrived. So after one death the
+survivors have a common state, with the dead rank's shard. It is the state of the interrupted step;
+or of the step before, if the rank died before its shard had arrived. Without shards one copy is
+enough, and it is always the interrupted step's.
 
-    bytes            held beside the state                    sent in a step
-    all have alike   1 copy; 2 if there are shards            0
+    bytes            held in addition to the state            sent in a step
+    common state     1 copy; 2 if there are shards            0
     a shard of S     2 S, and 2 S of the left neighbour's     S
     numbers          a few kB                                 16 and their length
 
-Of float32 weights under Adam S is 12/n bytes a parameter with ZeRO; with data parallelism 12 bytes
-a parameter are copied and none sent.
+For float32 weights with Adam and ZeRO, S is 12/n bytes a parameter. With data parallelism 12 bytes
+a parameter are copied, and none are sent.
 
-A divided model (a grid of tensor or pipeline parallel ranks) is all shard: S is all that the rank
-has, though its replicas along dp have some of it, too. Parts have no place on fewer ranks, so it
-goes on in place on as many ranks as before, each with the state of the old rank of its number.
+In a divided model (a grid of tensor or pipeline parallel ranks) a rank's whole state is its shard,
+although replicas along dp have some of it, too. Its parts do not fit on fewer ranks. So it is
+healed only on the same number of ranks, and each rank gets the state of the old rank with its
+number.
 
-A death of f of N ranks at once takes state with it if a rank and its buddy are among them: with
-probability 1 - N/(N-f) C(N-f, f) / C(N, f), for two 2/(N-1). Then there is the snapshot. Without
-shards one survivor is enough: a pair takes only its random numbers' states with it.
+If f of N ranks die together, state is lost if a rank and its buddy are among them. The probability
+is 1 - N/(N-f) C(N-f, f) / C(N, f), which is 2/(N-1) for f = 2. Then the run goes back to the
+snapshot. Without shards one survivor is enough: a dead pair loses only the states of its random
+generators.
 
 Source: Zheng et al. 2004, "FTC-Charm++" (double in-memory checkpoints)
 Test: tests/elastic/test_buddy.py   Used by: heal.py
@@ -64,9 +67,9 @@ from minidl.snapshot import divided, regions, snapshot
 class Copy:
     """A rank's state at the beginning of a step, on the host.
 
-    numbers  a message of objects.py: what `_parts` says
-    shard    what only this rank has, flat bytes; None as long as it has not come
-    common   what all ranks have, flat bytes; None of a neighbour's"""
+    numbers  the numbers of _parts(), packed by objects.py
+    shard    state that only this rank has, 1-d bytes; None until it has arrived
+    common   state that all ranks have, 1-d bytes; None in a neighbour's copy"""
 
     numbers: np.ndarray
     shard: np.ndarray = None
@@ -74,9 +77,14 @@ class Copy:
 
 
 class Report(NamedTuple):
-    """What a survivor can give back: of `rank` of `size` its own state at the steps `mine`, and the
-    left neighbour's at the steps `theirs`. generation: how often ranks had been lost before.
-    sharded: whether ranks hold what no other one holds. divided: the model's tensors are."""
+    """The states that a survivor can restore.
+
+    generation   how many times ranks had been lost before
+    rank, size   the survivor's rank and the number of ranks, before the death
+    sharded      True if ranks hold state that no other rank holds
+    mine         the steps with a copy of its own state
+    theirs       the steps with a complete copy of its left neighbour's state
+    divided      True if the model's tensors are divided"""
 
     generation: int
     rank: int
@@ -88,31 +96,32 @@ class Report(NamedTuple):
 
 
 class Buddies:
-    """The copies of one rank; all ranks of t make one and call together.
+    """The copies that one rank keeps. All ranks of t make one, and call its methods together.
 
-    objects     {name: what has state_dict()}, "model" and perhaps "optimizer" among them
-    exposed_s   how long save() has waited for other ranks; copied_s: and copied its own state"""
+    objects     {name: object with state_dict()}; it must have "model", and may have "optimizer"
+    exposed_s   seconds in which save() waited for other ranks
+    copied_s    seconds in which save() copied the rank's own state"""
 
     def __init__(self, t, objects, generation=0):
         self.t, self.objects, self.generation = t, objects, generation
         self.left, self.right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
         self.background = Background(t)
         self.mine, self.theirs = {}, {}  # {step: Copy}
-        self.live = None  # (step, numbers): the objects are at that step, and not copied yet
-        self.job = None  # the shards under way
+        self.live = None  # (step, numbers): the objects are at this step, but not copied yet
+        self.job = None  # the background job that sends shards
         self.divided = divided.is_divided(objects["model"])
         self.sharded = self.divided or any(not r.whole for *_, r in regions.arrays_of(
             objects["model"], objects.get("optimizer")))
         self.exposed_s = self.copied_s = 0.0
 
     def save(self, step):
-        """The objects are at the beginning of `step`: keep that."""
+        """Keeps the state of the objects, at the beginning of `step`. Collective."""
         self.settle()
         start = self.t.time()
         shard, common, numbers = _parts(self.t, self.objects)
         self.live = step, objects.pack(numbers)
         theirs, n_bytes = self._swap_numbers(_n_bytes(numbers["shard"]))
-        if not self.sharded:  # then that is all of it
+        if not self.sharded:  # then the numbers are the whole copy
             theirs.shard = np.empty(0, np.uint8)
             self.theirs[step] = theirs
         with self.t.named("buddy agreement"):
@@ -131,7 +140,8 @@ class Buddies:
         self.copied_s += self.t.time() - waited
 
     def _swap_numbers(self, shard_bytes):
-        """(a Copy with the left neighbour's numbers, the bytes of its shard)."""
+        """Sends this rank's numbers to its buddy. Returns (a Copy with the left neighbour's
+        numbers, the bytes of that neighbour's shard)."""
         t, (_, numbers) = self.t, self.live
         sizes = np.array([numbers.nbytes, shard_bytes], np.int64)
         if t.size == 1:
@@ -142,7 +152,7 @@ class Buddies:
             return Copy(t.sendrecv(numbers, self.right, room, self.left)), int(theirs[1])
 
     def settle(self):
-        """Wait for the shards under way."""
+        """Waits until the shards have been sent and received."""
         job, self.job = self.job, None
         if job is not None:
             start = self.t.time()
@@ -150,49 +160,54 @@ class Buddies:
             self.exposed_s += self.t.time() - start
 
     def report(self):
-        """After a death, when all calls under way have ended: what is here."""
-        with contextlib.suppress(Exception):  # the job's: its send may have failed, and what the
-            self.settle()                     # left neighbour sent have come
+        """Returns the Report of this rank. Call it after a death, when all running calls have
+        ended."""
+        # this rank's send may have failed, although the left neighbour's shard has arrived
+        with contextlib.suppress(Exception):
+            self.settle()
         mine = [*self.mine, *([self.live[0]] if self.live else ())]
         theirs = [step for step, copy in self.theirs.items() if copy.shard is not None]
         return Report(self.generation, self.t.rank, self.t.size, self.sharded, mine, theirs,
                       self.divided)
 
     def let_go(self, step=None):
-        """Of the objects, for memory; if their state is the chosen step's, it is copied first."""
+        """Drops the objects to free memory. If they have the state of the chosen step, and there is
+        no copy of it, copies it first."""
         if self.live and self.live[0] == step and step not in self.mine:
             shard, common, _ = _parts(self.t, self.objects)
             self.mine[step] = Copy(self.live[1], _copy(shard), _copy(common))
         self.objects = self.live = None
 
     def n_bytes(self):
-        """Bytes of the copies on this rank, without the numbers."""
+        """Returns the bytes of the copies on this rank, without the numbers."""
         copies = [*self.mine.values(), *self.theirs.values()]
         return sum(a.nbytes for c in copies for a in (c.shard, c.common) if a is not None)
 
 
 def _send(t, buddies, shard, room, theirs):
-    """In the background: my shard to the right, the left one's into `room`."""
+    """Sends this rank's shard to the right, and receives the left neighbour's into `room`. Runs in
+    the background."""
     with t.named("buddy shard"):
         incoming = t.irecv(room, buddies.left)
         outgoing = t.isend(shard, buddies.right)
         incoming.wait()
-        theirs.shard = room  # it is here, whatever becomes of mine
+        theirs.shard = room  # it has arrived, even if this rank's own send fails
         outgoing.wait()
 
 
 def shard_bytes(model, optimizer=None):
-    """S of this rank: bytes of what no other rank has."""
+    """Returns S: the bytes that only this rank holds."""
     return sum((r.end - r.first) * array.dtype.itemsize
                for _, array, r in regions.arrays_of(model, optimizer) if not r.whole)
 
 
-# -- what a rank has
+# -- the state of a rank
 
 
 def _parts(t, named):
-    """(shard, common, numbers). The first two are lists of (key, first, end, array): elements of
-    named tensors (snapshot/regions.py), the arrays are the live ones."""
+    """Returns (shard, common, numbers). The first two are lists of (key, first, end, array): the
+    elements [first, end) of a named tensor (snapshot/regions.py). The arrays are not copied. Raises
+    TypeError for objects whose state cannot be kept."""
     model, optimizer, others = _sorted_out(named)
     in_parts = divided.is_divided(model)
     if uneven := [key for key, it in others.items() if hasattr(it, "rows")]:
@@ -203,21 +218,22 @@ def _parts(t, named):
                         "train an uncompressed one, or without --heal")
     shard, common, buffers = [], [], {}
     for key, array, r in regions.arrays_of(model, optimizer):
-        if key.startswith("buffer/"):  # each rank has its own, and rank 0's count; they are small
+        # buffers are small; each rank has its own, and rank 0's are restored
+        if key.startswith("buffer/"):
             buffers[key] = backend.to_device(r.of(array), "cpu").copy()
         elif r.first < r.end:
             kind = common if r.whole and not in_parts else shard
             kind.append((key, r.first, r.end, r.of(array)))
-    for entries in (shard, common):  # the widest first: then all are aligned
+    for entries in (shard, common):  # the largest dtypes first, so that all arrays are aligned
         entries.sort(key=lambda entry: -entry[3].dtype.itemsize)
-    # as rank 0, which may be lost
+    # every rank takes the part of rank 0, because rank 0 may be lost
     taken = snapshot.take(t, 0, 1, model, optimizer, others, gather=False)
     return shard, common, {"part": taken.part, "body": taken.body, "buffers": buffers,
                            "shard": _holds(shard), "common": _holds(common)}
 
 
 def _sorted_out(named):
-    """(model, optimizer, the others)."""
+    """Returns (model, optimizer or None, {name: other object})."""
     others = {key: it for key, it in named.items() if key not in ("model", "optimizer")}
     return named["model"], named.get("optimizer"), others
 
@@ -231,13 +247,14 @@ def _n_bytes(holds):
 
 
 def _room(n_bytes, rooms):
-    """One of the rooms that has this size, taken from them; else a new one."""
+    """Returns a 1-d array of n_bytes: an old one of this size, removed from `rooms`, or a new
+    one."""
     fits = [i for i, room in enumerate(rooms) if room.nbytes == n_bytes]
     return rooms.pop(fits[0]) if fits else np.empty(n_bytes, np.uint8)
 
 
 def _copy(entries, rooms=()):
-    """The entries' elements, one after another, flat."""
+    """Returns a copy of the entries' elements, one after another, as 1-d bytes."""
     holds = _holds(entries)
     flat = _room(_n_bytes(holds), rooms)
     for (*_, array), view in zip(entries, _views(flat, holds).values(), strict=True):
@@ -246,7 +263,7 @@ def _copy(entries, rooms=()):
 
 
 def _views(flat, holds):
-    """{"key/first": 1-d array}: what lies in flat bytes."""
+    """Returns {"key/first": 1-d array}, views of the arrays in flat bytes."""
     views, at = {}, 0
     for key, first, end, dtype in holds:
         views[f"{key}/{first}"] = flat[at:at + (end - first) * dtype.itemsize].view(dtype)
@@ -254,20 +271,21 @@ def _views(flat, holds):
     return views
 
 
-# -- what can be given back, and giving it
+# -- choosing a state, and restoring it
 
 
 def choose(reports):
-    """(generation, step) of the newest state that the survivors have together; None if there is
-    none: a rank with a shard and its buddy are lost, or a divided model has fewer ranks.
+    """Returns (generation, step) of the newest state that the survivors have together. None if
+    there is none: a rank with a shard and its buddy are lost, or a divided model has another number
+    of ranks.
 
-    reports: of each rank a list of Reports, empty of a newcomer; two where a second death came
-    before all copies after the first were whole."""
+    reports: for each rank a list of Reports; empty for a new process; two Reports if a rank died
+    before all copies after an earlier death were complete."""
     for generation in sorted({r.generation for each in reports for r in each}, reverse=True):
         here = [r for each in reports for r in each if r.generation == generation]
         size, alive = here[0].size, {r.rank: r for r in here}
         if here[0].divided and len(reports) != size:
-            continue  # parts have no place on another number of ranks
+            continue  # parts do not fit on another number of ranks
         steps = set.intersection(*(set(r.mine) for r in here))
         for lost in set(range(size)) - set(alive):
             buddy = alive.get((lost + 1) % size)
@@ -279,7 +297,7 @@ def choose(reports):
 
 
 def why_nothing(reports):
-    """Returns why choose() finds no state, in words."""
+    """Returns a sentence: why choose() finds no state."""
     here = [r for each in reports for r in each]
     if not here:
         return "No rank had kept a state yet"
@@ -292,16 +310,18 @@ def why_nothing(reports):
 
 
 def restore(t, buddies, reports, chosen, fresh):
-    """Put the chosen state into `fresh`, objects that were made on t.
+    """Puts the chosen state into `fresh`, new objects that were made on t. Collective.
 
-    buddies: this rank's of that generation; None of a newcomer. Sent: numbers to all; shards, and
-    what all ranks have, to those that need some of it and have it not."""
+    buddies: this rank's Buddies of the chosen generation; None on a new process. Sends numbers to
+    all ranks. Sends shards and common state only to ranks that need them and do not have them."""
     generation, step = chosen
-    in_parts = divided.is_divided(fresh["model"])  # then all comes from the rank of this number
+    # a divided model gets its whole state from the old rank with this rank's number
+    in_parts = divided.is_divided(fresh["model"])
     here = {r.rank: rank for rank, each in enumerate(reports) for r in each
             if r.generation == generation}
     size = next(r.size for each in reports for r in each if r.generation == generation)
-    holders = {(old - 1) % size: rank for old, rank in here.items()} | here  # of each old rank
+    # for each old rank, the rank that holds its copy
+    holders = {(old - 1) % size: rank for old, rank in here.items()} | here
     flats, given = {}, {}
     if buddies is not None:
         copies = {buddies.left: buddies.theirs.get(step), buddies.t.rank: buddies.mine[step]}
@@ -311,7 +331,7 @@ def restore(t, buddies, reports, chosen, fresh):
         given = {old: copies[old].numbers for old, rank in holders.items() if rank == t.rank}
     with t.named("restore"):
         given = {old: it for each in objects.all_gather(t, given) for old, it in each.items()}
-        # all old ranks'; but for those who died with their buddy, where nothing is sharded
+        # of all old ranks; without shards, ranks that died with their buddy are missing
         numbers = {old: objects.unpack(given[old]) for old in sorted(given)}
         first = numbers[t.rank if in_parts else min(numbers)]
         holds = {old: each["shard"] for old, each in numbers.items()}
@@ -343,7 +363,8 @@ def restore(t, buddies, reports, chosen, fresh):
 
 
 def _put_back(targets, values):
-    """Each region as it was on the rank of this number. values: {"key/first": elements}."""
+    """Fills each region with the values of the old rank with this number. values: {"key/first":
+    elements}."""
     for key, array, region in targets:
         if region.first < region.end:
             was = values[f"{key}/{region.first}"].reshape(-1)
@@ -351,7 +372,8 @@ def _put_back(targets, values):
 
 
 def _fetch(t, flats, holds, holders, needed):
-    """Fill up `flats` with what of `needed` this rank has not."""
+    """Receives the arrays named in `needed` that this rank does not have, and adds them to `flats`.
+    Collective."""
     wanted = objects.all_gather(t, [name for name in needed if name not in flats])
     for name, holder in holders.items():
         for rank in range(t.size):
@@ -362,7 +384,7 @@ def _fetch(t, flats, holds, holders, needed):
 
 
 def _overlaps(holds, targets):
-    """Whether some of these elements are among the targets'."""
+    """Returns True if some elements of `holds` are among those of the targets."""
     wanted = {}
     for key, _, r in targets:
         wanted.setdefault(key, []).append((r.first, r.end))

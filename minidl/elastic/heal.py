@@ -1,27 +1,29 @@
-"""Healing in place: ranks die, the others keep their memory and do the interrupted step again.
+"""Healing in place: if ranks die, the others keep their memory and repeat the interrupted step.
 
     step 7 .. all-reduce ..  revoke, shrink | which state? | state(t) anew, restored | step 7 ..
               rank 2 dies                     a few messages   its shard from its buddy
 
-`run` calls train for step 0, 1, 2, ... and before each keeps its state, and what only one rank has
-also on another one (buddy.py). A death is an error in some rank's message, wherever it is at that
-moment; the survivors then end each other's calls and make a new group (comm/transport/ulfm.py).
-Parts of the old group, such as a bucket's transport, die with it: so `state` is called again, on
-the new transport, and what it made gets the kept state, as if from a snapshot. No disk is touched.
+`run` calls train for step 0, 1, 2, ... Before each step every rank keeps a copy of its state. State
+that only one rank has is also copied to another rank (buddy.py). If a rank dies, some other rank
+gets an error from a message. The survivors then interrupt each other's calls and make a new group
+(comm/transport/ulfm.py). Objects that use the old group, such as a bucket's transport, no longer
+work. So `state` is called again, on the new transport, and the new objects get the kept state, as
+if from a snapshot. No disk is used.
 
-    shrunk       n - 1 ranks do the step: the bits of n - 1 ranks that load it from a snapshot
-    replaced     a new process has the lost number: the bits of the run without a fault
-    both lost    a rank and its buddy at once: everybody goes back to the last snapshot
-    divided      tensor or pipeline parallelism: healed where the dead are replaced, as `state` then
-                 makes the same grid; on fewer ranks the last snapshot, if `state` makes a grid of
-                 them
+    shrunk       n - 1 ranks repeat the step: the same bits as n - 1 ranks that load a snapshot of
+                 this step
+    replaced     a new process gets the lost rank number: the same bits as a run without a fault
+    both lost    a rank and its buddy died together: all ranks go back to the last snapshot
+    divided      tensor or pipeline parallelism: healed if new processes replace the dead ones,
+                 because `state` then makes the same grid. On fewer ranks all go back to the last
+                 snapshot, if `state` can make a grid of them
 
-What is not in `state` is not rolled back: a list of losses has the interrupted step twice. Between
-`comm.world()` and `run` send no messages: a newcomer starts the script from its top, while the
-others do not. A death after `run` ends nobody else; but the run has failed if it was the group's
-first rank, which by custom writes the result.
+Only objects of `state` are rolled back: a list of losses has the interrupted step twice. Send no
+messages between `comm.world()` and `run`: a new process starts the script from its top, but the
+others do not. If a rank dies after `run`, the others end normally. But if it is the group's first
+rank, which usually writes the result, the run has failed.
 
-    minidl run --heal [--replacements 1] -n 4 script.py              wants Open MPI 5
+    minidl run --heal [--replacements 1] -n 4 script.py              needs Open MPI 5
 
 Source: Bland et al. 2013 (ULFM); Gamell et al. 2014, "Exploring automatic, online failure recovery"
 Test: tests/elastic/test_heal.py, test_heal_mpi.py   Used by: elastic/__init__.py
@@ -43,19 +45,21 @@ from minidl.elastic.resume import resume
 from minidl.text import in_words
 from minidl.timeline import recording
 
-REPLACEMENTS = "MINIDL_REPLACEMENTS"  # how many new processes a run may start: set by the launcher
+REPLACEMENTS = "MINIDL_REPLACEMENTS"  # the launcher sets it: how many new processes may start
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
-    """Do the steps up to n_steps; returns the objects after the last one.
+    """Trains up to n_steps. Returns the objects after the last step.
 
-    state(t)                  {name: object with state_dict() and load_state_dict()}, made on t: a
-                              "model", and perhaps an "optimizer", a sampler, ...
-    train(t, step, **those)   does step number `step` once
-    folder, every             of snapshots, written behind the next steps: the run begins at the
-                              newest whole one, and goes back to it if there is no other way; 0:
-                              none is written
-    t                         None: comm.world()"""
+    state(t)                    returns {name: object with state_dict() and load_state_dict()},
+                                made on t: a "model", and if needed an "optimizer", a sampler, ...
+    train(t, step, **objects)   does step number `step` once
+    folder, every               the folder of snapshots, and the steps between two of them; 0: none
+                                is written. The run begins at the newest undamaged snapshot, and
+                                goes back to the newest one only if no rank's memory can help
+    t                           the transport; None: comm.world()
+
+    Raises RuntimeError if the ranks cannot go on without a dead one (no Open MPI 5)."""
     t = world() if t is None else t
     if not (t.simulated or t.size == 1 or isinstance(t.innermost, ulfm.Healing)):
         raise RuntimeError(f"rank {t.rank}: wanted ranks that can go on without one that dies; got "
@@ -94,8 +98,10 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
         if _all_have_ended(t, ended):
             supervised.say("trained", first=t.rank == 0)
             return parts.common
-        if parts is not None:  # what this rank still writes comes to its end, or fails: a snapshot
-            with contextlib.suppress(Exception):  # counts with the files of all ranks
+        if parts is not None:
+            # waits for a snapshot that is being written. It may fail: a snapshot counts only if
+            # the files of all ranks exist
+            with contextlib.suppress(Exception):
                 parts.close()
         supervised.say("heals")
         since, parts = time.monotonic(), None
@@ -103,16 +109,16 @@ def run(train, state, n_steps, folder="runs", every=50, t=None):
 
 
 def _keep(buddies, step):
-    if step not in buddies.mine:  # after a death it was kept at once
+    if step not in buddies.mine:  # after a death _begin() has already kept it
         buddies.save(step)
 
 
 def _begin(t, state, folder, n_steps, held, since):
-    """(step from which all ranks go on, the one that is saved already, Parts): at first, and after
-    a death at `since`.
+    """Starts training, at the beginning or after a death at time `since`. Returns (the step from
+    which all ranks go on, the step of the snapshot that was loaded or 0, Parts). Collective.
 
-    held: this rank's Buddies, none of a newcomer; then the new ones alone. Until those are whole on
-    all ranks the old ones stay, for another death meanwhile."""
+    held: a list of this rank's Buddies, empty on a new process. Afterwards it has only new Buddies.
+    The old ones stay until the new ones are complete on all ranks, in case another rank dies."""
     reports = objects.all_gather(t, [each.report() for each in held])
     chosen = buddy.choose(reports)
     generations = [r.generation for each in reports for r in each]
@@ -127,7 +133,7 @@ def _begin(t, state, folder, n_steps, held, since):
         if t.size < divided:
             raise RuntimeError(
                 f"rank {t.rank}: a model that is divided over {divided} ranks cannot be healed on "
-                f"{t.size}, of which state() makes none ({error}). minidl run --heal "
+                f"{t.size}: state() fails on this number of ranks ({error}). minidl run --heal "
                 "--replacements 1 puts new ranks in place of dead ones; minidl run --restarts "
                 "starts all of them again, from the last snapshot") from error
         raise
@@ -151,7 +157,7 @@ def _begin(t, state, folder, n_steps, held, since):
 
 
 def _say(t, reports, chosen, folder, step, since, too_few):
-    """One of the ranks that know says on stderr what happened."""
+    """Prints on stderr what happened, on the first rank that was there before."""
     lost = getattr(t.innermost, "lost", ())
     if t.rank != next((rank for rank, each in enumerate(reports) if each), 0) or not (lost or step):
         return
@@ -172,9 +178,9 @@ def _has_lost(t):
 
 
 def _all_have_ended(t, ended):
-    """Whether no rank needs another any more: the same answer on all of them. Each rank asks once
-    in each group, wherever it learned of a death: the Shrink that follows is made of agreements,
-    too, and must not meet another rank's question."""
+    """Returns True if all ranks have ended, so that no rank needs another. The answer is the same
+    on all ranks. Each rank must ask exactly once in each group, because the Shrink that follows
+    also consists of agreements, and must not be matched with another rank's question."""
     if isinstance(t.innermost, ulfm.Healing):
         if not ulfm.all_say(t.innermost, ended):
             return False

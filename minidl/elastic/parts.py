@@ -1,16 +1,17 @@
-"""Which snapshots a run is saved as: one, or two where the ranks' replicas differ.
+"""Decides which snapshots a run saves: one, or two if the ranks' replicas differ.
 
     a model that all ranks train    runs/            everything
     LocalSGD, DiLoCo                runs/rank0/ ...  each rank's weights and its own optimizer
                                     runs/            the common weights, and the rest
 
-The ranks' own are written first and one more of them is kept, so that whichever snapshot of runs/
-is the newest after a crash, its ranks' own are there. A step counts only with all of them. On
-another number of ranks, a rank that is new begins with an optimizer without moments.
+The ranks' own snapshots are written first, and one more of them is kept. So after a crash the
+newest snapshot of runs/ always has the ranks' own snapshots of the same step. A step counts only if
+all of its snapshots exist. If the run continues on more ranks, a new rank begins with an optimizer
+without moments.
 
-LocalSGD is saved at the end of a round, where there is one model: its own are moments only. DiLoCo
-is saved when no fragment is on its way; its common part has w, with the outer optimizer, and a
-rank's own has its w_k.
+LocalSGD is saved at the end of a round. Then all ranks have the same weights, and a rank's own
+snapshot holds only the moments. DiLoCo is saved when no fragment travels. Its common snapshot holds
+w and the outer optimizer, and a rank's own snapshot holds its w_k.
 Test: tests/elastic/test_parts.py   Used by: restart.py, heal.py
 """
 
@@ -23,11 +24,13 @@ from minidl.snapshot import folder as snapshots
 from minidl.snapshot import snapshot
 from minidl.snapshot.behind import Behind
 
-KEEP = 2  # snapshots: the newest, and one should it be damaged
+KEEP = 2  # snapshots: the newest, and one more in case the newest is damaged
 
 
 class Parts:
-    """The objects of a run, as what is saved of them."""
+    """The objects of a run, divided into a common snapshot and each rank's own snapshot.
+
+    Raises TypeError for LocalSGD(without=), whose ranks are at different steps."""
 
     def __init__(self, t, folder, objects):
         self.t, self.folder = t, folder
@@ -42,7 +45,7 @@ class Parts:
             if isinstance(model, DiLoCo):
                 self.inside = model.common_weights
                 self.common |= {"model": model.module, "optimizer": model.outer, "diloco": model}
-            else:  # as data parallelism: the order of its buckets decides how sums round
+            else:  # saved as DataParallel, because the order of its buckets decides the rounding
                 self.common |= {"model": model.data_parallel, "rounds": model.rounds}
         self.model = model
         self.behinds = [Behind(t)]
@@ -50,7 +53,8 @@ class Parts:
             self.behinds.append(Behind(self.alone, after=self.behinds[0]))
 
     def may_save(self):
-        """Whether there is a model of all ranks just now: the same answer on all of them."""
+        """Returns True if all ranks have one common model now. The answer is the same on all
+        ranks."""
         if isinstance(self.model, LocalSGD):
             return not self.model.rounds.since
         return not (isinstance(self.model, DiLoCo) and self.model.coming)
@@ -68,25 +72,26 @@ class Parts:
             snapshot.load(self.at, self.alone, step=step, **self.own)
 
     def begin(self, step):
-        """Forget what this rank's own folder has of later steps: its ranks died before the common
-        part was there."""
+        """Removes this rank's own snapshots of later steps. They have no common snapshot, because
+        the run ended before it was written."""
         for later in snapshots.steps(self.at) if self.own is not None else ():
             if later > step:
                 durable.remove(snapshots.index_path(self.at, later))
 
     def steps(self):
-        """Of which steps there are snapshots, the newest first."""
+        """Returns the steps that have a common snapshot, the newest first."""
         return snapshots.steps(self.folder)[::-1]
 
     def damage(self, step):
-        """A sentence if what this rank looks at of a snapshot is not as it was written, else ""."""
+        """Checks the files of a snapshot that this rank reads. Returns a sentence if one is
+        damaged, else ""."""
         found = snapshots.damage(self.folder, step, self.t.rank, self.t.size)
         if not found and self._has_own(step):
             found = snapshots.damage(self.at, step)
         return found
 
     def _has_own(self, step):
-        """Whether this rank was there when the snapshot was written, and wrote its own."""
+        """Returns True if this rank wrote its own snapshot of this step."""
         return (self.own is not None
                 and self.t.rank < len(snapshots.read_index(self.folder, step)["files"]))
 

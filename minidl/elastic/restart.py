@@ -1,7 +1,7 @@
-"""A training loop that a restarted run goes on with, to the same bits.
+"""A training loop that continues after a restart, with the same bits.
 
 The plain form: minidl/plain/elastic.py. Here: a launcher restarts the ranks, snapshots are written
-behind the training and have checksums, and the number of ranks may change.
+in the background and have checksums, and the number of ranks may change.
 
     minidl run -n 4 --restarts 3 script.py       the launcher (cli/restarts.py) starts the ranks,
         state(t)                                 notices what fails, and starts all of them again
@@ -11,7 +11,7 @@ behind the training and have checksums, and the number of ranks may change.
 
 The script:
 
-    def state(t):                                # built anew in each run, on t.size ranks
+    def state(t):                                # called at each start, on t.size ranks
         minidl.manual_seed(0, t.rank)
         model = DataParallel(Net(), t)
         ...
@@ -23,12 +23,13 @@ The script:
 
     elastic.run(train, state, n_steps=1000, folder="runs", every=50)
 
-On as many ranks as before the run is the uninterrupted one to the bit: everything that a step
-depends on must be in `state`'s objects, or follow from `step`. On another number each sample is
-still used exactly once in an epoch, where the ranks' batches are equal parts of one (data.Passes).
-Lost: at most the steps since the last snapshot, `every` - 1 and those of its writing.
+On the same number of ranks, a restarted run has the same bits as an uninterrupted one. For this
+everything that a step depends on must be in `state`'s objects, or follow from `step`. On another
+number of ranks each sample is still used exactly once in an epoch, if the ranks' batches are equal
+parts of one batch (data.Passes). At most `every` - 1 steps are lost, and the steps that were done
+while a snapshot was being written.
 
-A newest snapshot that is damaged is set aside, with a sentence, for the one before it.
+If the newest snapshot is damaged, it is set aside with a message, and the one before it is loaded.
 Source: torchrun's contract (PyTorch, "Torch Distributed Elastic"): load_checkpoint, then train.
 Test: tests/elastic/test_restart.py, tests/chaos/   Tutorial: tutorials/21_fault_tolerance.py
 """
@@ -44,13 +45,17 @@ from minidl.elastic.resume import resume
 
 
 def run(train, state, n_steps, folder="runs", every=50, t=None):
-    """Build the state, go on from the newest complete snapshot of `folder`, train to n_steps.
-    train    train(t, step, **objects) does step number `step`, once; what it returns is ignored
-    state    state(t) -> {name: object}, as snapshot.save takes them; "model" may also be a
-             LocalSGD or DiLoCo, beside "optimizer", that of each rank
-    every    steps between two snapshots; at the end there is one, too
+    """Builds the state, loads the newest complete snapshot of `folder`, and trains to n_steps.
+    Returns the objects.
+
+    train    train(t, step, **objects) does step number `step`, once; its result is ignored
+    state    state(t) -> {name: object}, as for snapshot.save. "model" may also be a LocalSGD or
+             DiLoCo; then "optimizer" is each rank's own optimizer
+    every    steps between two snapshots; there is also one at the end
     t        the transport; None: comm.world()
-    Returns the objects. Where `minidl run --heal` started it, heal.run takes its place."""
+
+    If `minidl run --heal` started the script, it calls heal.run instead. Raises ValueError if
+    `every` is below 1."""
     if os.environ.get("MINIDL_HEAL") == "1":
         return heal.run(train, state, n_steps, folder, every, t)
     if every < 1:

@@ -1,6 +1,6 @@
-"""Load the newest snapshot that is whole on all ranks.
+"""Loads the newest snapshot that is undamaged for all ranks.
 
-A damaged one is set aside, with a line on stderr, and the one before it is tried.
+A damaged snapshot is set aside, with a line on stderr. Then the snapshot before it is tried.
 
 Test: tests/elastic/test_restart.py   Used by: restart.py, heal.py
 """
@@ -13,7 +13,8 @@ from minidl.snapshot.snapshot import SnapshotError
 
 
 def resume(t, parts, n_steps):
-    """Loads the newest whole snapshot, if there is one. Returns the step to do next.
+    """Loads the newest undamaged snapshot, if there is one. Returns the step to do next, 0 without
+    a snapshot. Collective.
 
     parts: a parts.Parts. Raises SnapshotError if the folder holds a step after n_steps."""
     at = 0

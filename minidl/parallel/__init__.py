@@ -1,10 +1,10 @@
 """Parallel training. The plain form of each technique is a page of minidl/plain/: start there.
 
-    data/     the same model everywhere, gradients averaged
-    zero/     ... and optimizer state, gradients and weights in shards, one a rank
-    model/    ... and the model itself divided
+    data/     every rank has the same model; gradients are averaged
+    zero/     ... and each rank holds a shard of optimizer state, gradients and weights
+    model/    ... and the model itself is divided over ranks
     shards.py joins the ranks that hold parts of one model: one norm, one decision to skip
-    server/   or: some ranks hold the weights, the others compute gradients
+    server/   some ranks hold the weights, the others compute gradients
 """
 
 from minidl.parallel.data.compress import Compressed, ErrorFeedback

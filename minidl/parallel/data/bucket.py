@@ -1,11 +1,14 @@
 """Buckets: send gradients while backward still computes the others.
 
 The plain form: minidl/plain/buckets.py. Here: a background thread runs an all-reduce of each bucket
-while backward goes on; hooks of the engine fill the buckets; and a bucket is one flat array, of
-which the gradients are views. All ranks must send the buckets in one order, that of the gradients'
-arrival. It is not known before the first backward, which uses the reversed order of definition;
-then rank 0's is broadcast and the buckets are rebuilt, once. A parameter that no rank used, and
-ranks that used others, are known from a header before the first bucket travels (header.py).
+while backward goes on. Hooks of the engine fill the buckets. A bucket is one flat array, and the
+gradients are views into it.
+
+All ranks must send the buckets in the same order. The best order is the order in which gradients
+arrive, but it is not known before the first backward. So the first backward uses the reversed order
+of definition. Then rank 0 broadcasts its order of arrival, and all ranks rebuild the buckets, once.
+A header travels before the first bucket (header.py). From it every rank knows which parameters no
+rank used, and which ones only some ranks used.
 
 Sources: Li et al. 2020 (arXiv 2006.15704), section 3.2; the cap rule is PyTorch's reducer's.
 Test: tests/parallel/data/test_bucket.py   Tutorial: tutorials/08_overlap.py
@@ -26,15 +29,16 @@ from minidl.parallel.data import flat, header
 
 
 def default_all_reduce(params):
-    """The ring; for a model on a GPU the one that takes device arrays."""
+    """Returns the all-reduce to use: the ring, or device.all_reduce for parameters on a GPU."""
     return ring.all_reduce if params[0]._xp is np else device.all_reduce
 
 
 def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
-    """buffer = sum over ranks of n_r * buffer_r / n_total, in place; n_total = sum of n_r.
+    """Computes buffer = sum over ranks of n_r * buffer_r / n_total, in place; n_total = sum of n_r.
 
-    Written as a weight (exactly 1.0 where all ranks have as many samples), a sum, and a division
-    after it, so that equal batches give the bits of a plain mean."""
+    It takes three steps: multiply by a weight, sum over ranks, divide by the number of ranks. The
+    weight is exactly 1.0 if all ranks have the same number of samples. Equal batches then give the
+    same bits as a plain mean. Raises ValueError if all_reduce does not sum in place."""
     weight(buffer, n_samples, n_total, t.size)
     total = all_reduce(t, buffer)
     xp = backend.xp_of([buffer])
@@ -46,8 +50,8 @@ def weighted_mean(t, buffer, n_samples, n_total, all_reduce):
 
 
 def weight(buffer, n_samples, n_total, n):
-    """buffer *= n_r * n / n_total in place: the weight of a rank's samples among n ranks', 1 on
-    average."""
+    """Multiplies buffer by n_r * n / n_total, in place: the weight of this rank's n_r samples among
+    n ranks. The weights of all ranks have the mean 1."""
     if n_samples == 0:
         buffer[...] = 0  # the mean over no samples is nan, and 0 * nan is nan
     elif n_samples * n != n_total:
@@ -55,8 +59,10 @@ def weight(buffer, n_samples, n_total, n):
 
 
 def assign(n_bytes, cap, first_cap=None):
-    """Cut a list of sizes into runs: [[0, 1], [2], ...] (indices). A run is closed as soon as it
-    holds `cap` bytes or more (the first: `first_cap`), so it may overshoot by one parameter."""
+    """Cuts a list of sizes into runs. Returns lists of indices, such as [[0, 1], [2], ...].
+
+    A run ends as soon as it holds `cap` bytes or more (the first run: `first_cap`). So a run may
+    exceed the cap by one parameter."""
     runs = []
     run, size = [], 0
     limit = cap if first_cap is None else first_cap
@@ -73,8 +79,10 @@ def assign(n_bytes, cap, first_cap=None):
 
 
 def cut(params, cap, first_cap=None, number=None):
-    """The parameters of each bucket: `assign` within a dtype and, of ZeRO, a parameter group, whose
-    `number` is {parameter: int}."""
+    """Returns the list of parameters of each bucket.
+
+    All parameters of a bucket have one dtype. ZeRO also passes number, {parameter: group}: then a
+    bucket never mixes parameter groups."""
     kinds = {}
     for p in params:
         group = None if number is None else number[p]
@@ -83,15 +91,18 @@ def cut(params, cap, first_cap=None, number=None):
     buckets = []
     for kind in kinds.values():
         n_bytes = [p.nbytes for p in kind]
-        first = None if buckets else first_cap  # of all kinds, the first bucket alone
+        first = None if buckets else first_cap  # only for the first bucket of the first kind
         for run in assign(n_bytes, cap, first):
             buckets.append([kind[i] for i in run])
     return buckets
 
 
 class Bucket:
-    """Parameters whose gradients travel together: one flat array of their library, in the
-    accumulation dtype (fp16 gradients sum in fp32), and a view of it for each parameter."""
+    """Parameters whose gradients travel together.
+
+    flat     one 1-d array, NumPy's or CuPy's like the parameters; in the accumulation dtype (fp16
+             gradients are summed in fp32)
+    views    {parameter: its part of `flat`, in the parameter's shape}"""
 
     def __init__(self, params, all_reduce):
         self.params = params
@@ -104,42 +115,48 @@ class Bucket:
         self.n_missing = 0  # gradients still to come in this backward
 
     def take(self, p):
-        """A gradient is complete. Nothing to do: `fill` copies them all, on a GPU in one launch."""
+        """The reducer calls it when p's gradient is complete. Does nothing here: fill() copies all
+        gradients of the bucket at once, on a GPU with one launch."""
 
     def fill(self, unused):
-        """All have come but for the `unused`: copy them in, and zeros where there is none."""
-        if all(backend.array_of(p.grad) is self.views[p] for p in self.params):  # added up in place
+        """Copies the gradients into `flat`, and zeros for a parameter that has no gradient. unused:
+        the parameters that this backward did not reach."""
+        # gradients that are views of `flat` are there already: backward added to them in place
+        if all(backend.array_of(p.grad) is self.views[p] for p in self.params):
             return
         flat.fill(self.flat, [gradient_or_zeros(p) for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
-        """In the background: the sums become means over n_total samples, n_samples of them here.
-        Returns arrays that it has let go of, and that a GPU may still be reading."""
+        """Replaces `flat` by the mean over the n_total samples of all ranks; n_samples of them are
+        this rank's. Runs in the background thread. Returns None, or arrays that it no longer needs
+        but that a GPU may still be reading."""
         weighted_mean(t, self.flat, n_samples, n_total, self.all_reduce)
 
     def give(self, p):
-        """p.grad becomes the view, without a copy, unless the dtype differs."""
+        """Sets p.grad to p's view of `flat`; a copy only if the dtypes differ."""
         view = self.views[p]
         p.grad = view if view.dtype == p.dtype else view.astype(p.dtype)
 
     def gives(self, p):
-        """Whether p gets a gradient though no rank used it (compress.py); the same on all ranks."""
+        """Returns True if p gets a gradient although no rank used it (compress.py). The answer is
+        the same on all ranks."""
         return False
 
     def bytes_sent(self, t, n_backwards):
-        """Bytes that this rank sends in so many backwards, around a ring."""
+        """Returns the bytes that this rank sends in n_backwards backwards, around a ring."""
         return n_backwards * ring.bytes_sent(self.flat.size, self.flat.itemsize, t.size, t.rank)
 
 
 class Done:
-    """A job that was run at once."""
+    """A job that is already finished: wait() returns at once."""
 
     def wait(self):
         pass
 
 
 class Joined:
-    """A job on a side stream, which works on x: after wait() the compute stream waits for it."""
+    """A job that works on x on a side stream of the GPU. wait() waits until the job is submitted,
+    and makes the compute stream wait until it is done."""
 
     def __init__(self, job, x):
         self.job, self.x = job, x
@@ -149,55 +166,56 @@ class Joined:
 
 
 class Reducer:
-    """Turns `on_grad_ready` of each parameter into a reduction of each bucket, in a fixed order.
+    """Collects the gradients of a backward, and reduces the buckets over ranks in a fixed order.
 
-    make_buckets(order)  buckets (as Bucket) for gradients that are expected in this order
-    adapt                whether to make them anew, once, in the order in which gradients came
+    make_buckets(order)  returns buckets (like Bucket) for gradients expected in this order
+    adapt                True: rebuild the buckets once, in the order in which gradients arrived
     on_full(bucket)      called when the bucket's last gradient is complete on this rank
     on_end()             called when a backward that sends is over
 
-    `expect` announces a backward. When the last gradient of one that sends has come, the means are
-    waited for and handed out; so `loss.backward()` returns with p.grad complete."""
+    expect() announces a backward. After the last gradient of a backward that sends, the reducer
+    waits for the means and gives them to the parameters. So p.grad is complete when
+    loss.backward() returns."""
 
     def __init__(self, t, params, all_reduce, make_buckets, adapt=True, overlap=True):
         self.background = Background(t)
-        self.t = self.background.transport  # messages of its own, beside the caller's
+        self.t = self.background.transport  # its messages cannot mix with the caller's
         self.overlap = overlap
         self.params = params
-        # the header is NumPy's, wherever the gradients are
+        # the header is a NumPy array, even if the gradients are on a GPU
         self.all_reduce_header = all_reduce if params[0]._xp is np else ring.all_reduce
         self.side = SideStream()
-        self.held = deque()  # (event, arrays that a GPU reads until then)
+        self.held = deque()  # (event, arrays that the GPU reads until the event)
         self.make_buckets = make_buckets
         self.rebuilt = not adapt
-        self.averages = adapt  # else a ZeRO stage's, which shards
+        self.averages = adapt  # True: whole gradients are averaged; False: a ZeRO stage shards them
         self.on_full = lambda bucket: None
         self.on_end = lambda: None
-        self.observer = None  # is shown buckets before they are sent, and after (noise_scale.py)
+        self.observer = None  # sees each bucket before and after it is sent (noise_scale.py)
         self.jobs = []
         self.arrived = []  # parameters in order of arrival in this backward
         self.n_missing = 0
-        self.armed = False  # whether the coming backward is one that sends
-        self.unsent = set()  # parameters whose gradients hold passes that did not send
-        self.n_unsent = 0  # the samples of those passes
+        self.armed = False  # True: the coming backward sends
+        self.unsent = set()  # parameters whose gradients contain backwards that did not send
+        self.n_unsent = 0  # the samples of those backwards
         self.n_coming = None  # the samples of the latest forward, until its backward begins
         self.build(list(reversed(params)))
         self.remove_hooks = [p.on_grad_ready(self) for p in params]
 
     def build(self, order):
-        """Buckets of parameters, whose gradients are expected in this order."""
+        """Makes the buckets. order: the parameters, in the order of their expected gradients."""
         self.buckets = self.make_buckets(order)
         self.bucket_of = {p: b for b in self.buckets for p in b.params}
 
     def expect(self, used, n_samples, sends=True):
-        """A backward is to come that reaches the leaves `used`. n_samples: of its forward. sends:
-        False under no_sync.
+        """Announces a backward. used: the leaves that it will reach. n_samples: the samples of its
+        forward. sends: False under no_sync. Raises RuntimeError as check_expected() does.
 
-        What is sent is what is new since the last time: the gradients of this backward and of those
-        that did not send, weighted by the samples of all of them. A forward that no backward
-        follows counts nothing."""
+        A backward sends everything that is new since the last one that sent: its own gradients, and
+        the gradients of backwards under no_sync. Their weight is the number of all those samples. A
+        forward without a backward adds no samples."""
         used = {p for p in self.params if p in used}
-        if self.unsent and all(p.grad is None for p in self.unsent):  # they were thrown away
+        if self.unsent and all(p.grad is None for p in self.unsent):  # the user cleared them
             self.forget()
         if sends:
             n_samples += self.n_unsent
@@ -214,19 +232,19 @@ class Reducer:
             self.n_coming = n_samples
 
     def forget(self):
-        """What has not been sent stays here: it is no part of what is sent next."""
+        """Drops gradients that have not been sent: the next backward will not send them."""
         self.unsent.clear()
         self.n_unsent = 0
 
     def cleared(self, p):
-        """zero_grad has been called: p's gradient holds nothing of the passes that did not send."""
+        """zero_grad() calls it: p's gradient contains no unsent backward any more."""
         self.unsent.discard(p)
         if not self.unsent:
             self.forget()
 
     def check_expected(self, used, n_samples):
-        """Raise an error if the backward to come would not send what the other ranks wait for, or
-        would send it with a wrong weight."""
+        """Raises RuntimeError if the coming backward would leave the other ranks waiting, or would
+        send gradients with a wrong weight."""
         if not used:
             raise RuntimeError(
                 f"rank {self.t.rank}: this forward used none of the model's {len(self.params)} "
@@ -239,14 +257,16 @@ class Reducer:
         if self.armed and self.n_missing and n_samples != self.n_samples:
             raise RuntimeError(
                 f"rank {self.t.rank}: a forward of {n_samples} samples after one of "
-                f"{self.n_samples} that no backward has followed. If one backward is to follow "
-                "both, no weight of this rank is right for both means: give them equally many "
+                f"{self.n_samples} that no backward has followed. One backward for both would need "
+                "one weight, but the two means need two. Give both forwards the same number of "
                 "samples, or call backward on each. If the first was not for training, run it "
                 "under no_grad()")
 
     def absent(self, n_samples=0):
-        """Take part in the others' backward without one here. What is sent is what passes without
-        sending have left; their samples and n_samples are its weight."""
+        """Takes part in a backward of the other ranks, without a backward on this rank.
+
+        Sends the gradients of earlier backwards under no_sync, or zeros. Their weight is n_samples
+        plus the samples of those backwards. Raises RuntimeError if a backward is under way."""
         if self.arrived:
             raise RuntimeError(f"rank {self.t.rank}: absent() in the middle of a backward")
         self.used = set()
@@ -259,7 +279,8 @@ class Reducer:
         self.finish()
 
     def __call__(self, p):
-        """The engine's call: p.grad is complete on this rank."""
+        """The engine calls it when p.grad is complete on this rank. Raises RuntimeError if the
+        latest forward did not use p, or if its backward is already over."""
         if self.armed and (p not in self.used or not self.n_missing):
             raise RuntimeError(
                 f"rank {self.t.rank}: a gradient of shape {tuple(p.shape)} arrived that the latest "
@@ -278,7 +299,8 @@ class Reducer:
                 self.n_unsent += self.n_coming
                 self.n_coming = None
         bucket.n_missing -= 1
-        if bucket.n_missing <= 0:  # less: without sending, of several forwards the last is counted
+        # below 0: under no_sync, backwards of several forwards; n_missing counts only the last one
+        if bucket.n_missing <= 0:
             self.on_full(bucket)
         if self.armed:
             self.launch_full()
@@ -287,12 +309,13 @@ class Reducer:
                 self.finish()
 
     def share_header(self):
-        """The first message of a backward that sends."""
+        """Sends the header, the first message of a backward that sends."""
         job = self.submit(header.share, self.header, self.all_reduce_header)
         self.jobs.append(job)
 
     def launch_full(self):
-        """Send the buckets that are full, in order: one that is not holds back those behind it."""
+        """Sends the full buckets, in order. A bucket that is not full stops all buckets after
+        it."""
         while self.n_launched < len(self.buckets):
             bucket = self.buckets[self.n_launched]
             if bucket.n_missing:
@@ -301,15 +324,16 @@ class Reducer:
             self.n_launched += 1
 
     def launch(self, bucket):
-        """Send a bucket; what this rank did not use counts as zeros."""
+        """Sends a bucket. Parameters without a gradient on this rank count as zeros."""
         while self.held and self.held[0][0].done:
             self.held.popleft()
         bucket.fill([p for p in bucket.params if p not in self.used])
         self.jobs.append(self.beside(bucket.flat, self.reduce, bucket))
 
     def beside(self, x, fn, *args):
-        """fn(t, *args) in the background; on a GPU after what is now on the compute stream, on a
-        stream of its own. Returns a job, after whose wait() the compute stream may go on with x."""
+        """Runs fn(t, *args) in the background. On a GPU it runs on a second stream, after all work
+        that is now on the compute stream. Returns a job; after its wait() the compute stream may
+        use x."""
         if not self.overlap:
             return self.submit(fn, *args)
         job = self.submit(self.side_run, computed(x), x, fn, *args)
@@ -319,14 +343,14 @@ class Reducer:
         return self.side.run(event, x, fn, t, *args)
 
     def submit(self, fn, *args):
-        """fn(t, *args) in the background, or without overlap here and now; returns a job."""
+        """Runs fn(t, *args) in the background; without overlap, at once. Returns a job."""
         if self.overlap:
             return self.background.submit(fn, *args)
         fn(self.t, *args)
         return Done()
 
     def reduce(self, t, bucket):
-        """Runs after the header's all-reduce, which was submitted first: its sums are there."""
+        """Reduces a bucket. The header's all-reduce was submitted first, so its sums are known."""
         flat = bucket.flat
         with about(f"bucket {self.buckets.index(bucket)}"):
             if self.observer is not None:
@@ -341,24 +365,25 @@ class Reducer:
                 self.held.append((event, released))
 
     def finish(self):
-        """The last gradient has come: wait for the means, and give them to the parameters."""
+        """Waits for the means, and gives them to the parameters: the end of a backward."""
         for job in self.jobs:
             job.wait()
         self.jobs.clear()
-        self.held.clear()  # the compute stream has waited for all that read it
+        self.held.clear()  # the compute stream has waited for every job that reads these arrays
         for p, is_used in zip(self.params, header.used_by_some(self.header), strict=True):
             if is_used or self.bucket_of[p].gives(p):
                 self.bucket_of[p].give(p)
         if not self.rebuilt and header.used_by_all(self.header, self.t.size):
-            self.rebuild()  # all ranks have the same answer, and come along
+            self.rebuild()  # all ranks have the same header, so all ranks rebuild now
         self.arrived.clear()
         self.forget()
         self.on_end()
 
     def rebuild(self):
-        """New buckets, in rank 0's order of arrival; then what has not arrived in this backward."""
+        """Makes new buckets in rank 0's order of arrival. Parameters whose gradients did not arrive
+        in this backward come last. Collective."""
         index = {p: i for i, p in enumerate(self.params)}
-        arrived = dict.fromkeys([*self.arrived, *self.params])  # each once
+        arrived = dict.fromkeys([*self.arrived, *self.params])  # each parameter once
         order = np.array([index[p] for p in arrived], np.int64)
         tree.broadcast(self.t, order, 0)
         self.build([self.params[i] for i in order])
@@ -371,5 +396,5 @@ class Reducer:
 
 
 def is_local(p):
-    """Whether p.grad, once complete on this rank, will still be replaced by the mean over ranks."""
+    """Returns True if a Reducer will replace p.grad by the mean over ranks."""
     return any(isinstance(hook, Reducer) for hook in p._hooks or ())

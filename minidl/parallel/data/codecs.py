@@ -1,10 +1,11 @@
-"""The payloads of comm/codec.py's FP16 and INT8 by kernels: the same bytes in less time.
+"""Kernels for the codecs FP16 and INT8 of comm/codec.py: the same bytes in less time.
 
     FP16    pack.cu, which casts            2 L bytes
     INT8    quantize.cu, rows of 1,024      a float32 scale for each row, then L int8
 
-comm knows arrays alone and has its codecs in NumPy, whose casts to float16 and back take an element
-at a time; data parallelism (parallel/data/compress.py) hands these in where the kernels may run.
+The codecs of comm/ use only NumPy. NumPy casts to float16 and back one element at a time, which is
+slow. Data parallelism (parallel/data/compress.py) passes these functions to comm if kernels may
+run.
 
 Kernels: kernels/pack.cu, kernels/quantize.cu   Test: tests/parallel/data/test_codecs.py
 """
@@ -19,13 +20,14 @@ ROW = 1024  # elements that share a scale
 
 
 def encode_fp16(x):
-    """x, 1-d float32, rounded to float16: a payload of 2 L bytes."""
+    """Returns x, (L,) float32, rounded to float16: a payload of 2 L bytes, uint8."""
     half = backend.xp_of([x]).empty(x.size, np.float16)
     flat.pack([x], half)
     return half.view(np.uint8)
 
 
 def decode_fp16(payload, length):
+    """Returns the (length,) float32 array of a payload of encode_fp16."""
     x = backend.xp_of([payload]).empty(length, np.float32)
     if length:
         flat.unpack(payload.view(np.float16), [x])
@@ -33,15 +35,15 @@ def decode_fp16(payload, length):
 
 
 def encode_int8(x):
-    """x, 1-d float32: the scales of its rows, then x / scale rounded to -127..127. A row with inf
-    or nan has the scale nan."""
+    """Returns the payload of x, (L,) float32, as uint8: first a float32 scale for each row of 1,024
+    elements, then x / scale rounded to int8, -127..127. A row with inf or nan has the scale nan."""
     xp, n_rows = backend.xp_of([x]), -(-x.size // ROW)
     payload = xp.empty(4 * n_rows + x.size, np.uint8)
     scale, q = xp.zeros(n_rows, np.float32), xp.empty(x.size, np.int8)
     for rows, cols, r, e in _parts(x.size):
         quantize.launch(xp, "absmax", x[e], (scale[r], x[e], rows, cols))
     scale /= np.float32(127)
-    scale[scale < np.finfo(np.float32).tiny] = 0  # subnormal, of too few bits to divide by
+    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal has too few bits to divide by
     scale[~xp.isfinite(scale)] = np.nan
     for rows, cols, r, e in _parts(x.size):
         quantize.launch(xp, "quantize", x[e], (q[e], x[e], scale[r], rows, cols, 1))
@@ -50,8 +52,9 @@ def encode_int8(x):
 
 
 def decode_int8(payload, length):
+    """Returns the (length,) float32 array of a payload of encode_int8."""
     xp, n_rows = backend.xp_of([payload]), -(-length // ROW)
-    # copies: the payload may begin at any byte, and a kernel reads 4 bytes at multiples of 4 only
+    # copied, because a payload may begin at any byte, and a kernel needs 4-byte alignment
     scale, q = payload[: 4 * n_rows].copy().view(np.float32), payload[4 * n_rows:].view(np.int8)
     x = xp.empty(length, np.float32)
     for rows, cols, r, e in _parts(length):
@@ -60,7 +63,8 @@ def decode_int8(payload, length):
 
 
 def _parts(length):
-    """(rows, columns, which scales, which elements) of the whole rows, and of the rest."""
+    """Returns (rows, columns, slice of scales, slice of elements) for the whole rows, and for the
+    last row if it is shorter."""
     n, rest = divmod(length, ROW)
     parts = []
     if n:

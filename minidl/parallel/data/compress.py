@@ -1,24 +1,26 @@
-"""Data parallelism that sends less: the door for every method that compresses gradients.
+"""Data parallelism that sends less: the common class of all methods that compress gradients.
 
     g            this rank's share of the mean gradient: weighted so that the ranks' shares add up
                  to the mean over all samples
-    + residual   what compression has taken from this rank's shares so far
-    -> sent      the method's: rounded, or the largest elements, or two thin matrices
-    -> residual  what was not sent
+    + residual   the part of this rank's earlier shares that was not sent
+    -> sent      chosen by the method: rounded, or the largest elements, or two thin matrices
+    -> residual  g + residual - sent
 
-In every step, and so in the sum of all steps, to the rounding of the additions,
+In every step, and so in the sum of all steps, this holds up to the rounding of additions:
 
-    what the parameters get + sum over ranks of residual after = mean + sum of residual before
+    gradient that the parameters get + sum over ranks of residual after
+        = mean gradient              + sum over ranks of residual before
 
-so nothing is lost, it comes later. As residuals are shares, their sum is what is still owed: a
-snapshot loaded on other ranks gives each new rank a sum of old ones' (snapshot/residuals.py).
+So no part of a gradient is lost; some parts come later. The sum of the residuals of all ranks has
+not reached the parameters yet. If a snapshot is loaded on another number of ranks, each new rank
+gets a sum of old residuals (snapshot/residuals.py).
 
         model = Compressed(net, t, ErrorFeedback(codec.INT8))     # any optimizer
         model = Compressed(net, t, PowerSGD(rank=4))              # any optimizer
         model = Compressed(net, t, DGC(momentum=0.9))             # optim.SGD without momentum
         model = Compressed(net, t, OneBitAdam())                  # optim.SGD without momentum
 
-What goes together with what: docs/compression.md.
+Which methods work with which optimizers and wrappers: docs/compression.md.
 
 Sources: Seide et al. 2014 (1-bit SGD: error feedback); Karimireddy et al. 2019 (arXiv 1901.09847).
 Test: tests/parallel/data/test_compress.py   Tutorial: tutorials/16_dgc.py
@@ -47,7 +49,8 @@ if TYPE_CHECKING:
 
 
 def chosen(kernel, reference):
-    """`kernel` where kernels may run, else `reference`: they give the same bytes."""
+    """Returns a function that calls `kernel` if kernels may run, else `reference`. Both give the
+    same bytes."""
     @or_numpy
     def run(array, *options):
         floats = backend.xp_of([array]).empty(0, np.float32)  # `array` may be bytes
@@ -64,14 +67,17 @@ BY_KERNELS = {
 
 
 class Method:
-    """How a bucket's shares become their sum over ranks, in fewer bytes. To override:
+    """The base class of methods that sum a bucket's shares over ranks in fewer bytes.
 
-    kinds                the names of the arrays like `bucket.flat` that a rank keeps for itself
-    prepare(bucket)      what else is kept, into bucket.common: {name: {parameter: array}}, the
-                         same on all ranks
-    reduce(t, bucket)    bucket.flat, shares, in place: their sum over ranks, the same bits on all
-    bytes_sent(t, bucket, step)   the bytes that this rank sends in `reduce` of that step
-    check(optimizer, group)       raise if this optimizer is wrong for what `reduce` returns"""
+    A subclass overrides:
+
+    kinds               the names of the arrays that a rank keeps for itself, each like bucket.flat
+    prepare(bucket)     makes other arrays to keep, the same on all ranks, and puts them into
+                        bucket.common: {name: {parameter: array}}
+    reduce(t, bucket)   replaces the shares in bucket.flat by their sum over ranks, in place; the
+                        same bits on all ranks
+    bytes_sent(t, bucket, step)     returns the bytes that this rank sends in reduce() of that step
+    check(rank, optimizer, group)   raises if this optimizer is wrong for the result of reduce()"""
 
     kinds = ("residual",)
 
@@ -87,7 +93,7 @@ class Method:
 
 
 class ErrorFeedback(Method):
-    """Numbers rounded by a codec (comm/codec.py), the rounding errors kept: `residual`."""
+    """Rounds the numbers by a codec (comm/codec.py) and keeps the rounding errors as residual."""
 
     def __init__(self, codec=codec.INT8):
         self.codec = codec
@@ -106,12 +112,12 @@ class ErrorFeedback(Method):
 
 
 class CompressedBucket(Bucket):
-    """A bucket, and what its method keeps of it from step to step.
+    """A bucket, and the arrays that its method keeps from step to step.
 
-    own      {kind: array like `flat`}, this rank's
-    given    {parameter: the array that it got as its gradient}, of the last step
+    own      {kind: array like `flat`}, different on each rank
+    given    {parameter: the array that it got as its gradient in the last step}
     common   {kind: {parameter: array}}, the same on all ranks
-    step     how many times it has been sent"""
+    step     how many times the bucket has been sent"""
 
     def __init__(self, params, method, all_reduce):
         super().__init__(params, all_reduce)
@@ -122,7 +128,7 @@ class CompressedBucket(Bucket):
         method.prepare(self)
 
     def views_of(self, kind):
-        """The views of an own array, one for each parameter."""
+        """Returns the views of the array own[kind], one for each parameter."""
         return flat.views(self.own[kind], [p.shape for p in self.params])
 
     def reduce(self, t, n_samples, n_total):
@@ -135,7 +141,8 @@ class CompressedBucket(Bucket):
         self.step += 1
 
     def gives(self, p):
-        """A parameter that no rank used may still get what ranks owed it."""
+        """Returns True if p gets a gradient although no rank used it: residuals of earlier steps
+        may have been sent now."""
         return bool(self.views[p].any())
 
     def give(self, p):
@@ -147,11 +154,14 @@ class CompressedBucket(Bucket):
 
 
 class Compressed(DataParallel):
-    """`model` on the ranks of `t`, as DataParallel, its gradients compressed by `method`.
+    """DataParallel whose gradients are compressed by `method`.
 
-    The rest as in DataParallel, but buckets stay as they are first made: what is kept lies in them.
-    A rank without samples (`absent`) still sends what it owes. `bytes_sent` is of the coming
-    steps, of every method exact."""
+    The other arguments are as in DataParallel. Buckets are never rebuilt, because they hold the
+    residuals. A rank without samples (absent()) still sends from its residual. bytes_sent() counts
+    the coming steps; it is exact for every method.
+
+    A forward raises RuntimeError if a parameter still has its averaged gradient: call zero_grad()
+    after each step."""
 
     def __init__(self, model: Module, t: Transport, method: Method, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,
@@ -190,13 +200,14 @@ class Compressed(DataParallel):
         return super().forward(*inputs, **options)
 
     def check_optimizer(self, optimizer, group):
-        """The optimizer asks, before a step: are these gradients for it? Those of experts that are
-        divided over ranks are no method's: any optimizer of their own takes them."""
+        """The optimizer calls it before a step. Raises ValueError if the method's gradients do not
+        fit this optimizer. Experts that are divided over ranks are not compressed, so a group that
+        has only experts may use any optimizer."""
         if not all(optimizer.leaf_of(p).is_local for p in group["params"]):
             self.method.check(self.t.rank, optimizer, group)
 
     def owed(self):
-        """The 2-norm of this rank's residual, of all buckets: a float."""
+        """Returns the 2-norm of this rank's residual over all buckets, a float."""
         squares = (b.own[self.method.kinds[-1]] for b in self.reducer.buckets)
         return float(sum(float(x @ x) for x in squares)) ** 0.5
 
@@ -210,7 +221,9 @@ class Compressed(DataParallel):
 
 
 def wants_plain_sgd(what, rank, optimizer, group):
-    """Raise unless it is optim.SGD without momentum: what `what` returns has momentum inside."""
+    """Raises ValueError unless the optimizer is optim.SGD without momentum.
+
+    what: the method's name. Its result already contains momentum."""
     if type(optimizer) is not SGD or group["momentum"]:
         options = f"(momentum={group['momentum']})" if "momentum" in group else ""
         raise ValueError(

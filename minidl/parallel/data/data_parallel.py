@@ -1,13 +1,16 @@
 """Data parallelism: every rank has the whole model and a share of the batch.
 
 The plain form: minidl/plain/data_parallel.py. Here: `DataParallel` fills buckets and sends them
-while backward still runs (bucket.py); it takes parameters that a rank did not use, ranks without
-samples (join.py), and backwards that do not send (`no_sync`); a header announces each backward, so
-that ranks which differ are found before gradients travel (header.py). `average_gradients` is the
-plain form for the engine's parameters, between backward and step: for parameters that only some
-ranks share, such as experts, and for gradients that are made in an order of their own.
+while backward still runs (bucket.py). It allows parameters that a rank did not use, ranks without
+samples (join.py), and backwards that do not send (`no_sync`). A header announces each backward, so
+every rank knows the samples and the used parameters of all ranks before gradients travel
+(header.py).
 
-Sent per rank and step: a ring all-reduce of the gradients, 2(n-1)/n K, and one of the header.
+`average_gradients` works without buckets, between backward and step. Use it for parameters that
+only some ranks share, such as experts, and for gradients that come in another order on each rank.
+
+Sent per rank and step: a ring all-reduce of the gradients (2(n-1)/n K, for K bytes), and a ring
+all-reduce of the header.
 
 Sources: Li et al. 2020, "PyTorch Distributed" (arXiv 2006.15704); Goyal et al. 2017, section 3.
 Test: tests/parallel/data/test_data_parallel.py, test_data_parallel_backward.py (which
@@ -40,8 +43,8 @@ if TYPE_CHECKING:
 
 
 def broadcast_state(t: Transport, tensors: Iterable[Tensor], root: int = 0) -> None:
-    """Overwrite `tensors` (parameters or buffers) with rank root's values: one broadcast for each
-    dtype among them."""
+    """Overwrites `tensors` (parameters or buffers) with rank root's values. Sends one broadcast for
+    each dtype. Collective."""
     for group in by_dtype(tensors).values():
         buffer = flat.flatten([x.array for x in group])
         (device.broadcast if device.on_device(buffer) else tree.broadcast)(t, buffer, root)
@@ -52,11 +55,11 @@ def broadcast_state(t: Transport, tensors: Iterable[Tensor], root: int = 0) -> N
 
 def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float = 1,
                       all_reduce: Callable[..., Any] | None = None) -> None:
-    """Replaces every gradient by the mean over ranks, weighted by `n_samples`: between backward and
-    step, without buckets.
+    """Replaces every gradient by the mean over ranks, weighted by each rank's `n_samples`.
+    Collective.
 
-    A parameter without a gradient counts as zeros (and gets the mean), so all ranks send the same
-    bytes. The sum runs in fp32 for fp16 gradients."""
+    Call it between backward and step. A parameter without a gradient counts as zeros and gets the
+    mean, so all ranks send the same number of bytes. fp16 gradients are summed in fp32."""
     params = list(params)
     total = ring.all_reduce(t, np.array([n_samples]))
     all_reduce = all_reduce or default_all_reduce(params)
@@ -69,35 +72,39 @@ def average_gradients(t: Transport, params: Iterable[Tensor], n_samples: float =
 
 
 def check_arguments(who, model, t):
-    """Raise unless these are a model and a transport, in this order."""
+    """Raises TypeError unless model is a Module and t is a transport."""
     if not (isinstance(model, Module) and hasattr(t, "rank")):
         raise TypeError(f"{who} wants a model, an nn.Module, and the transport of its ranks, such "
                         f"as minidl.comm.world(); got {type(model).__name__}, {type(t).__name__}")
 
 
 class DataParallel(Module):
-    """`model`, replicated over the ranks of `t`, its gradients averaged during backward.
+    """A model that every rank of `t` holds. Its gradients are averaged during backward.
 
         model = DataParallel(model, t)          # all ranks start from rank 0's parameters
         loss = F.cross_entropy(model(x), y)     # x: this rank's share of the batch
         loss.backward()                         # on return, p.grad is the same on all ranks
         optimizer.step()
 
-    all_reduce:    any `f(t, array)` that sums in place, the same on all ranks; None: the ring, and
-                   for a model on a GPU comm.device's: NCCL, a CUDA-aware MPI, or through pinned
-                   memory. `way` says which, and why no better one; so does print(model).
-    bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this much; the first one less,
-                   so that communication starts early.
-    overlap:       send from the background thread while backward runs on; False: at its end.
-    broadcast_buffers: rank 0's (batch norm's statistics), before each training forward.
-    make_buckets:  a ZeRO stage's own (Reducer); they stay as they were made.
+    all_reduce:    any f(t, array) that sums in place, the same function on all ranks. None: the
+                   ring; for a model on a GPU comm/transport/device.py's: NCCL, a CUDA-aware MPI, or
+                   copies through pinned memory. `way` names the choice and its reason;
+                   print(model) shows it.
+    bucket_bytes, first_bucket_bytes:  a bucket is sent once it holds this many bytes. The first
+                   bucket is smaller, so that communication starts early.
+    overlap:       True: a background thread sends while backward goes on. False: each bucket is
+                   sent at once, and backward waits for it.
+    broadcast_buffers: True: every rank gets rank 0's buffers (batch norm's statistics) before each
+                   training forward.
+    make_buckets:  only for ZeRO stages: makes their buckets (see Reducer), which are never rebuilt.
     without:       parameters of the model that another wrapper averages.
 
-    A parameter that no rank used keeps its gradient as it was (None stays None); one that only
-    some ranks used is averaged with zeros from the others; one that is `own` (nn.Parameter) is left
-    alone. Nothing is to be declared in advance. Gradients are weighted by samples: the first
-    dimension of the first input (samples.py), or `n_samples=` in the call (a count of tokens,
-    say)."""
+    A parameter that no rank used keeps its gradient (None stays None). If only some ranks used it,
+    the others count as zeros. A parameter with `is_local` (an expert that only some ranks hold) is
+    not averaged. You need not declare unused parameters in advance.
+
+    Gradients are weighted by samples. Their number is the first dimension of the first input
+    (samples.py), or n_samples= in the call, for instance a count of tokens."""
 
     def __init__(self, model: Module, t: Transport, all_reduce: Callable[..., Any] | None = None,
                  bucket_bytes: float = 25 << 20, first_bucket_bytes: float = 1 << 20,
@@ -130,7 +137,8 @@ class DataParallel(Module):
 
     @classmethod
     def wants_plain(cls, model, t):
-        """Raise unless these are a model that is not wrapped already, and a transport."""
+        """Raises TypeError unless model is a Module that is not wrapped yet, and t is a
+        transport."""
         check_arguments(cls.__name__, model, t)
         if isinstance(model, DataParallel):
             raise TypeError(
@@ -155,7 +163,8 @@ class DataParallel(Module):
         return outputs
 
     def _count(self, inputs):
-        """The samples of a forward, if the call does not say them."""
+        """Returns the number of samples of a forward from its inputs. Raises TypeError if they do
+        not show it."""
         who = f"rank {self.t.rank}"
         if not inputs:
             raise TypeError(f"{who}: gradients are weighted by the samples of the first positional "
@@ -168,7 +177,7 @@ class DataParallel(Module):
 
     @property
     def n_samples(self):
-        """Samples behind gradients that have not been sent yet: of backwards under no_sync."""
+        """The samples of backwards under no_sync whose gradients have not been sent yet."""
         return self.reducer.n_unsent
 
     def name_of(self, parameter):
@@ -176,7 +185,7 @@ class DataParallel(Module):
 
     @contextmanager
     def no_sync(self):
-        """Forward and backward inside add to the local gradients and send nothing; the first
+        """A context in which backward adds to the local gradients and sends nothing. The first
         synchronised backward afterwards averages the sum. The forward must be inside, too."""
         self.syncing = False
         try:
@@ -185,8 +194,11 @@ class DataParallel(Module):
             self.syncing = True
 
     def absent(self, loss: Any = None) -> None:
-        """One synchronised step of a rank that has no batch while others have (join.py): afterwards
-        p.grad is the mean over their samples, as it is there. loss: only ZeRO 3 needs it."""
+        """Takes part in one synchronised backward, on a rank that has no batch (join.py).
+
+        Afterwards p.grad is the mean over the other ranks' samples, as on those ranks. loss: only
+        ZeRO 3 needs it. Raises TypeError if the model has a layer that waits for all ranks in
+        forward, such as SyncBatchNorm."""
         waits = [name for name, m in self.module.named_modules() if hasattr(m, "joins_ranks")]
         if waits and self.training:
             raise TypeError(f"rank {self.t.rank}: absent() sends nothing in forward, and the other "
@@ -200,16 +212,16 @@ class DataParallel(Module):
             broadcast_state(self.t, list(self.module.buffers()))
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """Bytes that this rank sends in a step of so many synchronised backwards, around a ring:
-        gradients, the headers that announce a backward, and a ZeRO stage's weights.
-        Buffers, norms and skips come on top."""
+        """Returns the bytes that this rank sends in a step of n_backwards synchronised backwards,
+        around a ring: gradients, headers, and a ZeRO stage's weights. It does not count buffers,
+        gradient norms, and the check for skipped steps."""
         ahead = header.bytes_sent(len(self.reducer.params), self.t.size, self.t.rank)
         return n_backwards * ahead + sum(b.bytes_sent(self.t, n_backwards)
                                          for b in self.reducer.buckets)
 
     def communication_buffers(self):
-        """The arrays held for sending, or views of them: buckets (fp32 gradients are views of
-        them) and scratch."""
+        """Returns the arrays that are held for sending, or views of them: the buckets and the
+        transport's scratch memory. fp32 gradients are views of the buckets."""
         buckets = [b.flat for b in self.reducer.buckets if b.flat is not None]
         return [*buckets, self.reducer.t.scratch(0, np.uint8)]
 
@@ -217,11 +229,11 @@ class DataParallel(Module):
         return f"rank {self.t.rank} of {self.t.size}, {self.way}"
 
     def close(self) -> None:
-        """End the communication thread and take the hooks off the parameters."""
+        """Ends the communication thread and removes the hooks from the parameters."""
         self.reducer.close()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The wrapped model's: a snapshot does not know how many ranks wrote it."""
+        """Returns the wrapped model's state dict. It does not depend on the number of ranks."""
         return self.module.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
@@ -229,7 +241,7 @@ class DataParallel(Module):
 
 
 def tensors_of(outputs):
-    """All Tensors in a result: a Tensor, or tuples, lists and dicts of them."""
+    """Returns a list of all Tensors in a result: a Tensor, or nested tuples, lists and dicts."""
     if isinstance(outputs, Tensor):
         return [outputs]
     if isinstance(outputs, dict):

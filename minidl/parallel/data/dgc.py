@@ -1,32 +1,33 @@
 """Deep gradient compression: send the largest thousandth of the gradient now, the rest later.
 
-The plain form: minidl/plain/dgc.py. Here: k = ceil(L (1 - sparsity)) of each tensor of L elements,
-with a sparsity that rises; clipping; small tensors that go whole; all tensors of a bucket in one
-message. The momentum is inside u, and an optimizer that applied it again would be wrong: only
-optim.SGD without momentum is taken. Its weight decay acts without momentum, on every weight in
-every step.
+The plain form: minidl/plain/dgc.py. Here: a tensor of L elements sends its k = ceil(L (1 -
+sparsity)) largest, and the sparsity rises during warm-up; gradients may be clipped; small tensors
+are sent whole; all tensors of a bucket travel in one message. u and v are the momentum and the
+accumulated updates of the plain form. u already contains the momentum, and an optimizer would apply
+it a second time. So the optimizer must be optim.SGD without momentum. Its weight decay acts without
+momentum, on every weight in every step.
 
     bytes sent by a rank       dense, around a ring     2 (n-1)/n 4L
                                pairs, all-gathered      (n-1) 8k          8: index and value
-    gain                       L / (n k)                1/(n rho), not 1/rho: every rank gets every
-                               rank's pairs. At rho = 0.001 it is 125 on 8 ranks, 1 on 1,000
+    gain                       L / (n k)                = 1/(n rho), rho = k / L. Every rank gets
+                               every rank's pairs. At rho = 0.001: 125 on 8 ranks, 1 on 1,000
 
-Tensors of one dimension (biases, norms) and those of fewer than `min_size` elements go dense, with
-the same momentum, and all of them in every step. Training starts with warm-up: most weights change
-fast at first, and stale gradients would do harm, so the sparsity rises in stages of `stage_steps`.
-An element waits for up to 1 / rho steps, so a short run wants a large share of warm-up: the paper
-trains for tens of epochs, four of them warm-up (docs/compression.md has the losses).
+Tensors of one dimension (biases, norms) and tensors of fewer than `min_size` elements are sent
+whole in every step, with the same momentum. Training starts with warm-up: at first most weights
+change fast, and old gradients would do harm. So the sparsity rises in stages of `stage_steps`. An
+element waits for up to about 1 / rho steps, so a short run needs a large share of warm-up. The
+paper trains for tens of epochs; four of them are warm-up (docs/compression.md has the losses).
 
-clip_norm bounds the norm of the mean gradient of each tensor before it is added to u. What a rank
-has is a share of it; shares of independent noise add up like sqrt(n), so each is clipped to
-clip_norm / sqrt(n). Clipping afterwards would cut what many steps have collected.
+clip_norm bounds the norm of the mean gradient of each tensor before it is added to u. A rank has
+only a share of the mean. The norm of a sum of n shares of independent noise grows like sqrt(n), so
+each share is clipped to clip_norm / sqrt(n). Clipping v instead would cut the sum of many steps.
 
         model = Compressed(net, t, DGC(momentum=0.9, warm_up=..., stage_steps=len(loader)))
         optimizer = optim.SGD(net.parameters(), lr=0.1)
 
 Source: Lin, Han, Mao, Wang & Dally 2018 (arXiv 1712.01887). They take a threshold from a sample and
-send 0.8 k to 1.3 k pairs; here they are exactly k (topk_mask.py), so that nobody need send
-how many.
+send 0.8 k to 1.3 k pairs. Here each rank sends exactly k pairs (topk_mask.py), so no rank has to
+send their number.
 Test: tests/parallel/data/test_dgc.py, test_compress.py   Tutorial: tutorials/16_dgc.py
 """
 
@@ -37,18 +38,24 @@ from minidl.comm.labels import about
 from minidl.parallel.data import topk_mask
 from minidl.parallel.data.compress import Method, wants_plain_sgd
 
-# The paper's: a quarter of what is left in each stage, to 99.6 %.
+# The paper's stages: each sends a quarter of the elements of the stage before; 99.6 % wait in the
+# last.
 WARM_UP = (0.75, 0.9375, 0.984375, 0.996)
 
 
 class DGC(Method):
-    """momentum:    m above; 0: no momentum, and then u is g
-    sparsity:    the share of each tensor's elements that waits
-    warm_up, stage_steps: sparsities before it, each for so many steps (an epoch's); 0: no warm-up
-    clip_norm:   see above; None: gradients as they are
+    """Sends the largest elements of v, for Compressed(net, t, DGC(...)).
+
+    momentum:    m in u = m u + g, v = v + u; 0: no momentum, then u is g
+    sparsity:    the share of each tensor's elements that is not sent
+    warm_up, stage_steps: the sparsities of the warm-up stages, and the steps of a stage (use the
+                 steps of an epoch); stage_steps=0: no warm-up
+    clip_norm:   see the top of the file; None: no clipping
     nesterov:    u = m (u + g), v = v + u + g
-    masking:     False: u is kept where v was sent, to see what that does
-    min_size:    tensors of fewer elements are sent whole"""
+    masking:     True: u becomes 0 where v was sent, as in the paper; False: for comparison only
+    min_size:    tensors of fewer elements are sent whole
+
+    Raises ValueError for a number out of its range."""
 
     kinds = ("momentum", "residual")
 
@@ -68,12 +75,12 @@ class DGC(Method):
             wants_plain_sgd("DGC", rank, optimizer, group)
 
     def sparsity_at(self, step):
-        """The sparsity of a step, counted from 0."""
+        """Returns the sparsity of a step. Steps are counted from 0."""
         stage = step // self.stage_steps if self.stage_steps else len(self.warm_up)
         return (*self.warm_up, self.sparsity)[min(stage, len(self.warm_up))]
 
     def n_sent(self, p, step):
-        """How many elements of a parameter are sent in a step; None: all, as they are."""
+        """Returns how many elements of p are sent in a step, or None if p is sent whole."""
         if len(p.shape) < 2 or p.numel() < self.min_size:
             return None
         # rounded first: 1 - 0.999 is a little more than 0.001
@@ -82,7 +89,7 @@ class DGC(Method):
     def reduce(self, t, bucket):
         xp = bucket.params[0]._xp
         self.accumulate(t.size, bucket)
-        # gradients, u and v of each parameter, views of one array each
+        # u and v of each parameter: views of the bucket's two own arrays
         momentum, rest = bucket.views_of("momentum"), bucket.views_of("residual")
         dense, index, value, at = [], [], [], 0
         for p, u, v in zip(bucket.params, momentum, rest, strict=True):
@@ -91,7 +98,7 @@ class DGC(Method):
                 dense.append((bucket.views[p], v))
             else:
                 where, what = topk_mask.top_k(v.reshape(-1), k)
-                what = what.astype("f4")  # as it travels; of float64 the rounding stays here
+                what = what.astype("f4")  # sent as float32; v keeps the rounding error of float64
                 v.reshape(-1)[where] -= what
                 if self.masking:
                     u.reshape(-1)[where] = 0
@@ -112,7 +119,7 @@ class DGC(Method):
             at += v.size
 
     def accumulate(self, n, bucket):
-        """Add the shares in bucket.flat, clipped, to u and v."""
+        """Clips the shares in bucket.flat, and adds them to u and v. n: the number of ranks."""
         if self.clip_norm is not None:
             limit = self.clip_norm / math.sqrt(n)
             for g in bucket.views.values():

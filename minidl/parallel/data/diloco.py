@@ -1,24 +1,26 @@
-"""DiLoCo: ranks train by themselves for hundreds of steps; their mean movement is a gradient.
+"""DiLoCo: each rank trains alone for hundreds of steps; their mean movement is a gradient.
 
 The plain form: minidl/plain/local_sgd.py. Here: any outer optimizer, and fragments of the model
-that travel while the ranks train on. Held in addition to a rank's model and inner state: the common
-weights w and the outer momentum, 8 bytes a float32 weight, the same on all ranks.
+that travel while the ranks train on. In addition to its model and the inner optimizer's state, a
+rank holds the common weights w and the outer momentum: 8 bytes for each float32 weight. They are
+the same on all ranks.
 
     diloco = DiLoCo(model, t, optimizer, period=500)
     loss = F.cross_entropy(diloco(x), y)
     loss.backward(); optimizer.step(); optimizer.zero_grad()
     diloco.step()
 
-Streaming: the model in P fragments, each synchronised every H steps, one every H/P. The most that
-is sent at once is K/P; and it may take `delay` steps, in the background, while ranks train on:
+Streaming: the model is cut into P fragments. Each fragment is synchronised every H steps, so one
+fragment is sent every H/P steps. At most about K/P bytes are sent at once, for a model of K bytes.
+They may travel for `delay` steps, in the background, while the ranks train on:
 
     step        0     1     2     3     4     5     6     7     8        H = 8, P = 2, delay = 2
-    fragment 0                    |- sent --|                           at 4: d = w - w_k begins its
-    fragment 1                                            |- sent --|   way; at 6 it is the mean
+    fragment 0                    |- sent --|                           at 4: sending of d = w - w_k
+    fragment 1                                            |- sent --|   begins; at 6 d is the mean
 
-What a rank has done on the fragment meanwhile is mixed in: w + alpha (w_k - w), 0.5 by default;
-without delay alpha is 0, and the ranks go on from w. The step decides which fragment it is, so all
-ranks send the same.
+During the delay a rank k has trained the fragment further, to w_k. After the outer step it goes on
+from w + alpha (w_k - w). alpha is 0.5 by default; without delay it is 0, and the ranks go on from
+w. The step number decides which fragment is sent, so all ranks send the same one.
 
 Sources: Douillard et al. 2023 (arXiv 2311.08105); Streaming DiLoCo: Douillard et al. 2025 (arXiv
 2501.18512). A fragment here is a run of parameters in the order of definition.
@@ -50,10 +52,11 @@ if TYPE_CHECKING:
 
 
 def fragments_of(params, n):
-    """n runs of parameters, in order, of about as many elements each; none is empty."""
+    """Cuts params, in order, into n lists with about the same number of elements. No list is empty.
+    Raises ValueError if there are fewer than n parameters."""
     if not 1 <= n <= len(params):
-        raise ValueError(f"want from 1 to {len(params)} fragments, one parameter each at the "
-                         f"least; got {n}")
+        raise ValueError(f"want from 1 to {len(params)} fragments, each with at least one "
+                         f"parameter; got {n}")
     total, runs, done = sum(p.numel() for p in params), [[]], 0
     for i, p in enumerate(params):
         left = len(params) - i
@@ -66,13 +69,20 @@ def fragments_of(params, n):
 
 
 class DiLoCo:
-    """`model` on the ranks of t, trained by `optimizer` on each; call step() after each of its.
+    """Trains `model` by DiLoCo on the ranks of t. `optimizer` is this rank's inner optimizer. Call
+    step() after each of its steps.
 
-    outer        f(parameters) -> optimizer, of the pseudo-gradient; by default as above
-    period       H
-    fragments    P, which divides H; or lists of parameters, each parameter in one
-    delay        steps from a fragment's sending to its outer step, less than H/P
-    all_reduce   any f(t, array) that sums in place"""
+    outer        f(parameters) -> the outer optimizer; None: SGD with lr 0.7 and Nesterov momentum
+                 0.9, as in the paper
+    period       H, in steps
+    fragments    P, which must divide H; or lists of parameters, with each parameter in one list
+    delay        steps from sending a fragment to its outer step, less than H/P
+    alpha        see the top of the file; None: 0.5, or 0 without delay
+    all_reduce   any f(t, array) that sums in place
+
+    Raises ValueError for master copies, a period or a delay that do not fit, and fragments that
+    miss or repeat a parameter. Raises TypeError for a model or an optimizer without whole weights
+    on each rank."""
 
     def __init__(self, model: Module | Pipeline, t: Transport, optimizer: HasGroups,
                  outer: Callable[..., Any] | None = None, period: int = 500,
@@ -99,7 +109,7 @@ class DiLoCo:
         self.outer = outer(params) if outer else optim.SGD(params, lr=0.7, momentum=0.9,
                                                            nesterov=True)
         self.all_reduce = all_reduce or default_all_reduce(params)
-        self.common = {p: p.array.copy() for p in params}  # w; the parameter has w_k
+        self.common = {p: p.array.copy() for p in params}  # w; the parameter itself holds w_k
         self.n_steps = 0
         self.coming = {}  # step: (fragment, buffers, job)
         self.background = Background(t) if delay else None
@@ -108,7 +118,8 @@ class DiLoCo:
         return self.module(*inputs, **options)
 
     def step(self) -> Any:
-        """After the inner optimizer's: send, or take in, the fragment whose turn it is."""
+        """Call it after the inner optimizer's step. Sends a fragment if it is time, and makes the
+        outer step of a fragment that has arrived. Collective."""
         self.n_steps += 1
         every = self.period // len(self.fragments)
         if self.n_steps % every == 0:
@@ -130,12 +141,13 @@ class DiLoCo:
             average_arrays(t, arrays, self.all_reduce)
 
     def outer_step(self, run, moved):
-        """The outer optimizer's step on the mean pseudo-gradients of a fragment's parameters."""
+        """Makes the outer optimizer's step. run: a fragment's parameters; moved: their mean
+        pseudo-gradients, arrays."""
         every = self.outer.parameters()
-        kept = {p: p.grad for p in every}  # the inner step's
+        kept = {p: p.grad for p in every}  # gradients of the inner step
         local = {p: p.array.copy() for p in run}
         for p in every:
-            p.grad = None  # those of other fragments stay where they are
+            p.grad = None  # without a gradient, the parameters of other fragments do not move
         for p, d in zip(run, moved, strict=True):
             p.array[...], p.grad = self.common[p], d
         self.outer.step()
@@ -152,7 +164,8 @@ class DiLoCo:
 
     @contextmanager
     def common_weights(self):
-        """Inside, the model has w, the same on all ranks: to evaluate, to save, to load."""
+        """A context in which the model holds w, the same on all ranks. Use it to evaluate, save or
+        load. At its end the model's values become the new w, and each rank's own weights return."""
         local = {p: p.array.copy() for p in self.common}
         self._put(self.common)
         try:
@@ -168,25 +181,28 @@ class DiLoCo:
             p.version += 1
 
     def divergence(self) -> float:
+        """Returns how far apart the ranks' weights are: see local_sgd.divergence. Collective."""
         return divergence(self.t, list(self.common), self.all_reduce)
 
     def bytes_sent(self, n_periods: int = 1) -> int:
-        """Bytes that this rank sends in so many periods of H steps, around a ring; without
-        buffers."""
+        """Returns the bytes that this rank sends in n_periods periods of H steps, around a ring. It
+        does not count buffers."""
         return n_periods * sum(average_bytes(self.t, run) for run in self.fragments)
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers, for a snapshot that also has the weights w and the outer optimizer; each rank's
-        own weights and inner optimizer lie in one of its own (docs/large_batches.md)."""
+        """Returns the number of steps, for a snapshot. The snapshot must also hold the weights w
+        and the outer optimizer. Each rank saves its own weights and inner optimizer in a snapshot
+        of its own (docs/large_batches.md). Raises ValueError while a fragment travels."""
         if self.coming:
-            raise ValueError(f"rank {self.t.rank}: a fragment is on its way until step "
-                             f"{min(self.coming)}, this is {self.n_steps}: save then")
+            raise ValueError(f"rank {self.t.rank}: a fragment travels until step "
+                             f"{min(self.coming)}; this is step {self.n_steps}. Save then")
         return {"n_steps": self.n_steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.n_steps = state["n_steps"]
 
     def close(self) -> None:
-        """Wait for what is on its way; the model keeps this rank's weights."""
+        """Waits for fragments that travel, and ends the background thread. The model keeps this
+        rank's own weights."""
         if self.background is not None:
             self.background.close()

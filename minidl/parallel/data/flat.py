@@ -3,12 +3,13 @@
     parameters   w (2, 3)        b (3,)        flat   |w w w w w w|b b b|
     slots        [0, 6)          [6, 9)        2 ranks |--- 0 ---|-- 1 --|   chunks.bounds 0 5 9
 
-One message for a hundred tensors costs one latency, not a hundred; and a flat buffer can be cut
-evenly over ranks whatever the shapes, which is the whole of ZeRO's bookkeeping.
+One message for a hundred tensors costs one latency, not a hundred. And a flat buffer can be cut
+evenly over ranks, whatever the shapes. ZeRO needs no other bookkeeping.
 
-The buffer is an array of the arrays' own library. On a GPU one launch copies all of them (`pack`);
-on the CPU a plain copy is as fast as the kernel unless it casts: then the kernel takes a seventh of
-NumPy's time (100 arrays of 10,000 float16 elements into float32).
+The buffer is a NumPy or a CuPy array, like the arrays. On a GPU one launch copies all of them
+(`pack`). On the CPU a plain copy is as fast as the kernel if the dtypes are equal. If the copy
+casts, the kernel takes a seventh of NumPy's time (100 arrays of 10,000 float16 elements into
+float32).
 
 Kernels: kernels/pack.cu; on a CPU kernels/cpu/pack.cu
 Test: tests/parallel/data/test_flat.py, test_flat_kernel.py
@@ -27,7 +28,8 @@ from minidl.mode import or_numpy
 
 
 def slots(shapes):
-    """[(begin, end)] of each shape's elements, one after another without padding."""
+    """Returns [(begin, end)], the place of each shape's elements in a flat array without
+    padding."""
     result, at = [], 0
     for shape in shapes:
         n_elems = math.prod(shape)
@@ -37,8 +39,10 @@ def slots(shapes):
 
 
 def within(shapes, low, high):
-    """What of each slot lies in elements [low, high) of the flat array: [(offset, first, end)], the
-    slot's own elements [first, end), which begin `offset` elements after low; (0, 0, 0) if none."""
+    """Returns the part of each slot that lies in elements [low, high) of the flat array.
+
+    The result is a list of (offset, first, end), one for each shape: the slot's own elements
+    [first, end) lie there, and begin `offset` elements after low. (0, 0, 0) if none does."""
     result = []
     for begin, end in slots(shapes):
         a, b = max(begin, low), min(end, high)
@@ -47,12 +51,13 @@ def within(shapes, low, high):
 
 
 def views(flat, shapes):
-    """Views of the 1-d `flat` with the given shapes, one after another."""
+    """Returns views of the 1-d `flat` with the given shapes, one after another."""
     return [flat[begin:end].reshape(shape) for (begin, end), shape in zip(slots(shapes), shapes)]
 
 
 def flatten(arrays, dtype=None):
-    """A new 1-d array of all elements of the arrays, which have one dtype, in order."""
+    """Returns a new 1-d array with all elements of the arrays, in order. All arrays must have one
+    dtype. dtype: the result's dtype, by default the arrays'."""
     flat = backend.xp_of(arrays, "flatten").empty(
         sum(a.size for a in arrays), dtype or arrays[0].dtype)
     fill(flat, arrays)
@@ -61,7 +66,7 @@ def flatten(arrays, dtype=None):
 
 @or_numpy
 def fill(flat, arrays):
-    """Copy all elements of the arrays, in order, into `flat`, cast to its dtype."""
+    """Copies all elements of the arrays, in order, into the 1-d `flat`, cast to its dtype."""
     if _kernel_pays(flat, arrays):
         pack(arrays, flat)
     else:
@@ -71,7 +76,7 @@ def fill(flat, arrays):
 
 @or_numpy
 def unflatten(flat, arrays):
-    """Copy the elements of `flat` into `arrays`, in order: the inverse of fill."""
+    """Copies the elements of `flat` into `arrays`, in order: the inverse of fill."""
     if _kernel_pays(flat, arrays):
         unpack(flat, arrays)
     else:
@@ -87,7 +92,8 @@ def _kernel_pays(flat, arrays):
 
 
 def _launch(name, arrays, flat, args):
-    """Launch pack or unpack; args: the kernel's first two arguments, in its order."""
+    """Launches pack or unpack. args: the kernel's first two arguments, in its order. Raises
+    ValueError if `flat` does not have the arrays' number of elements."""
     sizes = [a.size for a in arrays]
     if flat.ndim != 1 or not flat.flags.c_contiguous or flat.size != sum(sizes):
         raise ValueError(
@@ -100,7 +106,8 @@ def _launch(name, arrays, flat, args):
 
 
 def pack(arrays, flat):
-    """Copy all elements of `arrays`, in order, into the 1-d `flat`, cast to its dtype."""
+    """Copies all elements of `arrays`, in order, into the 1-d `flat`, cast to its dtype, by a
+    kernel."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "pack"), arrays[0].dtype
@@ -109,7 +116,7 @@ def pack(arrays, flat):
 
 
 def unpack(flat, arrays):
-    """Copy `flat` back into `arrays`, cast to their dtype: the inverse of pack."""
+    """Copies `flat` back into `arrays`, cast to their dtype, by a kernel: the inverse of pack."""
     if not arrays:
         return
     xp, dtype = backend.xp_of([flat, *arrays], "unpack"), arrays[0].dtype

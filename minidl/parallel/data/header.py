@@ -3,8 +3,9 @@
     rank 0   [ 4 | 1 0 1 ]  ─┐                 4 samples; it used parameters 0 and 2
     rank 1   [ 3 | 1 1 0 ]  ─┴─ all-reduce ─►  [ 7 | 2 1 1 ]      on both ranks
 
-It is sent before the first bucket. The sum says what the gradients are to be divided by, and which
-parameters have a gradient on some rank. This file alone knows how a header is written.
+It is sent before the first bucket. Its sum has the number of all samples, which gradients are
+divided by, and shows which parameters have a gradient on some rank. Only this file knows the
+header's layout.
 
 Sent per rank and backward: a ring all-reduce of `n_bytes`.
 
@@ -19,33 +20,35 @@ DTYPE = np.dtype(np.int64)
 
 
 def announce(n_samples, params, used):
-    """Returns this rank's header. params: all parameters, in one order on all ranks; used: those
-    that this backward reaches."""
+    """Returns this rank's header, int64 of shape (1 + len(params),).
+
+    params: all parameters, in the same order on all ranks. used: the parameters that this backward
+    reaches."""
     return np.array([n_samples, *(p in used for p in params)], DTYPE)
 
 
 def share(t, header, all_reduce=ring.all_reduce):
-    """This rank's header becomes that of all ranks, in place."""
+    """Replaces this rank's header by the sum over all ranks, in place. Collective."""
     all_reduce(t, header)
 
 
 def n_samples(header):
-    """Returns the samples of all ranks. header: one that is shared."""
+    """Returns the number of samples of all ranks. header: after share()."""
     return int(header[0])
 
 
 def used_by_some(header):
-    """Returns for each parameter whether any rank used it, an array of bool."""
+    """Returns a bool array: for each parameter, True if any rank used it."""
     return header[1:] > 0
 
 
 def used_by_all(header, n_ranks):
-    """Returns whether all ranks used all parameters."""
+    """Returns True if all ranks used all parameters."""
     return bool((header[1:] == n_ranks).all())
 
 
 def n_bytes(n_params):
-    """Returns the size of a header."""
+    """Returns the size of a header in bytes."""
     return (1 + n_params) * DTYPE.itemsize
 
 

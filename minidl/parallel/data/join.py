@@ -1,17 +1,18 @@
-"""Ranks with unequal numbers of batches: train on all of them, count every sample once.
+"""Ranks with unequal numbers of batches: train on every batch, count every sample once.
 
     rank 0   batch  batch  batch            for batch in join(t, loader):
     rank 1   batch  batch  None                 if batch is None:  model.absent()
     rank 2   batch  None   None                 else:              loss(model, batch).backward()
                                                 optimizer.step(); optimizer.zero_grad()
 
-A rank without a batch takes part with no samples: DataParallel and ZeRO weight gradients by
-samples, so the mean is the one over the batches that there are. Before each step the ranks ask each
-other whether anybody has one: a ring all-reduce of 1 byte. ZeRO 3 gathers weights in the forward,
-so there the rank runs along with any batch: `model.absent(lambda: loss(model, last))`.
+A rank without a batch takes part with 0 samples. DataParallel and ZeRO weight gradients by samples,
+so the mean counts only the batches that exist. Before each step a ring all-reduce of 1 byte tells
+every rank whether any rank still has a batch. ZeRO 3 gathers weights in the forward. So with ZeRO 3
+a rank without a batch runs forward and backward with any batch:
+`model.absent(lambda: loss(model, last))`.
 
-For evaluation nothing need be joined: nobody waits for anybody in a forward (of ZeRO 3: inside
-`with model.gathered():`), and `evaluate` adds up sums and counts at the end. Deal the samples by
+Evaluation does not need join(): no rank waits for another in a forward (with ZeRO 3: inside
+`with model.gathered():`). `evaluate` adds up sums and counts at the end. Distribute the samples by
 DistributedSampler(tail="uneven").
 
 Sources: Horovod's join operation; PyTorch's `Join` (torch.distributed.algorithms).
@@ -38,7 +39,8 @@ _END = object()
 
 
 def join(t: Transport, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield this rank's batches, then None as long as another rank has batches. Collective."""
+    """Yields this rank's batches, and then None while another rank still has batches.
+    Collective."""
     batches = iter(batches)
     mine = next(batches, _END)
     while _anybody(t, mine is not _END):
@@ -55,9 +57,10 @@ def _anybody(t, flag):
 
 
 def evaluate(t: Transport, batches: Iterable[Any], score: Callable[[Any], Any]) -> Any:
-    """The mean of a score over all samples of all ranks, each once; collective.
+    """Returns the mean of a score over all samples of all ranks, each counted once. Collective.
 
-    score(batch) returns (the sum over the batch's samples, how many they are)."""
+    score(batch) returns (the sum over the batch's samples, the number of samples). Raises
+    ValueError if no rank has a sample."""
     sums = np.zeros(2)
     with no_grad():
         for batch in batches:

@@ -1,4 +1,4 @@
-r"""Local SGD: ranks train by themselves and average their weights every H steps.
+r"""Local SGD: each rank trains alone, and the ranks average their weights every H steps.
 
 The plain form: minidl/plain/local_sgd.py. Here: steps of data parallelism first, periods that
 follow the loss, rounds inside a node, rounds without slow ranks, and moments that are averaged too.
@@ -7,29 +7,32 @@ follow the loss, rounds inside a node, rounds without slow ranks, and moments th
     local = LocalSGD(model, t, optimizer, period=8, start=500)
     loss = F.cross_entropy(local(x), y)
     loss.backward(); optimizer.step(); optimizer.zero_grad()
-    local.step()                            # counts; ends a round where it is time
+    local.step()                            # counts the step; ends a round if it is time
 
-    period   H; with a rule (below) the first, and the rule is asked at the end of each round
-    start    post-local: data parallelism for so many steps first. (Early the gradient turns fast.)
-             A period of 1 is data parallelism throughout, to the bit: as many bytes.
-    without  k: a rank that computes k times the median is out of rounds, and nobody waits for it
-             (straggler.py has the rule, and the loop that it wants)
-    inside   (transport of this rank's node, H1): averages inside it every H1 steps, of all ranks
-             every `period`, a multiple of H1
-    state    "local": momentum or Adam's moments stay each rank's own. "mean": they are averaged
-             with the weights, for as many bytes again each: a rank that goes on from the mean
-             weights with its own momentum is drawn back to where it was
+    period   H. With a rule (below): the first period; the rule sets a new one after each round
+    start    post-local SGD: this many steps of data parallelism come first, because early in
+             training the gradient changes direction fast. With period 1 all steps are data
+             parallelism, with the same bits and bytes
+    without  k: a rank that takes k times the median time is left out of rounds, and no rank waits
+             for it (straggler.py has the rule, and the training loop that you need)
+    inside   (transport of this rank's node, H1): the ranks of a node average every H1 steps, all
+             ranks every `period` steps. H1 must divide the period
+    state    "local": each rank keeps its own momentum, or Adam's moments. "mean": they are averaged
+             with the weights, and each costs the weights' bytes again. Why: a rank's own momentum
+             pulls it from the mean weights back to its own old weights
 
-Adaptive rules, for H = rule(h0, lr0, loss0, lr, loss), of the first step and now: the lower the
-loss, the more a step of noise costs, the oftener ranks average. `h0_outside` is the paper's,
-h0 sqrt(r) with r = lr0 loss / (lr loss0); `h0_inside` is what PaddlePaddle computes, sqrt(h0 r).
-They differ by sqrt(h0): at h0 = 16 and r = 1 they say 16 and 4.
+Adaptive rules compute H = rule(h0, lr0, loss0, lr, loss) from the learning rate and loss of the
+first step, and the present ones. The lower the loss, the more harm does noise, so the ranks average
+more often. With r = lr0 loss / (lr loss0), `h0_outside` is the paper's rule, h0 sqrt(r).
+`h0_inside` is PaddlePaddle's, sqrt(h0 r). They differ by sqrt(h0): at h0 = 16 and r = 1 they give
+16 and 4.
 
-Sent: K once a round around the ring, 1/H of data parallelism's gradients; an adaptive rule's mean
-loss, 8 bytes a round. Buffers (batch norm's averages) become rank 0's at each round.
+Sent: K bytes of weights once a round around the ring, 1/H of data parallelism's gradients. An
+adaptive rule also sends the mean loss, 8 bytes a round. Buffers (batch norm's averages) become
+rank 0's at each round.
 
-A snapshot: at the end of a round, snapshot.save(..., model=local.module, rounds=local.rounds); each
-rank's own momentum, in a folder of its own (docs/large_batches.md).
+To save, at the end of a round: snapshot.save(..., model=local.module, rounds=local.rounds). Each
+rank saves its own momentum in a folder of its own (docs/large_batches.md).
 
 Sources: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (arXiv 1808.07217), post-local; Wang & Joshi
 2019 (arXiv 1810.08313), adaptive. DiLoCo, which steps on the mean: diloco.py
@@ -62,22 +65,24 @@ if TYPE_CHECKING:
     from minidl.parallel.model.pipeline import Pipeline
     from minidl.tensor import Tensor
 
-LEAST, MOST = 1, 16  # what an adaptive rule may say: PaddlePaddle's bounds
+LEAST, MOST = 1, 16  # bounds of an adaptive period: PaddlePaddle's
 
 
 def h0_outside(h0, lr0, loss0, lr, loss):
-    """AdaComm's: ceil(h0 sqrt(lr0 loss / (lr loss0)))."""
+    """Returns the period by AdaComm's rule: ceil(h0 sqrt(lr0 loss / (lr loss0)))."""
     return math.ceil(math.sqrt(lr0 * loss / (lr * loss0)) * h0)
 
 
 def h0_inside(h0, lr0, loss0, lr, loss):
-    """PaddlePaddle's: ceil(sqrt(h0 lr0 loss / (lr loss0)))."""
+    """Returns the period by PaddlePaddle's rule: ceil(sqrt(h0 lr0 loss / (lr loss0)))."""
     return math.ceil(math.sqrt(lr0 * loss / (lr * loss0) * h0))
 
 
 def average_arrays(t, arrays, all_reduce=None, n=None):
-    """Replace arrays by their means over ranks, or over `n` of them, whose others have zeros: one
-    all-reduce for each dtype among them, fp16 and bf16 summed and divided in fp32."""
+    """Replaces the arrays by their means over ranks, with one all-reduce for each dtype.
+
+    n: the mean is the sum divided by n, for n ranks with values and others with zeros. None: all
+    ranks. fp16 and bf16 are summed and divided in fp32."""
     for group in by_dtype(arrays).values():
         buffer = flat.flatten(group, accumulate_dtype(group[0].dtype))
         (all_reduce or ring.all_reduce)(t, buffer)
@@ -86,27 +91,28 @@ def average_arrays(t, arrays, all_reduce=None, n=None):
 
 
 class Rounds:
-    """Which step it is, and when a round ends. All ranks have the same numbers.
+    """Counts steps, and decides when a round ends. All ranks have the same numbers.
 
-    n_steps, n_rounds   so far; a step of data parallelism is a round
-    since               steps of this round that each rank has taken by itself
-    parted              whether there has been one: from then on momenta differ, and ranks that
-                        averaged gradients would part, so a period of 1 averages weights"""
+    n_steps, n_rounds   steps and rounds so far; a step of data parallelism counts as a round
+    since               steps of this round that each rank has made alone
+    parted              True after the first step that ranks made alone. From then on the ranks'
+                        momenta differ. Averaging gradients would no longer keep the weights equal,
+                        so with period 1 the weights are averaged"""
 
     def __init__(self, period, start=0, rule=None):
         self.h0, self.period, self.start, self.rule = period, period, start, rule
         self.n_steps = self.n_rounds = self.since = 0
         self.parted = False
         self.first = None  # (learning rate, loss) of the first step
-        self.periods = []  # what the rule has said
+        self.periods = []  # all periods that the rule has chosen
 
     @property
     def dense(self):
-        """Whether the coming step averages gradients."""
+        """True if the coming step averages gradients."""
         return self.n_steps < self.start or self.period == 1 and not self.parted
 
     def count(self):
-        """One step more; returns whether weights are to be averaged."""
+        """Counts one step. Returns True if the ranks must average their weights now."""
         was_dense, self.n_steps = self.dense, self.n_steps + 1
         if was_dense:
             self.n_rounds += 1
@@ -118,7 +124,8 @@ class Rounds:
         return True
 
     def ask(self, rate, loss):
-        """At the end of a round: the period of the next. loss: the mean over ranks."""
+        """Sets the period of the next round by the rule. rate: the learning rate. loss: the mean
+        over ranks. Call it at the end of a round."""
         self.first = self.first or (rate, loss)
         if self.n_steps >= self.start:
             period = self.rule(self.h0, *self.first, rate, loss)
@@ -126,8 +133,8 @@ class Rounds:
             self.periods.append(self.period)
 
     def state_dict(self):
-        """Numbers, for a snapshot. Between rounds replicas differ, and a snapshot of one set of
-        weights would be of none of them: ValueError."""
+        """Returns the counters, for a snapshot. Raises ValueError inside a round, because the
+        ranks' weights differ then, and one set of weights cannot stand for all."""
         if self.since:
             raise ValueError(f"{self.since} of {self.period} steps of a round are done, and the "
                              "ranks' weights differ: save at the end of a round")
@@ -142,21 +149,24 @@ class Rounds:
 
 
 def check_plain(t, model, optimizer, what):
-    """Each rank needs weights of its own to step on."""
+    """Raises TypeError unless each rank has whole weights of its own to train. what: the name of
+    the method."""
     if isinstance(model, DataParallel):
         raise TypeError(f"rank {t.rank}: {what} wants the plain model; got a "
-                        f"{type(model).__name__}, whose ranks have one set of weights between "
-                        "them at every step")
+                        f"{type(model).__name__}, which keeps the weights of all ranks equal at "
+                        "every step")
     if wants_optimizer(f"rank {t.rank}: {what}", optimizer).sharded_by:
-        raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; the optimizer "
-                        "has parts of them: a ZeRO stage's shards, or those of a divided model")
+        raise TypeError(f"rank {t.rank}: {what} wants whole weights on every rank; got an "
+                        "optimizer with parts of weights: shards of a ZeRO stage, or parts of a "
+                        "divided model")
 
 
 class LocalSGD:
-    """`model` on the ranks of t, its weights averaged at the end of each round. Call `step()` after
-    each step of `optimizer`, whose parameters are the model's (or masters of them).
+    """Trains `model` on the ranks of t by local SGD. Call step() after each step of `optimizer`.
 
-    period: H; with a rule (above), the first. all_reduce: any f(t, array) that sums in place."""
+    The optimizer's parameters are the model's, or fp32 masters of them. all_reduce: any f(t, array)
+    that sums in place. For the other arguments see the top of the file. Raises TypeError or
+    ValueError for arguments that do not fit."""
 
     def __init__(self, model: Module | Pipeline, t: Transport, optimizer: Optimizer, period: int,
                  start: int = 0, inside: Any = None, state: str = "local",
@@ -189,16 +199,16 @@ class LocalSGD:
             return self.data_parallel(*inputs, **options)
 
     def no_sync(self):
-        """`with local.no_sync():` forward and backward of a micro-batch that is not a step's
-        last."""
+        """A context for forward and backward of each micro-batch but the last one of a step."""
         return self.data_parallel.no_sync()
 
     def step(self, loss: Any = None) -> Any:
-        """After the optimizer's: end the round if it is time. loss: this rank's, for a rule."""
+        """Call it after the optimizer's step. Ends the round if it is time. loss: this rank's loss;
+        only a rule needs it."""
         rounds = self.rounds
         if rounds.rule is not None and loss is None:
             raise ValueError(f"rank {self.t.rank}: a rule for the period wants step(loss=)")
-        self.data_parallel.reducer.forget()  # local gradients wait for no backward that sends
+        self.data_parallel.reducer.forget()  # the step has used the local gradients
         if rounds.count():
             if self.turns is None:
                 self.average(self.t)
@@ -207,18 +217,23 @@ class LocalSGD:
         elif self.inside is not None and rounds.since and rounds.since % self.inside[1] == 0:
             self.average(self.inside[0])
         if rounds.rule is not None and not rounds.since:
-            with about("the loss that sets the period"):  # the same on all ranks: so is the period
+            # all ranks get the same mean loss, and so the same period
+            with about("the loss that sets the period"):
                 total = ring.all_reduce(self.t, np.array([float(loss)]))[0]
             rounds.ask(self.optimizer.param_groups[0]["lr"], float(total) / self.t.size)
 
     def finish(self) -> None:
-        """After the last step, on all ranks, where stragglers may be out: all have the mean."""
+        """Call it after the last step on all ranks, if you use without=. Afterwards all ranks have
+        the mean weights."""
         if self.turns is not None and self.turns.out:
             self.turns.end(self.rounds, self.average, last=True)
 
     def average(self, t, contributes=True, n=None):
-        """Weights (fp32 masters, where there are some) become their means over t, state too where
-        it is to; over those of its n ranks that contribute, if not all do."""
+        """Replaces the weights by their means over the ranks of t; with state="mean" the
+        optimizer's state, too. If there are fp32 masters, they are averaged.
+
+        contributes: False if this rank's weights count as zeros. n: how many ranks contribute;
+        None: all."""
         params = self.weights()
         arrays = [p.array for p in params]
         if self.state == "mean":
@@ -238,22 +253,23 @@ class LocalSGD:
         broadcast_state(t, list(self.module.buffers()))
 
     def weights(self):
-        """What is averaged: what the optimizer updates."""
+        """Returns the parameters that are averaged: the ones that the optimizer updates."""
         return [p for p in self.optimizer.parameters() if p.requires_grad]
 
     def divergence(self) -> float:
+        """Returns how far apart the ranks' weights are. Collective."""
         return divergence(self.t, self.weights(), self.all_reduce)
 
     def bytes_sent(self, n_rounds: int = 1) -> int:
-        """Bytes that this rank sends in so many rounds that average weights alone, around a ring;
-        without buffers and a rule's loss."""
+        """Returns the bytes that this rank sends in n_rounds rounds of state="local", around a
+        ring. It does not count buffers and a rule's loss."""
         return n_rounds * average_bytes(self.t, self.weights())
 
     def parameters(self):
         return self.module.parameters()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The model's, which at the end of a round is one model."""
+        """Returns the model's state dict. At the end of a round it is the same on all ranks."""
         return self.module.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Any:
@@ -264,8 +280,8 @@ class LocalSGD:
 
 
 def divergence(t, params, all_reduce=None):
-    """The root mean square over ranks of |w_k - mean of w|: 0 at the beginning of a round.
-    Collective, and as many bytes as a round: a measure, not for every step."""
+    """Returns the root mean square over ranks of |w_k - mean of w|; 0 at the start of a round.
+    Collective. It sends the bytes of a round, so do not call it in every step."""
     means = [p.array.copy() for p in params]
     with about("divergence"):
         average_arrays(t, means, all_reduce)
@@ -275,6 +291,6 @@ def divergence(t, params, all_reduce=None):
 
 
 def average_bytes(t, params):
-    """Bytes that this rank sends in `average_arrays` of their weights, around a ring."""
+    """Returns the bytes that this rank sends in average_arrays() of params, around a ring."""
     return sum(ring.bytes_sent(sum(p.numel() for p in group), accumulate_dtype(dtype).itemsize,
                                t.size, t.rank) for dtype, group in by_dtype(params).items())

@@ -1,26 +1,27 @@
-"""The gradient noise scale: how large a batch pays, measured while data parallelism trains.
+"""The gradient noise scale: how large a batch helps, measured while data parallelism trains.
 
-    a gradient of b samples is the true one and noise:     E |g_b|^2 = |G|^2 + S / b
-    data parallelism has two sizes of batch in hand:       rank k's share, n_k, and all, B = sum n_k
+    a gradient of b samples is the true gradient plus noise:    E |g_b|^2 = |G|^2 + S / b
+    data parallelism has batches of two sizes:    rank k's share, n_k; all shares, B = sum n_k
 
         small = mean over ranks of |g_k|^2 = |G|^2 + S u        u = mean of 1 / n_k
         large = |mean gradient|^2          = |G|^2 + S v        v = 1 / B
         S = (small - large) / (u - v)      |G|^2 = (u large - v small) / (u - v)
 
-S / |G|^2 is a number of samples, B_simple. Far below it twice the batch halves the steps; far above
-it buys nothing. It grows while the loss falls, as G shrinks.
+S / |G|^2 is a number of samples, B_simple. If the batch is far smaller, twice the batch halves the
+number of steps. If it is far larger, a larger batch saves almost no steps. B_simple grows during
+training, because G shrinks while the loss falls.
 
-Both are differences of noisy numbers, |G|^2 may come out negative: averages over many steps, each
-by itself, then the quotient; the mean of quotients is something else. No pass is made for it: each
-bucket's squares are summed before it is sent and when it has come, and one all-reduce of 24 bytes
-joins the ranks.
+S and |G|^2 are differences of noisy numbers, and the estimate of |G|^2 may be negative. So each is
+averaged over many steps, and then the averages are divided. (The mean of the quotients would be
+another number.) No extra backward is needed: each bucket's squares are summed before it is sent and
+after it has been averaged. One all-reduce of 24 bytes combines the ranks' sums.
 
         noise = NoiseScale(model)       # a DataParallel
         loss.backward(); optimizer.step(); optimizer.zero_grad()
         noise.value                     # after some steps
 
-Gradients must be of this step alone: zero_grad() before each synchronised backward. With a loss
-scale that moves, give it: NoiseScale(model, loss_scale=scaler.get_scale).
+Gradients must come from this step only: call zero_grad() before each synchronised backward. If the
+loss scale changes, pass it: NoiseScale(model, loss_scale=scaler.get_scale).
 
 Source: McCandlish et al. 2018 (arXiv 1812.06162), appendix A.
 Test: tests/parallel/data/test_noise_scale.py   Tutorial: tutorials/18_large_batch.py
@@ -37,15 +38,19 @@ from minidl.parallel.data import header
 
 
 def estimate(small, large, u, v):
-    """(|G|^2, S) of the squared lengths of a small and of a large batch's gradient; u, v: one over
-    the samples of each."""
+    """Returns estimates (|G|^2, S). small, large: the squared norm of a small and of a large
+    batch's gradient. u, v: 1 / the number of samples of the small and of the large batch."""
     if not u > v:
         raise ValueError(f"want a large batch and smaller ones, got 1/b = {u}, 1/B = {v}")
     return (u * large - v * small) / (u - v), (small - large) / (u - v)
 
 
 class NoiseScale:
-    """Measures at each synchronised backward of `model`. beta: how much of the averages is kept."""
+    """Measures the noise scale at each synchronised backward of `model`, a DataParallel.
+
+    beta: the weight of the old average in each running average. loss_scale: a function that returns
+    the loss scale of this step, or None. Raises TypeError for another wrapper, and ValueError on
+    one rank."""
 
     def __init__(self, model, beta=0.95, loss_scale=None):
         reducer = model.reducer
@@ -54,26 +59,28 @@ class NoiseScale:
                             f"which has whole gradients before and after; got "
                             f"{type(model).__name__}")
         if model.t.size == 1:
-            raise ValueError("rank 0: one rank has one size of batch; the noise scale wants two. "
-                             "Run on more ranks, or call add() with norms of micro-batches")
+            raise ValueError("rank 0: the noise scale wants batches of two sizes; got one rank, "
+                             "with one size. Run on more ranks, or call add() with norms of "
+                             "micro-batches")
         self.model, self.beta, self.loss_scale = model, beta, loss_scale
         self.g2 = self.s = 0.0  # running averages
-        self.small, self.large = [], []  # of each bucket of this backward
+        self.small, self.large = [], []  # squared norms of this backward's buckets
         self.n_samples = 0
         reducer.observer = self
         self.on_end, reducer.on_end = reducer.on_end, self.ended
 
     def before(self, flat, n_samples):
-        """The Reducer's call: a bucket of local gradients is about to be sent."""
+        """The Reducer calls it before it sends a bucket of local gradients."""
         self.n_samples = n_samples
         if n_samples:
             self.small.append(square_sum_of([flat]))
 
     def after(self, flat):
-        """... it holds the mean of all ranks."""
+        """The Reducer calls it when the bucket holds the mean over all ranks."""
         self.large.append(square_sum_of([flat]))
 
     def ended(self):
+        """The Reducer calls it after a backward. Combines the ranks' squared norms. Collective."""
         self.on_end()
         small, large = (sum(float(x[0]) for x in sums) for sums in (self.small, self.large))
         self.small, self.large = [], []
@@ -86,15 +93,15 @@ class NoiseScale:
             self.add(small / n_ranks / scale**2, large / scale**2, u / n_ranks, 1 / n_total)
 
     def add(self, small, large, u, v):
-        """One step's squared lengths into the averages."""
+        """Adds one step's estimates to the running averages. Arguments: see estimate()."""
         g2, s = estimate(small, large, u, v)
         self.g2 += (1 - self.beta) * (g2 - self.g2)
         self.s += (1 - self.beta) * (s - self.s)
 
     @property
     def value(self):
-        """B_simple, in samples; nan as long as the average of |G|^2 is not positive. (Both averages
-        began at 0, so their quotient needs no correction.)"""
+        """B_simple, in samples, a float; nan while the average of |G|^2 is not positive. Both
+        averages began at 0, so the same bias cancels in their quotient."""
         return self.s / self.g2 if self.g2 > 0 else math.nan
 
     def state_dict(self):
@@ -104,5 +111,5 @@ class NoiseScale:
         self.g2, self.s = float(state["g2"]), float(state["s"])
 
     def close(self):
-        """Measure no more."""
+        """Stops measuring: detaches from the model's reducer."""
         self.model.reducer.observer, self.model.reducer.on_end = None, self.on_end

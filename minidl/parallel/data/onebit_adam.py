@@ -1,25 +1,27 @@
 """1-bit Adam: Adam with one bit for each element on the wire.
 
-    warm-up, steps 1 ... T     gradients go dense, m and v as in Adam
-    afterwards                 v stays as it was at T
+    warm-up, steps 1 ... T     whole gradients are sent; m and v as in Adam
+    afterwards                 v keeps its value of step T
                                m = sum over ranks of code(b1 m / n + (1 - b1) g + residual)
     every rank gets            m / (1 - b1^t) / (sqrt(v / (1 - b2^min(t, T))) + eps)
 
-Error feedback makes up for a code only where the step is linear in what was coded; Adam's is not,
-since v squares the gradient. But v settles early, and with v as a constant Adam is momentum SGD
-with a rate for each weight: linear in m. So m is coded, and v is left alone. The code is one sign
-an element and a scale (comm/codec.py), on the way to the rank that adds, and for the sum again,
-each with an error that is kept (comm/compressed.py): 1/32 of the bytes.
+Error feedback corrects coding errors only if the step is linear in the coded array. Adam's step is
+not linear in the gradient, because v squares it. But v settles early. With a constant v, Adam is
+momentum SGD with a learning rate for each weight: its step is linear in m. So m is coded, and v
+does not change. The code is one sign for each element, and one scale (comm/codec.py). Each rank
+codes what it sends to the rank that adds, and that rank codes the sum. The errors of both are kept
+(comm/compressed.py). This sends 1/32 of the bytes.
 
-What comes back is the whole step of Adam but for the rate; optim.SGD(momentum=0) takes it, and its
-weight decay is then AdamW's. A weight that no gradient reached in the warm-up has v = 0: it is left
-alone, else noise of the code over eps would be its step. So the warm-up should see all of the data.
+The result is Adam's step without the learning rate. optim.SGD(momentum=0) applies it, and its
+weight decay is then AdamW's. If a weight got no gradient in the warm-up, its v is 0. Such a weight
+does not move, because its step would be the code's noise divided by eps. So the warm-up should see
+all of the data.
 
         model = Compressed(net, t, OneBitAdam(warm_up_steps=1000))
         optimizer = optim.SGD(net.parameters(), lr=1e-3, weight_decay=0.01)
 
-Source: Tang et al. 2021 (arXiv 2102.02888). They correct no bias; here it is as in Adam, so that
-the warm-up is Adam to the bit of a rounding.
+Source: Tang et al. 2021 (arXiv 2102.02888). They do not correct the bias of m and v. Here it is
+corrected as in Adam, so the warm-up equals Adam up to rounding.
 Test: tests/parallel/data/test_onebit_adam.py, test_compress.py
 """
 
@@ -31,8 +33,11 @@ from minidl.parallel.data.compress import Method, wants_plain_sgd
 
 
 class OneBitAdam(Method):
-    """warm_up_steps: T above, at least 1; betas, eps: Adam's; codec: ONE_BIT is 1-bit Adam's,
-    ONE_BIT_MEAN never makes the error larger than the numbers, INT8 is a quarter of the bytes."""
+    """1-bit Adam, for Compressed(net, t, OneBitAdam(...)).
+
+    warm_up_steps: T above, at least 1. betas, eps: as in Adam. codec: ONE_BIT is the paper's. With
+    ONE_BIT_MEAN the error is never larger than the array's norm. INT8 sends a quarter of float32's
+    bytes. Raises ValueError for a number out of its range."""
 
     def __init__(self, warm_up_steps=100, betas=(0.9, 0.999), eps=1e-8, codec=codec.ONE_BIT):
         if warm_up_steps < 1 or eps <= 0 or not all(0 <= b < 1 for b in betas):
@@ -63,7 +68,7 @@ class OneBitAdam(Method):
             v += (1 - b2) * xp.square(g)
         else:
             g *= 1 - b1
-            m *= b1 / t.size  # the same on all ranks: a share of it
+            m *= b1 / t.size  # m is the same on all ranks, so each rank sends 1/n of it
             m += g
             compressed.all_reduce(t, m, self.codec, residual=bucket.own["residual"])
         size = xp.sqrt(v)

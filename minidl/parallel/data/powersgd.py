@@ -1,18 +1,22 @@
-"""PowerSGD: a gradient matrix as the product of two thin ones.
+"""PowerSGD: a gradient matrix as the product of two thin matrices.
 
 The plain form, with the names A, P and Q: minidl/plain/powersgd.py. Here: the matrices of a bucket
-travel together, in two all-reduces, as do tensors that are not worth it; the shorter side of a
-matrix comes first; whole gradients in the first steps.
+travel together, in two all-reduces, with the tensors that are sent whole; the shorter side of a
+matrix comes first; the first steps send whole gradients.
 
-A rank owes what is its own. PyTorch's hook keeps A - P Q'/n instead: the same sum over ranks and
-the same updates, but with unequal data it adds up g_r - mean(g), which nobody ever needs, without
-bound, until in float32 the sum drowns in rounding. What is ours has no part along P; it stays
-bounded if in the course of time P points everywhere. In the space of the matrix's shorter side it
-does, because the mean gradient has parts in all directions of that space; of the longer side's
-only in n of them. So A is the matrix or its transpose, whichever has fewer rows (side="rows": as
-PyTorch, always the matrix). test_powersgd.py shows all three over 1,000 steps.
+A rank's residual is A - P P' A, computed from its own A. PyTorch's hook keeps A - P Q'/n instead.
+The sum over ranks and the updates are the same. But if the ranks' data differ, PyTorch's residual
+adds up g_r - mean(g) without bound. No update needs this part, and in float32 its rounding errors
+in the end hide the rest.
 
-Not compressed: tensors of one dimension, and where it saves less than half: r (n + m) 2 >= n m.
+Our residual has no part along the columns of P. So it stays bounded if P points in every direction
+at some time. The columns of P are vectors of n elements, for A of n x m. The mean gradient has at
+most min(n, m) directions. They fill the space of the shorter side, but not of the longer one. So A
+is the matrix or its transpose, whichever has fewer rows. (side="rows" always takes the matrix, as
+PyTorch does.) test_powersgd.py shows all three over 1,000 steps.
+
+Not compressed: tensors of one dimension, and matrices that would save less than half, with
+r (n + m) 2 >= n m.
 
         model = Compressed(net, t, PowerSGD(rank=4))          # any optimizer
 
@@ -32,12 +36,17 @@ from minidl.random import Generator
 
 
 class PowerSGD(Method):
-    """rank:        columns of P and Q, at most as many as the matrix has rows or columns
-    start_step:  the mean goes dense before it, while gradients still change fast
-    min_compression_rate: by how much a matrix must become smaller to be compressed
-    side:        "short" or "rows", see above
-    warm_start:  False: a new random Q in every step, as for gradients that change fast
-    seed:        of the first Q"""
+    """Sends two thin matrices for a gradient, for Compressed(net, t, PowerSGD(...)).
+
+    rank:        the number of columns of P and Q; for a small matrix at most its shorter side
+    start_step:  earlier steps send whole gradients, because gradients change fast at first
+    min_compression_rate: a matrix is compressed only if it becomes smaller by more than this factor
+    side:        "short" or "rows", see the top of the file
+    warm_start:  True: Q of the step before is used again. False: a new random Q in every step, for
+                 gradients that change fast
+    seed:        the seed of the first Q
+
+    Raises ValueError for a number out of its range."""
 
     def __init__(self, rank=1, start_step=0, min_compression_rate=2, warm_start=True, side="short",
                  seed=0):
@@ -49,7 +58,7 @@ class PowerSGD(Method):
         self.min_compression_rate, self.seed = min_compression_rate, seed
 
     def thin(self, p):
-        """(n, m, r) of a parameter that is sent as P (n, r) and Q (m, r); None: sent as it is."""
+        """Returns (n, m, r) if p is sent as P (n, r) and Q (m, r), or None if p is sent whole."""
         if len(p.shape) < 2 or not p.numel():
             return None
         n, m = p.shape[0], math.prod(p.shape[1:])
@@ -87,14 +96,15 @@ class PowerSGD(Method):
             shares[p][...] = whole
         left = {p: orthonormal(xp, x) for p, x in zip(q, p_out)}
         own = {p: a[p].T @ left[p] for p in q}
-        for p in q:  # here, before `a`, a view of the bucket, is overwritten
+        for p in q:  # before the next loop overwrites `a`, which is a view of the bucket
             xp.subtract(a[p], product(left[p], own[p], a[p]), out=rest[p])
         for p, total in zip(q, self.summed(t, bucket, list(own.values()), "Q")):
             q[p][...] = total
             a[p][...] = product(left[p], total, a[p])
 
     def summed(self, t, bucket, arrays, what):
-        """The sums over ranks of some arrays, in one all-reduce."""
+        """Returns the sums of the arrays over ranks, by one all-reduce. what: names it in
+        messages."""
         if not arrays:
             return []
         xp = bucket.params[0]._xp
@@ -105,7 +115,7 @@ class PowerSGD(Method):
         return [whole[end - x.size:end].reshape(x.shape) for x, end in zip(arrays, ends)]
 
     def prepare_again(self, bucket):
-        """Another random Q, the same on all ranks."""
+        """Fills each Q with new random numbers, the same on all ranks."""
         generator = Generator(self.seed + 1 + bucket.step)
         for q in bucket.common["q"].values():
             q[...] = bucket.params[0]._xp.asarray(generator.normal(*q.shape, dtype=np.float64))
@@ -123,12 +133,12 @@ class PowerSGD(Method):
 
 
 def product(p, q, like):
-    """P Q', in memory by rows or by columns as `like` is: arrays of two orders take four times as
-    long to subtract."""
+    """Returns P Q' in the memory order of `like` (by rows or by columns). Subtracting arrays of
+    different orders takes four times as long."""
     return p @ q.T if like.flags.c_contiguous else (q @ p.T).T
 
 
 def orthonormal(xp, x):
-    """A matrix whose columns are orthonormal and span those of x: Householder's QR, which does so
-    for columns of zeros, too, where Gram-Schmidt divides by 0."""
+    """Returns a matrix with orthonormal columns that span the columns of x. It uses Householder's
+    QR: this also works for columns of zeros, where Gram-Schmidt divides by 0."""
     return xp.linalg.qr(x)[0]

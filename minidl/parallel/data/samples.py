@@ -4,8 +4,8 @@
     {"ids": x, "mask": m}    a dict or tuple: the first dimension that all arrays in it share
     [image, image, image]    anything else, or arrays that differ: an error that asks for n_samples=
 
-A layer with batch_first=False takes (tokens, samples, ...): then the first dimension is no number
-of samples, and the call has to say it, too. A guess would give wrong weights and no error.
+A layer with batch_first=False takes (tokens, samples, ...). Then the first dimension is not the
+number of samples, so the call must pass n_samples=, too. A guess would give silently wrong weights.
 
 Test: tests/parallel/data/test_samples.py   Used by: data_parallel.py, parallel/model/pipeline.py
 """
@@ -14,7 +14,8 @@ from collections.abc import Mapping
 
 
 def count(who, batch):
-    """Returns the number of samples of a batch. who: begins the message of the error."""
+    """Returns the number of samples of a batch. who: the start of error messages. Raises TypeError
+    if the batch does not show the number."""
     lengths = {len(x) for x in arrays(who, batch) if len(x.shape)}
     if len(lengths) != 1:
         got = f"arrays of {' and '.join(map(str, sorted(lengths)))}" if lengths else "no arrays"
@@ -24,7 +25,8 @@ def count(who, batch):
 
 
 def arrays(who, batch):
-    """Yields every array and Tensor of a batch."""
+    """Yields every array and Tensor of a batch. Raises TypeError for other values than these, dicts
+    and tuples."""
     if hasattr(batch, "shape") and hasattr(batch, "dtype"):
         yield batch
     elif isinstance(batch, (Mapping, tuple)):

@@ -4,25 +4,28 @@
     rank 1   | round 1 | mean | round 2 | mean of 0, 1 | round 3 | mean of 0, 1 | round 4
     rank 2   | round 1 | mean | its round 2, twice as long ..... | gets it, too | round 4
 
-The rule. Where all ranks meet they tell each other what they computed a step since the mean before;
-who took `without` times the median or more is out of the next rounds. The others take their mean,
-the sum of p of n ranks over p, and meet it again when its round must be over, by its own pace (at
-most MOST_ROUNDS rounds later; should it come later still, they wait). What it trained meanwhile
-began at a mean that is old, so it counts with weight 0: it gets the mean of the others, their
-number of steps, and is in again, unless its pace says that it is as slow as before. While somebody
-is out nobody else is sent out. Only time decides, and all ranks have the same table of it, so all
-have the same bits at every meeting.
+The rule. At a meeting of all ranks, the ranks exchange their times: seconds for a step since the
+last mean. A rank that took `without` times the median or more is left out of the next rounds. The p
+other ranks average their weights without it: their sum divided by p. All n ranks meet again when
+the slow rank should have finished its round, by its own time, but at most MOST_ROUNDS rounds later.
+If it comes later, the others wait for it.
 
-    while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has done fewer steps
+The slow rank started its round from an old mean, so its weights count with weight 0. It gets the
+mean of the others and their number of steps. Then it takes part again, unless it is still slow.
+While a rank is out, no other rank is left out. All ranks decide from the same table of times, so
+they have the same bits at every meeting.
+
+    while local.rounds.n_steps < 1000:        not a `for`: a rank that was out has made fewer steps
         ...
         local.step()
-    local.finish()                            all ranks: whoever is out comes in
+    local.finish()                            on all ranks; a rank that is out gets the last mean
 
-Sent, with K bytes of weights: 2 (p-1)/p K a round by those who are in and nothing by who is out;
-where all meet 2 (n-1)/n K, and 64 (n-1) for the table, the only thing that it costs where no rank
-is slow. Snapshots want ranks of one step: minidl.elastic refuses it.
-Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981): not to wait
-for the slowest. The rule is ours.
+Sent, with K bytes of weights: 2 (p-1)/p K in a round by each of the p ranks, and nothing by a rank
+that is out. A meeting of all ranks sends 2 (n-1)/n K, and 64 (n-1) bytes for the table. The table
+is the only cost if no rank is slow. A snapshot needs all ranks at the same step, so minidl.elastic
+refuses to run it.
+Source: Chen et al. 2016, "Revisiting distributed synchronous SGD" (arXiv 1604.00981), do not wait
+for the slowest ranks. The rule here is our own.
 Test: tests/parallel/data/test_without.py   Used by: local_sgd.py
 """
 
@@ -33,23 +36,26 @@ import numpy as np
 from minidl.comm import ring
 from minidl.comm.observe.stragglers import slower
 
-MOST_ROUNDS = 8  # a rank that one long pause has sent out waits no longer for the next meeting
+MOST_ROUNDS = 8  # a rank that paused once, for a long time, comes back after this many rounds
 
 
 class Turns:
-    """Who is in the coming round; the ranks that are in have the same."""
+    """Decides which ranks take part in the coming round. ratio: `without` above. Raises ValueError
+    if it is not above 1."""
 
     def __init__(self, t, ratio):
         if ratio <= 1:
             raise ValueError(f"rank {t.rank}: wanted without= a ratio above 1; got {ratio}")
         self.t, self.ratio = t, ratio
-        self.out, self.until = frozenset(), 0  # these ranks, to the end of that round
-        self.began = None  # of this rank's round; None: steps that are no measure, as the first
-        self.ended = None  # at which step the others have finished
+        self.out, self.until = frozenset(), 0  # these ranks are out until this round has ended
+        # when this rank's round began, in seconds; None in the first round, which is not measured
+        self.began = None
+        self.ended = None  # the step at which the other ranks finished
         self._groups = {}
 
     def end(self, rounds, average, last=False):
-        """The end of a round: average(t, contributes, n) by those who are in it. last: of all."""
+        """Ends a round: the ranks that take part call average(t, contributes, n). last: True in
+        finish(); then all ranks meet. Raises RuntimeError if the other ranks have finished."""
         t = self.t
         if self.ended is not None:
             raise RuntimeError(f"rank {t.rank}: the ranks have finished at step {self.ended}. "
@@ -63,6 +69,7 @@ class Turns:
         self.began = t.time()
 
     def _meet(self, rounds, average, inside, last):
+        """All ranks exchange their times and average; then each decides who is out next."""
         pace = 0.0 if self.began is None else (self.t.time() - self.began) / rounds.period
         table = np.zeros((self.t.size, 4))
         table[self.t.rank] = pace, rounds.n_steps, rounds.n_rounds, last
@@ -79,7 +86,8 @@ class Turns:
         self.until = rounds.n_rounds + min(MOST_ROUNDS, math.ceil(max(ratios.values(), default=0)))
 
     def _group(self, ranks):
-        """Those ranks' transport; who contributes comes first, and gives buffers to the others."""
+        """Returns the transport of these ranks. The first one must contribute: it broadcasts its
+        buffers to the others."""
         ranks = tuple(ranks)
         if ranks == tuple(range(self.t.size)):
             return self.t

@@ -1,27 +1,29 @@
-"""Batch norm over the batch of all ranks: statistics of p times as many samples.
+"""Batch norm over the batch of all ranks: mean and variance of p times the samples.
 
-The plain form: minidl/plain/sync_batchnorm.py. Here: one message in forward, 2C + 1 numbers a rank,
-and one in backward, 2C numbers; images; running averages; any weights of the ranks' losses; ranks
-without samples. All ranks wait for each other twice a step.
+The plain form: minidl/plain/sync_batchnorm.py. Here: one message of 2C + 1 numbers a rank in
+forward, and one of 2C numbers in backward; images; running averages; any weights of the ranks'
+losses; ranks without samples. All ranks wait for each other twice a step.
 
-One message is enough in forward because a rank sends its own mean, M2 = sum (x - mean)^2 and n, and
-all ranks merge them. Merging is Chan's formula, for shares of any lengths, none at all among them:
+One message is enough in forward: a rank sends its own mean, M2 = sum (x - mean)^2 and n, and all
+ranks merge these. They use Chan's formula, which holds for shares of any length, also for length 0:
 
     n = sum n_k      mean = sum n_k mean_k / n      M2 = sum (M2_k + n_k (mean_k - mean)^2)
 
-and not the mean of x^2 less the square of the mean: of values around 10,000 that spread by 0.01,
-float32 squares have lost what is looked for before they are subtracted.
+The mean of x^2 minus the square of the mean would be inexact. If values around 10,000 spread by
+0.01, their squares in float32 have already lost the digits that the difference needs.
 
-The gradients of weight and bias stay those of the share: data parallelism averages them with all
-others. It weights a rank's by n_k, as each rank's loss is a mean over its own samples; so what the
-ranks tell each other in backward must have that weight already, a_k = p n_k / n:
+The gradients of weight and bias are for this rank's share only, because data parallelism averages
+them over ranks later. It weights rank k's gradients by n_k, since each rank's loss is a mean over
+its own samples. So the sums that the ranks exchange in backward must have this weight already,
+a_k = p n_k / n:
 
     gx = ... (g - sum a_j sum g_j / (n a_k) - ...)         losses="mean"; with equal shares a_k = 1
 
-and without it (losses="sum", right for parts of one sum; PyTorch has no other) an uneven last batch
-trains something else. Messages go through host memory, in float32 (float64 of float64); on a GPU
-the host waits for them. All ranks must come to the layer, in the same order: one without samples
-passes `x[:0]`.
+losses="sum" leaves out the weights. This is right if the ranks' losses are parts of one sum. (It is
+PyTorch's only form.) For means over uneven shares, such as a last batch, its gradients would be
+wrong. Messages go through host memory in float32 (for float64 inputs in float64), and on a GPU the
+host waits for them. All ranks must run the layer, in the same order. A rank without samples passes
+`x[:0]`.
 
 Sources: Ioffe & Szegedy 2015; Peng et al. 2018 (MegDet, arXiv 1711.07240) for the ranks; Chan,
 Golub & LeVeque 1983 for merging.
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 
 
 class Normalise(Function):
-    """x seen as (N, C, places), of which other ranks have other samples. Saves xhat, 1 / std and w,
-    as batch_norm; the running statistics are written in place."""
+    """Batch norm as a Function. x is seen as (N, C, places); each rank has other samples. Saves
+    xhat, 1 / std and w, as batch_norm does. Updates the running statistics in place."""
 
     op = "sync_batch_norm"
     precision = "black"
@@ -82,12 +84,13 @@ class Normalise(Function):
         xhat, r, w = self.saved
         g = gy.reshape(xhat.shape).astype(xhat.dtype, copy=False)
         gb, gw = g.sum(axis=self.axes), (g * xhat).sum(axis=self.axes)
-        if not self.needs[0]:  # of the first layer: the same on all ranks
+        if not self.needs[0]:  # x needs no gradient, as in the first layer; so on all ranks
             return None, gw, gb
         sums = backend.to_device(self.xp.concatenate([gb, gw]), "cpu")
         with named("sync_batch_norm.backward"):
             sums = ring.all_reduce(self.t, sums * sums.dtype.type(self.weight))
-        sums /= sums.dtype.type(self.n * (self.weight or 1))  # 0: there is nothing here to divide
+        # the weight is 0 on a rank without samples, and its gx is empty
+        sums /= sums.dtype.type(self.n * (self.weight or 1))
         mean_g, along = self.xp.asarray(sums).reshape(2, -1)
         gx = g - column(mean_g)
         gx -= xhat * column(along)
@@ -96,8 +99,8 @@ class Normalise(Function):
 
 
 def share_of(xp, x3):
-    """(2C + 1,) on the host: mean, M2 and number of the values of each channel of x3, (N, C,
-    places). Zeros of an empty one."""
+    """Returns a row (2C + 1,) on the host: the mean and M2 of each channel of x3, (N, C, places),
+    and the number of values in a channel. Zeros if x3 is empty."""
     n, c = x3.shape[0] * x3.shape[2], x3.shape[1]
     row = np.zeros(2 * c + 1, x3.dtype)
     if n:
@@ -110,7 +113,8 @@ def share_of(xp, x3):
 
 
 def gather(t, row):
-    """All ranks' rows, (p, len(row)), in the order of ranks: the same bits everywhere."""
+    """Returns all ranks' rows, (p, len(row)), in the order of ranks; the same bits on all ranks.
+    Collective."""
     rows = np.zeros((t.size, len(row)), row.dtype)
     rows[t.rank] = row
     ring_blocks.all_gather(t, rows.reshape(-1), [k * len(row) for k in range(t.size + 1)])
@@ -118,7 +122,8 @@ def gather(t, row):
 
 
 def merge(rows):
-    """(mean (C,), M2 (C,), n), float64, of rows of (mean, M2, n): Chan's formula."""
+    """Merges rows of (mean, M2, n) by Chan's formula. Returns (mean (C,), M2 (C,), n), in
+    float64."""
     means, m2s, counts = np.split(rows.astype(np.float64), [rows.shape[1] // 2, -1], axis=1)
     n = counts.sum()
     mean = (counts * means).sum(axis=0) / max(n, 1)
@@ -126,13 +131,13 @@ def merge(rows):
 
 
 def column(v):
-    """A value per channel, (C,), to broadcast over (N, C, places)."""
+    """Returns v, (C,), as (1, C, 1), which broadcasts over (N, C, places)."""
     return v[None, :, None]
 
 
 def bytes_sent(n_channels, itemsize, n, rank):
-    """(forward, backward): bytes that `rank` of n sends for one layer; for x in fp16, too, itemsize
-    is 4. Of x without a gradient there is no backward."""
+    """Returns (forward, backward): the bytes that `rank` of n ranks sends for one layer. itemsize
+    is 4, also for x in fp16; 8 for float64. If x needs no gradient, backward sends nothing."""
     row = 2 * n_channels + 1
     bounds = [k * row for k in range(n + 1)]
     return (ring_blocks.bytes_sent(bounds, itemsize, rank, n_scatters=0),
@@ -140,24 +145,29 @@ def bytes_sent(n_channels, itemsize, n, rank):
 
 
 def checked(losses):
+    """Returns losses. Raises ValueError unless it is "mean" or "sum"."""
     if losses not in ("mean", "sum"):
         raise ValueError(f"losses is 'mean' or 'sum', got {losses!r}")
     return losses
 
 
 class SyncBatchNorm(BatchNorm):
-    """nn.SyncBatchNorm: BatchNorm1d and 2d over the ranks of `t` in training; in eval the running
-    averages, and nothing is sent. x (N, C), (N, C, L) or (N, C, H, W), N other on other ranks.
+    """BatchNorm1d and BatchNorm2d over the ranks of `t`. In eval mode it uses the running averages
+    and sends nothing. x is (N, C), (N, C, L) or (N, C, H, W); N may differ between ranks.
 
-    t: the ranks whose samples differ, PyTorch's process_group: of a grid, grid.dp, and of parts of
-    texts grid.group("dp", "cp"). Ranks along tp have the same samples; with them in t each sample
-    counts tp times, which changes no mean or gradient, but n/(n-1) of the running variance.
-    The running averages are the same on all ranks: DataParallel(broadcast_buffers=False) need not
-    send them. losses: "mean", where DataParallel weights each rank's mean by its samples, or "sum"
-    (above): with equal shares the same."""
+    t: the ranks whose samples differ (PyTorch's process_group). In a grid it is grid.dp; if ranks
+    hold parts of texts, grid.group("dp", "cp"). The ranks along tp have the same samples. With them
+    in t each sample counts tp times: means and gradients stay the same, but the factor n/(n-1) of
+    the running variance changes.
+
+    losses: "mean" if DataParallel weights each rank's mean loss by its samples; else "sum" (see the
+    top of the file). With equal shares both are the same.
+
+    The running averages are the same on all ranks, so DataParallel(broadcast_buffers=False) works.
+    Raises ValueError for a wrong number of channels, and for fewer than 2 values in a channel."""
 
     ndims = (2, 3, 4)
-    joins_ranks = True  # a rank that skips forward is waited for: DataParallel.absent refuses
+    joins_ranks = True  # the other ranks wait for a rank in forward: DataParallel.absent refuses it
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
                  affine: bool = True, track_running_stats: bool = True, *, t: Transport,
@@ -177,11 +187,13 @@ class SyncBatchNorm(BatchNorm):
 
     @classmethod
     def convert(cls, model, t, losses="mean", done=None):
-        """`model` with every BatchNorm1d and 2d in it replaced by a SyncBatchNorm over t that has
-        its parameters, buffers and hooks themselves; returns the model, or where that is a batch
-        norm the new one. done: {module: its replacement} so far."""
+        """Replaces every BatchNorm1d and BatchNorm2d in `model` by a SyncBatchNorm over t.
+
+        Each new layer shares the parameters, buffers and hooks of the old one. Returns the model;
+        if the model itself is a batch norm, returns the new layer. done: {module: its replacement},
+        used in the recursion."""
         done = {} if done is None else done
-        if model in done:  # at two places in the model
+        if model in done:  # a module may be used at two places of the model
             return done[model]
         done[model] = model
         if isinstance(model, BatchNorm) and not isinstance(model, cls):

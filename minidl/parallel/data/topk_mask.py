@@ -4,10 +4,11 @@
     counts          2        |   0   |   2           first = 0 2 2
     index           1 3                6 8           value -3 2 5 -4
 
-`top_k` finds the threshold by looking at a hundredth of the vector: of s elements the j-th largest
-is about the (j n / s)-th largest of all. It aims a little too low, so that a few more than k pass,
-takes these out of the vector in one pass, and sorts out the exact k among them. If too few pass, it
-lowers the threshold; so the sample decides how long it takes, never the result.
+`top_k` estimates the threshold from a sample of one element in a hundred. The j-th largest of s
+sampled elements is about the (j n / s)-th largest of all n. The threshold is set a little too low,
+so that a few more than k elements pass. One pass over the vector takes them out, and the exact k
+are chosen among them. If fewer than k pass, the threshold is lowered. So the sample decides how
+long it takes, but never the result.
 
 Used by: minidl/parallel/data/dgc.py. comm/codec.py packs the pairs, comm/compressed.py adds them.
 
@@ -29,13 +30,14 @@ FILE = "topk_mask.cu"
 
 
 def by_numpy(x, threshold):
-    """(index, value) of the elements with |x| >= threshold; not a number counts as large."""
+    """Returns (index, value) of the elements with |x| >= threshold. nan counts as large."""
     index = np.flatnonzero(~(np.abs(x) < threshold))
     return index, x[index]
 
 
 def threshold_of(x, k):
-    """The k-th largest |x|, a float: what at least k elements reach."""
+    """Returns the k-th largest |x|, a float. At least k elements are this large. Raises ValueError
+    unless 1 <= k <= x.size."""
     if not 1 <= k <= x.size:
         raise ValueError(f"threshold_of: k is {k}, of {x.size} elements")
     xp = backend.xp_of([x], "threshold_of")
@@ -43,7 +45,8 @@ def threshold_of(x, k):
 
 
 def compact(x, threshold):
-    """(index int32, value) of the elements of the 1-d x with |x| >= threshold, in order."""
+    """Returns (index int32, value) of the elements of the 1-d x with |x| >= threshold, in order of
+    index, by kernels. Raises ValueError for another shape, or 2**31 elements or more."""
     xp, n = backend.xp_of([x], "compact"), x.size
     if x.ndim != 1 or n >= 2**31:
         raise ValueError(f"compact: want a vector of less than 2**31 elements, got shape {x.shape}")
@@ -59,8 +62,8 @@ def compact(x, threshold):
 
 
 def compact_few(x, threshold, slots=64):
-    """As compact, in one pass over x on a CPU, if at most `slots` of any 8,192 elements in a row
-    are kept; else None."""
+    """Like compact, but in one pass over x, on a CPU. Returns None if more than `slots` elements of
+    any chunk of CHUNK elements pass."""
     n = x.size
     n_chunks = -(-n // CHUNK)
     counts = np.empty(n_chunks, np.int32)
@@ -74,7 +77,7 @@ def compact_few(x, threshold, slots=64):
 
 @or_numpy
 def taken(x, threshold):
-    """compact, in the quickest way for these arrays."""
+    """Returns the same as compact, by the fastest way for this array."""
     if not dispatch.usable(x) or x.dtype == np.float64:
         return by_numpy(x, threshold)
     x = contiguous(backend.xp_of([x], "top_k"), x)
@@ -82,8 +85,10 @@ def taken(x, threshold):
 
 
 def top_k(x, k):
-    """(index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index; of
-    equal ones the first. Not a number is the largest of all, as in torch.topk."""
+    """Returns (index int32, value) of the k largest |x| of the 1-d x: exactly k, in order of index.
+
+    Among equal values the first ones are taken. nan counts as the largest of all, as in torch.topk.
+    Raises ValueError unless 0 <= k <= x.size."""
     n, xp = x.size, backend.xp_of([x], "top_k")
     if not 0 <= k <= n:
         raise ValueError(f"top_k: k is {k}, of {n} elements")
@@ -91,7 +96,8 @@ def top_k(x, k):
         return xp.arange(k, dtype=np.int32), x[:k].copy()
     sample, place = sample_of(x, k)
     while True:
-        whole = place == len(sample) < n  # the least of the sample may be more than is wanted
+        # the smallest sampled element may still be too large a threshold: use 0 instead
+        whole = place == len(sample) < n
         threshold = 0.0 if whole else float(xp.partition(sample, -place)[-place])
         index, value = taken(x, max(threshold, SMALLEST))
         if len(index) >= k:
@@ -101,32 +107,33 @@ def top_k(x, k):
         place = min(2 * place, len(sample))
 
 
-# A threshold of 0 would let everything pass. What is less than this counts as 0.
+# A threshold of 0 would let every element pass. Smaller elements than this count as 0.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
 def sample_of(x, k):
-    """(|x| of every some-hundredth element; which of the largest is to be the threshold)."""
+    """Returns (|x| of a sample of evenly spaced elements, j): the threshold is to be the j-th
+    largest of the sample."""
     xp, n = backend.xp_of([x], "top_k"), x.size
-    # at least 8 of the k are to be in the sample: their number is then 8 +- 3
+    # large enough for at least 8 of the k elements, on average; their number is then 8 +- 3
     size = min(n, max(n // 100, 8 * n // k))
     step = n // size
     step -= step > 1 and step % 2 == 0  # an even step might meet the same columns in every row
     sample = size_of(xp, x[::step])
     expected = k * len(sample) / n
-    # four standard deviations more than expected; of the whole vector exactly k
+    # four standard deviations more than expected; exactly k if the sample is the whole vector
     extra = 4 * math.sqrt(expected) if step > 1 else 0
     return sample, min(len(sample), math.ceil(expected + extra))
 
 
 def size_of(xp, x):
-    """|x|, infinite where x is not a number."""
+    """Returns |x|, with inf in place of nan."""
     size = xp.abs(x)
     return xp.where(xp.isnan(size), xp.inf, size).astype(x.dtype, copy=False)
 
 
 def largest(index, value, k):
-    """Of (index, value) pairs the k largest |value|; of equal ones the first."""
+    """Returns the k pairs (index, value) with the largest |value|; among equal values the first."""
     if len(index) == k:
         return index.astype(np.int32), value
     xp = backend.xp_of([value], "top_k")
@@ -139,7 +146,8 @@ def largest(index, value, k):
 
 
 def with_zeros(x, index, k):
-    """Fewer than k elements are not 0: the first of the others make up the number."""
+    """Returns k pairs (index, value) if fewer than k elements of x are not 0: these elements, and
+    the first zeros."""
     xp = backend.xp_of([x], "top_k")
     keep = xp.zeros(x.size, bool)
     keep[:k] = True
@@ -150,12 +158,14 @@ def with_zeros(x, index, k):
 
 
 def drop(x, threshold):
-    """x = 0 where |x| >= threshold, in place: what compact did not take. x is contiguous."""
+    """Sets x = 0 where |x| >= threshold, in place. Then x holds the elements that compact did not
+    take. x must be contiguous."""
     elementwise(FILE, "drop", x.dtype, x.size, (x, threshold, x.size))
 
 
 def launch(xp, name, x, args):
-    """A thread per chunk on the CPU, a warp per chunk on a GPU; the number of chunks is last."""
+    """Launches a kernel with a thread per chunk on the CPU, or a warp per chunk on a GPU. The last
+    of args is the number of chunks."""
     n_chunks = args[-1]
     if n_chunks and xp is np:
         dispatch.kernel(dispatch.on_cpu(FILE), name, x.dtype)(-(-n_chunks // 8), 8, args)

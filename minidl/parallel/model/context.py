@@ -1,21 +1,22 @@
-"""Context parallelism: a text longer than a rank holds. Each rank has s/n of its tokens.
+"""Context parallelism: a text too long for one rank. Each of n ranks has s/n of its s tokens.
 
-All layers but attention look at a token alone. In attention every query wants all keys. Two ways,
-with any mask, any length and dropout (text_parts.py):
+All layers but attention work on each token separately. In attention every query needs all keys.
+There are two ways. Both take any mask, any length and dropout (text_parts.py):
 
-    ring        K and V go around the ring, and each rank merges what the blocks give its queries:
-                one rank's result but for roundings, to the bit on one rank (ring_attention.py)
-    Ulysses     all-to-all: from s/n tokens of all heads to all tokens of h/n heads, and back: one
-                rank's result to the bit (ulysses.py)
+    ring        K and V go around the ring. Each rank merges the results of the blocks for its
+                queries. The result equals one rank's up to rounding (ring_attention.py)
+    Ulysses     an all-to-all changes s/n tokens of all heads into all tokens of h/n heads, and
+                another one changes it back. The result has one rank's bits (ulysses.py)
 
-Elements sent per rank, of b texts, width e of a head, h query and g key heads, c = b s/n e:
+Elements sent per rank, for b texts, heads of width e, h query heads, g key heads, c = b s/n e:
 
-    ring        2 g c (n-1), in n-1 messages; backward the same, and as much of gk and gv, in the
-                dtype of sums
-    Ulysses     (2 h + 2 g) c (n-1)/n each way; g is n where n > g: key heads are sent twice
+    ring        2 g c (n-1), in n-1 messages. Backward sends this again, and the same number of
+                elements for gk and gv, in the dtype of sums
+    Ulysses     (2 h + 2 g) c (n-1)/n in forward and in backward. If n > g, read n for g, because
+                key heads are repeated
 
-So ring : Ulysses = n g / (h + g) forward. With as many key heads as query heads they are equal at
-n = 2, and Ulysses, which wants h to be a multiple of n, sends less on more ranks.
+So ring : Ulysses = n g / (h + g) in forward. If g = h, both are equal at n = 2, and Ulysses sends
+less on more ranks. Ulysses needs an h that is a multiple of n.
 
 Sources: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -39,21 +40,27 @@ from minidl.parallel.model.ulysses import ulysses_attention, ulysses_self_attent
 
 
 def context_parallel(model, t, method="ring", order=None, length=None):
-    """Split the text that `model` (nn.GPT, or what has CausalSelfAttention in it) reads over t:
-    returns part(x), this rank's part of a batch of ids, labels or positions (B, T).
+    """Changes `model` so that each rank of t reads its part of a text. Returns a function part(x):
+    it returns this rank's part of a batch of ids, labels or positions (B, T).
+
+    model: nn.GPT, or a module whose attention layers are all CausalSelfAttention.
 
         part = context_parallel(model, t)                   # method: "ring" or "ulysses"
         loss = F.cross_entropy(model(part(x)).reshape(-1, V), part(y).reshape(-1), reduction="sum")
-        (loss * (t.size / n_tokens)).backward()             # n_tokens: that count, on all ranks
+        (loss * (t.size / n_tokens)).backward()             # n_tokens: tokens of all ranks
         average_gradients(t, model.parameters())            # or DataParallel(model, t)
 
-    Parts are of one sum, as a rank's gradient has what other ranks' losses gave its keys: gradients
-    are to be summed, of losses divided by the tokens of all ranks (a mean of means is another loss
-    where ranks count unequal numbers of them). A GPT gets the positions of its part; those of rows
-    of several texts, model(part(x), part(positions)), travel as a byte a token. Dropout is the
-    whole text's while the ranks' generators are in the same state.
-    order: "zigzag" unless given for the ring; Ulysses has "contiguous" alone. length: T, where the
-    ranks do not divide it (zigzag: twice their number). t None: undo it."""
+    The losses of all ranks are parts of one sum, because the keys of a rank get gradients from the
+    losses of others. So divide each loss by the tokens of all ranks, and sum the gradients. (The
+    mean of the ranks' mean losses is another loss if ranks have different numbers of tokens.)
+
+    A GPT gets the positions of its part. For rows of several texts call
+    model(part(x), part(positions)); this sends one byte a token. Dropout is the same as for the
+    whole text if all ranks' generators have the same state.
+
+    order: for the ring "zigzag" (the default) or "contiguous"; for Ulysses only "contiguous".
+    length: T, if the ranks (for zigzag: twice their number) do not divide it. t=None: undoes it.
+    Raises TypeError or ValueError for a model or a method that does not fit."""
     attentions = [m for m in model.modules() if isinstance(m, CausalSelfAttention)]
     gpts = [m for m in model.modules() if isinstance(m, GPT)]
     drops = [m for m in model.modules() if isinstance(m, Dropout)]
@@ -78,7 +85,7 @@ def context_parallel(model, t, method="ring", order=None, length=None):
     for gpt in gpts:
         gpt.positions = partial(_positions, t, order, length, gpt.context)
         gpt.one_text = partial(_one_text, t, order, length)
-    for module in drops:  # of a part, sequence parallelism leaves this rank one of `blocks`
+    for module in drops:  # sequence parallelism cuts this rank's part into `blocks` again
         blocks = module.t.size if isinstance(module, SequenceDropout) else 1
         module.drop = partial(dropout, t=t, order=order, length=length and length // blocks)
     return partial(_part, t, order, length)
@@ -94,7 +101,7 @@ def _part(t, order, length, x):
 
 
 def _positions(t, order, length, context, xp, n_tokens):
-    """Of the n_tokens that this rank has, what GPT.positions is to give."""
+    """Takes the place of GPT.positions: returns the positions of this rank's n_tokens tokens."""
     length = n_tokens * t.size if length is None else length
     if length > context:
         raise ValueError(f"rank {t.rank}: the model has a context of {context} tokens, got "
@@ -103,8 +110,9 @@ def _positions(t, order, length, context, xp, n_tokens):
 
 
 def _one_text(t, order, length, places):
-    """GPT.one_text of the whole rows, of which `places` (B, L) are this rank's part: a function of
-    places, as ring_attention takes it. Sends a byte a token, (n-1)/n of them."""
+    """Takes the place of GPT.one_text, for whole rows. places (B, L): the positions of this rank's
+    part. Returns a mask function of (queries, keys) for ring_attention. Sends one byte a token, for
+    (n-1)/n of the tokens. Collective."""
     xp, n = backend.xp_of([places]), t.size
     length = n * places.shape[1] if length is None else length
     check_part(t, length, places.shape[1], order)
@@ -119,9 +127,9 @@ def _one_text(t, order, length, places):
 
 def bytes_sent(method, n, n_batch, length, width, n_heads, n_groups=None, itemsize=4, sumsize=4,
                rank=0, order="zigzag"):
-    """(forward, backward) bytes that a rank of n sends for a text of `length` tokens, heads of
-    `width`; itemsize of the arrays, sumsize of the sums (float64: 8). rank, order: of a length that
-    the ranks do not divide."""
+    """Returns (forward, backward): the bytes that a rank of n sends for n_batch texts of `length`
+    tokens, with heads of `width` elements. itemsize: of the arrays; sumsize: of sums (8 for
+    float64). rank and order matter only if the ranks do not divide the length."""
     n_groups = n_groups or n_heads
     n_each, c = lengths(length, n, order if method == "ring" else "contiguous"), n_batch * width
     if method == "ring":  # all blocks but the right neighbour's, all sums but its own

@@ -1,11 +1,11 @@
-"""A model cut into stages: consecutive layers, by a list or by a balance of costs.
+"""Cuts a model into stages of consecutive layers, by a list or by balanced costs.
 
     costs of the layers   1 1 1 1 | 2 2 | 3 1        split_by_cost(costs, 3) -> [4, 2, 2]
-    of the stages            4      4      4         the slowest stage sets the pace: the least
-                                                     maximum that consecutive layers allow
+    of the stages            4      4      4         the slowest stage sets the speed, so the
+                                                     largest cost of a stage is minimised
 
-Every rank makes the whole model from the one seed and keeps its stages, under the names that their
-weights have in the whole model: the pipeline is that model, whatever the number of stages.
+Every rank makes the whole model from the same seed and keeps its stages. Weights keep the names
+that they have in the whole model. So the pipeline is the same model for any number of stages.
 Test: tests/parallel/model/test_cut.py   Tutorial: tutorials/14_pipeline.py
 """
 
@@ -17,13 +17,15 @@ from minidl.nn.module import Module
 
 
 def split_by_cost(costs, n):
-    """How many of the layers, whose costs these are, go to each of n stages, at least one to each:
-    the largest sum of a stage is the least possible."""
+    """Returns how many layers go to each of n stages, at least one to each. costs: of the layers.
+    The largest sum of costs of a stage is as small as possible. Raises ValueError if there are
+    fewer layers than stages."""
     costs = [float(c) for c in costs]
     if not 1 <= n <= len(costs):
         raise ValueError(f"{len(costs)} layers make 1 to {len(costs)} stages; got {n}")
     sums = [0.0, *accumulate(costs)]
-    worst, last = sums[1:], []  # worst[i]: of the first i + 1 layers in so many stages, the least
+    # worst[i]: the smallest possible maximum if `stages` stages hold the first i + 1 layers
+    worst, last = sums[1:], []
     for stages in range(2, n + 1):
         options = [[(max(worst[j - 1], sums[i + 1] - sums[j]), j)
                     for j in range(stages - 1, i + 1)] for i in range(len(costs))]
@@ -37,11 +39,14 @@ def split_by_cost(costs, n):
 
 
 def cut(model, stages):
-    """[a Module for each stage] of an nn.GPT or nn.Sequential. stages: how many layers each has
-    (of a GPT its blocks, perhaps none), or how many stages, of as many layers, up to one."""
+    """Returns a list with a Module for each stage of an nn.GPT or nn.Sequential.
+
+    stages: a list of the number of layers of each stage (for a GPT: of blocks, which may be 0); or
+    the number of stages, whose numbers of layers then differ by at most one. Raises TypeError for
+    another model, and ValueError for a wrong number of layers."""
     if not isinstance(model, (GPT, Sequential)):
-        raise TypeError(f"cut knows nn.GPT and nn.Sequential, got {type(model).__name__}; of it "
-                        "give the pipeline a list of Modules, each a function of the one before")
+        raise TypeError(f"cut wants an nn.GPT or nn.Sequential; got {type(model).__name__}. Give "
+                        "the pipeline a list of Modules instead, each a function of the one before")
     layers = model.blocks if isinstance(model, GPT) else model
     if isinstance(stages, int):
         stages = split_by_cost([1] * len(layers), stages)

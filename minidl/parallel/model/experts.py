@@ -1,28 +1,34 @@
 """Expert parallelism: the tokens of all ranks, and E/n of the experts on each.
 
 The plain form, with the picture and one expert on each rank: minidl/plain/experts.py. Here:
-backward, several experts on a rank, replicas of them, and a nn.MoE that is divided in place.
+backward, several experts on a rank, replicas of experts, and a nn.MoE that is divided in place.
 
-First the ranks tell each other how many tokens chose which expert: k E numbers each. From these a
-rank knows all that it needs: the capacity, ceil(f T k / E) of the T tokens of all ranks; the places
-of its own tokens in every expert's queue, behind all of earlier choices and of ranks before it; how
-many rows come from whom; f of the balance loss. So n ranks drop what one rank would that has their
-tokens in the order of ranks, to the token, and are that rank in all they compute. (With a capacity
-for each rank, as is common, they drop others.) Rows arrive sorted by rank and are put in the order
-of one rank's.
+First the ranks exchange how many of their tokens chose each expert: k E numbers from each rank.
+From these numbers a rank computes:
 
-Sent per rank and layer: 8 k E (n-1) bytes of counts; then the rows that leave it, once to dispatch
-them, and what comes back for the rows that came, and both again in backward: on average
+    the capacity of an expert, ceil(f T k / E) for the T tokens of all ranks
+    the place of each of its tokens in an expert's queue. Earlier choices of all ranks come first,
+        then the same choice of lower ranks
+    how many rows come from each rank
+    f of the balance loss
+
+So n ranks drop exactly the tokens that a single rank would drop with all their tokens in the order
+of ranks, and compute the same. (It is common to give each rank its own capacity; then other tokens
+are dropped.) Rows arrive sorted by rank, and are put into the order of a single rank.
+
+Sent per rank and layer: 8 k E (n-1) bytes of counts. Then a rank sends the rows that leave it, and
+the results of the rows that came to it. Backward sends the same again. On average this is
 4 f T k / n (n-1)/n rows of C elements.
 
-**Gradients.** An expert's has the tokens of all n ranks in it already. What a rank's loss gave it
-is weighted as data parallelism weights that rank's gradients: by its share of the tokens (average=
-True, for DataParallel or average_gradients, where each rank's loss is a mean), or by 1 (False, for
-parts of one sum). So an optimizer may take it as it is. With several groups of experts, replicas of
-each other, it is averaged over the replicas; no divisor is left for the user to think of.
+**Gradients.** An expert's gradient already has the tokens of all n ranks in it. The part from a
+rank's loss is weighted as data parallelism weights that rank's gradients. With average=True the
+weight is the rank's share of the tokens. Use it with DataParallel or average_gradients, if each
+rank's loss is a mean. With average=False the weight is 1, for losses that are parts of one sum. So
+an optimizer may use the gradient as it is. If there are several groups with replicas of the
+experts, average the gradients over the replicas; the user needs no other factor.
 
-The rows' own gradients are not weighted: they go back to the loss they came from.
-`optim.clip_grad_norm_` and GradScaler see all ranks' experts (shards.py).
+The gradients of the rows are not weighted, because they return to the loss that they came from.
+`optim.clip_grad_norm_` and GradScaler include all ranks' experts (shards.py).
 
 Sources: Lepikhin et al. 2020 (GShard, arXiv 2006.16668), section 3.2; Rajbhandari et al. 2022
 (DeepSpeed-MoE, arXiv 2201.05596) for two groups.
@@ -49,13 +55,16 @@ if TYPE_CHECKING:
 
 def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
                     average: bool = True) -> Module:
-    """Divide the experts of every nn.MoE in `model` over t, in place; returns the model. All ranks
-    come with the same model, and keep its experts chunks.bounds(E, n)[rank] and on.
+    """Divides the experts of every nn.MoE in `model` over t, in place. Returns the model.
 
-    over: the ranks whose tokens count together for capacity and balance, t's among them; t unless
-    given. With DataParallel over them t may be a part: replicas of the experts are then to be kept
-    alike with average_gradients(the replicas, expert_parameters(model), tokens of their t).
-    average: what is done with the other gradients afterwards (above)."""
+    All ranks must have the same model. Rank r keeps the experts from chunks.bounds(E, n)[r] up to
+    the next bound.
+
+    over: the ranks whose tokens count together for capacity and balance. It must include the ranks
+    of t; None: t. If DataParallel runs over `over` and t is a part of it, the experts have replicas
+    in other groups. Keep replicas equal by average_gradients(transport of the replicas,
+    expert_parameters(model), tokens of t's ranks). average: see the top of the file. Raises
+    ValueError if there are fewer experts than ranks."""
     for layer in layers(model):
         if layer.n_experts < t.size:
             raise ValueError(f"rank {t.rank}: wanted an expert for each rank at least; got "
@@ -75,12 +84,12 @@ def expert_parallel(model: Module, t: Transport, over: Transport | None = None,
 
 
 def expert_parameters(model: Module):
-    """The parameters that other ranks have other ones of."""
+    """Returns the parameters of this rank's own experts."""
     return [p for p in model.parameters() if p.is_local]
 
 
 class Ranks:
-    """What joins the ranks of an nn.MoE layer: in place of nn.moe.Alone."""
+    """Joins the ranks of an nn.MoE layer. It takes the place of nn.moe.Alone."""
 
     def __init__(self, t, over, average, bounds):
         if not set(t.ranks) <= set(over.ranks):
@@ -90,7 +99,8 @@ class Ranks:
         self.members = [over.ranks.index(rank) for rank in t.ranks]
 
     def gather(self, n_chosen):
-        """(n, k, E) of all ranks' (k, E), and this rank's place among them."""
+        """Returns all ranks' counts, (n, k, E), and this rank's index in them. n_chosen (k, E):
+        this rank's counts. Collective."""
         counts = np.zeros((self.over.size, *n_chosen.shape), np.int64)
         counts[self.over.rank] = n_chosen
         with named("experts.counts"):
@@ -100,11 +110,13 @@ class Ranks:
         return counts, self.over.rank
 
     def divisor(self, n_tokens, me):
-        """For the sum of this rank's p: its tokens, or all."""
+        """Returns the divisor for the sum of this rank's probabilities: its own number of tokens
+        if gradients are averaged, else the number of all tokens."""
         return n_tokens[me] if self.average else n_tokens.sum()
 
     def run(self, experts, rows, plan):
-        """Every row through its expert, wherever that is."""
+        """Sends every row to the rank of its expert, runs the experts, and returns the results in
+        the order of the rows."""
         t, counts = self.t, plan.counts[self.members]
         out = [int(counts[t.rank, a:b].sum()) for a, b in zip(self.bounds, self.bounds[1:])]
         here = counts[:, self.bounds[t.rank]:self.bounds[t.rank + 1]]  # (n, experts here)
@@ -114,16 +126,17 @@ class Ranks:
             weight = self.n_tokens[t.rank] / self.n_tokens.sum()
         came = Exchange.apply(rows, t=t, counts=out, counts_in=back, after=1 / weight)
         n_here = here.shape[1]
-        parts = came.split(here.reshape(-1).tolist())  # of rank 0 for each expert, of rank 1 ...
+        parts = came.split(here.reshape(-1).tolist())  # sorted by rank, then by expert
         done = each(experts, [cat(parts[e::n_here]) for e in range(n_here)])
-        parts = done.split(here.T.reshape(-1).tolist())  # of expert 0 for each rank, ...
+        parts = done.split(here.T.reshape(-1).tolist())  # sorted by expert, then by rank
         done = cat([part for r in range(t.size) for part in parts[r::t.size]])
         return Exchange.apply(done, t=t, counts=back, counts_in=out, before=weight)
 
 
 class Exchange(Function):
-    """counts[j] rows to rank j, counts_in[i] from rank i. Backward: the gradients the other way,
-    times `before` here, and times `after` where they have come home."""
+    """Sends counts[j] rows to rank j, and receives counts_in[i] rows from rank i. Backward sends
+    the gradients back. They are multiplied by `before` before sending, and by `after` when they
+    have come back."""
 
     def forward(self, rows, t, counts, counts_in, before=1, after=1):
         self.t, self.counts, self.counts_in, self.scale = t, counts, counts_in, (before, after)
@@ -139,8 +152,9 @@ class Exchange(Function):
 
 
 def bytes_sent(counts, rank, bounds, width, itemsize, k):
-    """(of counts, of rows in forward, in backward) that `rank` sends for one layer. counts (n, E):
-    rows of each rank for each expert (Plan.counts), bounds: which are whose."""
+    """Returns the bytes that `rank` sends for one layer: (counts, rows in forward, rows in
+    backward). counts (n, E): rows of each rank for each expert (Plan.counts). bounds: rank r has
+    experts bounds[r] to bounds[r+1]."""
     n, mine = len(counts), slice(bounds[rank], bounds[rank + 1])
     leave = counts[rank].sum() - counts[rank, mine].sum()
     come = counts[:, mine].sum() - counts[rank, mine].sum()

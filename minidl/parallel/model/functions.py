@@ -1,10 +1,10 @@
-"""Collectives inside of the graph: conjugate pairs, each the other's backward.
+"""Collectives inside the graph: conjugate pairs, each the backward of the other.
 
 The plain form of the first two: minidl/plain/tensor_parallel.py; of the last one:
 minidl/plain/ulysses.py. Here: Functions of the engine, any dtype, and blocks of unequal length.
 
-    copy             forward nothing          backward all-reduce         f of Megatron
-    all_reduce       forward all-reduce       backward nothing            g
+    copy             forward nothing          backward all-reduce         Megatron's f
+    all_reduce       forward all-reduce       backward nothing            Megatron's g
     scatter          forward a slice          backward gather
     gather           forward gather           backward a slice
     all_gather       forward gather           backward reduce-scatter
@@ -17,17 +17,17 @@ Which one is right depends on what the ranks hold on both sides of it:
     a replicated input        (nothing to do)              copy, scatter
     each rank's own input     all_reduce, gather           all_gather, reduce_scatter, all_to_all
 
-Replicated: all ranks hold the same numbers and go on to compute the same. Then the loss counts
-once, and so does each rank's gradient of such a tensor, which is the same everywhere: `all_reduce`
-and `gather` need not send anything back. Where ranks go on with a gathered tensor to results of
-their own, each has a part of its gradient only, and they must be summed: that is `all_gather`. With
-`gather` in its place the loss falls all the same, and the gradient is wrong.
+Replicated: all ranks hold the same numbers and compute the same from them. Then each rank's
+gradient of the tensor is the same, and complete. So `all_reduce` and `gather` send nothing in
+backward. If each rank computes its own result from a gathered tensor, each has only a part of the
+gradient, and the parts must be summed: use `all_gather`. With `gather` instead, the gradient is
+wrong, although the loss falls.
 
-All ranks of t call them in the same order, with the same shapes and `requires_grad`; then the
-backwards come in the same order, too. Blocks along a dimension are those of `chunks.bounds`: the
-first ones are one longer where n does not divide. Sums of float16 and bfloat16 are in float32, with
-2 bytes an element on the wire. A message's label is its function's, "copy.backward". Bytes: what
-each rank sends, n ranks, K bytes of the whole array.
+All ranks of t must call them in the same order, with the same shapes and `requires_grad`. Then
+backward has the same order, too. Blocks along a dimension are given by `chunks.bounds`: if n does
+not divide, the first ones are one longer. float16 and bfloat16 are summed in float32, and sent with
+2 bytes an element. A message's label is the function's name, as "copy.backward". The bytes below
+are what each of n ranks sends, for a whole array of K bytes.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053), section 3; Korthikanti et al. 2022 (arXiv
 2205.05198), section 4.2; Jacobs et al. 2023 (arXiv 2309.14509) for all_to_all.
@@ -47,7 +47,8 @@ from minidl.function import Function
 
 
 class Pair(Function):
-    """there(x), and in backward back(gradient): two functions of an array. Saves nothing."""
+    """Computes there(x) in forward, and back(gradient) in backward. Both are functions of an array.
+    Saves nothing."""
 
     arithmetic = False  # bfloat16 is summed by `total`
 
@@ -62,59 +63,61 @@ class Pair(Function):
 
 
 def copy(t, x, all_reduce=None):
-    """x itself; backward: the gradients' sum over t, by an all-reduce, 2(n-1)/n K.
+    """Returns x. Backward sums the gradients over t by an all-reduce, 2(n-1)/n K.
 
-    Before what each rank does for itself with the same x, as columns of a matrix. all_reduce: any
-    f(t, array) in place; `total` unless given."""
+    Use it if each rank then computes its own result from the same x, such as columns of a matrix.
+    all_reduce: any f(t, array) that sums in place; None: `total`."""
     run = all_reduce or total
     return Pair.apply(x, name="copy", there=lambda x: x, back=lambda g: run(t, g.copy()))
 
 
 def all_reduce(t, x, all_reduce=None):
-    """The sum of all ranks' x, 2(n-1)/n K; backward: the gradient as it comes, and no message.
+    """Returns the sum of all ranks' x, 2(n-1)/n K. Backward passes the gradient on, and sends
+    nothing.
 
-    After partial sums, as rows of a matrix give them."""
+    Use it after partial sums, such as products with rows of a matrix. all_reduce: as for copy."""
     run = all_reduce or total
     return Pair.apply(x, name="all_reduce", there=lambda x: run(t, x.copy()), back=lambda g: g)
 
 
 def scatter(t, x, dim):
-    """This rank's block of the replicated x along dim, no message; backward: an all-gather of the
-    blocks' gradients, (n-1)/n K."""
-    length = x.shape[dim]  # a `back` that names x would keep it
+    """Returns this rank's block of the replicated x along dim, and sends nothing. Backward gathers
+    the gradients of all blocks, (n-1)/n K."""
+    length = x.shape[dim]  # a `back` that uses x would keep it alive
     return Pair.apply(x, name="scatter", there=lambda x: own_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 
 
 def gather(t, x, dim, length=None):
-    """All ranks' x joined along dim, for all to go on with alike, (n-1)/n K; backward: this rank's
-    slice, no message. length: of the whole along dim, where it may be uneven; n times x's."""
+    """Returns all ranks' x joined along dim, (n-1)/n K. All ranks must compute the same from it.
+    Backward takes this rank's slice, and sends nothing. length: of the result along dim, if blocks
+    may be unequal; None: n times x's length."""
     return Pair.apply(x, name="gather", there=lambda x: join(t, x, dim, length),
                       back=lambda g: own_block(t, g, dim))
 
 
 def all_gather(t, x, dim, length=None):
-    """All ranks' x joined along dim, for each to go on by itself, (n-1)/n K; backward: a
-    reduce-scatter of the gradients, (n-1)/n K. length: as for `gather`."""
+    """Returns all ranks' x joined along dim, (n-1)/n K. Each rank computes its own result from it.
+    Backward is a reduce-scatter of the gradients, (n-1)/n K. length: as for `gather`."""
     return Pair.apply(x, name="all_gather", there=lambda x: join(t, x, dim, length),
                       back=lambda g: sum_block(t, g, dim))
 
 
 def reduce_scatter(t, x, dim):
-    """This rank's block, along dim, of the sum of all ranks' x, (n-1)/n K; backward: an all-gather,
-    (n-1)/n K."""
+    """Returns this rank's block along dim of the sum of all ranks' x, (n-1)/n K. Backward is an
+    all-gather, (n-1)/n K."""
     length = x.shape[dim]
     return Pair.apply(x, name="reduce_scatter", there=lambda x: sum_block(t, x, dim),
                       back=lambda g: join(t, g, dim, length))
 
 
 def all_to_all(t, x, split, join, length=None):
-    """x cut along dimension `split` into a block for each rank; what came, joined along `join`,
-    (n-1)/n of x; backward: the same with split and join exchanged, as many bytes.
+    """Cuts x along dimension `split` and sends a block to each rank. Returns the received blocks,
+    joined along `join`. Sends (n-1)/n of x. Backward exchanges split and join, with the same bytes.
 
-    n must divide x's length along split, unless `length`, of the whole along join, is given: it may
-    be uneven, and so may the other. Ulysses: (B, T/n, H, D), split the heads and join the tokens,
-    to (B, T, H/n, D)."""
+    n must divide x's length along split. If it does not, pass length, the whole length along join;
+    then blocks of both dimensions may be unequal. In Ulysses x is (B, T/n, H, D): it splits the
+    heads and joins the tokens, to (B, T, H/n, D)."""
     back = None if length is None else x.shape[split]
     return Pair.apply(x, name="all_to_all", there=lambda x: transposed(t, x, split, join, length),
                       back=lambda g: transposed(t, g, join, split, back))
@@ -125,7 +128,8 @@ def all_to_all(t, x, split, join, length=None):
 
 @collective
 def total(t, x):
-    """The sum of all ranks' x, on every rank, in place where x is contiguous; 2(n-1)/n K."""
+    """Returns the sum of all ranks' x, on every rank; in place if x is contiguous. Sends 2(n-1)/n
+    K."""
     if backend.accumulate_dtype(x.dtype) == x.dtype:
         return device.all_reduce(t, chunks.contiguous(x))
     flat = chunks.flat(x)
@@ -135,13 +139,14 @@ def total(t, x):
 
 
 def own_block(t, x, dim):
-    """This rank's block of x along dim, in memory of its own."""
+    """Returns a copy of this rank's block of x along dim."""
     first, end = chunks.bounds(x.shape[dim], t.size)[t.rank : t.rank + 2]
     return x[(slice(None),) * (dim % x.ndim) + (slice(first, end),)].copy()
 
 
 def join(t, x, dim, length=None):
-    """All ranks' x, blocks along dim of an array of this length."""
+    """Returns all ranks' blocks x, joined along dim to an array of this length. Raises ValueError
+    if x does not have the length of this rank's block."""
     length = t.size * x.shape[dim] if length is None else length
     bounds = chunks.bounds(length, t.size)
     first, end = bounds[t.rank : t.rank + 2]
@@ -157,7 +162,7 @@ def join(t, x, dim, length=None):
 
 
 def sum_block(t, x, dim):
-    """This rank's block along dim of the sum of all ranks' x."""
+    """Returns this rank's block along dim of the sum of all ranks' x."""
     xp = backend.xp_of([x])
     rows = xp.moveaxis(x, dim, 0).copy(order="C")  # the reduce-scatter's workspace
     bounds = chunks.bounds(len(rows), t.size)
@@ -168,7 +173,8 @@ def sum_block(t, x, dim):
 
 
 def transposed(t, x, split, join, length=None):
-    """The blocks of x along `split`, one for each rank; what came, along `join`."""
+    """Sends a block of x along `split` to each rank. Returns the received blocks joined along
+    `join`."""
     xp, n, uneven = backend.xp_of([x]), t.size, x.shape[split] % t.size
     if length is not None and (uneven or length % n):
         cuts, joins = chunks.bounds(x.shape[split], n), chunks.bounds(length, n)
@@ -189,7 +195,7 @@ def transposed(t, x, split, join, length=None):
 
 
 def _scaled(bounds, rows):
-    """Bounds of rows as bounds of elements."""
+    """Returns bounds in elements, for bounds in rows."""
     n_elems = 1
     for d in rows.shape[1:]:
         n_elems *= d

@@ -1,5 +1,6 @@
-"""A GPT on a grid of ranks: its layers in stages (pp), their matrices in parts (tp), all of that in
-replicas (dp); what a rank sends along each axis, counted and by formula.
+"""A GPT on a grid of ranks: layers in stages (pp), matrices in parts (tp), replicas (dp).
+
+It also gives the bytes that a rank sends along each axis, counted and by formula.
 
 The plain form, for layers of two matrices: minidl/plain/grid.py.
 
@@ -9,12 +10,13 @@ The plain form, for layers of two matrices: minidl/plain/grid.py.
     loss = ours.step(x, y)                                 x, y: this replica's part of the batch
     ours.sent()                                            grows by ours.bytes_sent(n_tokens)
 
-Of a micro-batch of n tokens, activations are n x width numbers:
-    tp    in each block an all-reduce of them after the attention and one after the feed-forward
-          layers, as many in backward; one for the embedding, one in backward of the output layer,
-          and the three numbers a token of the divided cross entropy (vocabulary.py)
-    pp    them to the next stage, their gradient back; a tied weight's gradient, at the end
-    dp    the gradients, as data parallelism or ZeRO sends them
+Sent for a micro-batch of n tokens, with activations of n x width numbers:
+    tp    all-reduces of activations: in each block one after the attention and one after the
+          feed-forward layers, and two in backward; one for the embedding; one in backward of the
+          output layer. Also three numbers a token for the divided cross entropy (vocabulary.py)
+    pp    activations to the next stage, and their gradients back; at the end of a step the
+          gradient of a tied weight
+    dp    gradients, as data parallelism or ZeRO sends them
 Test: tests/parallel/model/test_grid_gpt.py   Tutorial: tutorials/train_gpt.py
 """
 
@@ -30,15 +32,15 @@ from minidl.parallel.model.schedule import one_f_one_b
 
 
 class GridGPT:
-    """This rank's part of `gpt`, trained by 1F1B on the mean cross entropy of n_micro
+    """This rank's part of `gpt`. It is trained by 1F1B on the mean cross entropy of n_micro
     micro-batches.
 
-    level       of mixed precision; for others than "O0", prepare=amp.prepare
-    options     Pipeline's: zero=1, recompute=True
+    level       of mixed precision; if it is not "O0", pass prepare=amp.prepare
+    options     for Pipeline: zero=1, recompute=True
 
-    parallel    the Pipeline, which a snapshot saves
-    modules     its stages
-    wrapped     what holds their buckets
+    parallel    the Pipeline; save it in a snapshot
+    modules     this rank's stages
+    wrapped     their DataParallel or ZeRO wrappers
     dp          the transport of the replicas"""
 
     def __init__(self, gpt, axes, n_micro, level="O0", prepare=None, **options):
@@ -59,51 +61,54 @@ class GridGPT:
         self.n_params = sum(p.numel() for p in self.parallel.parameters())
 
     def named_parameters(self):
-        """By their names in the whole model."""
+        """Returns [(name in the whole model, parameter)] of this rank."""
         return [named for stage in self.modules for named in stage.named_parameters()]
 
     def trained(self):
-        """What the optimizer is given."""
+        """Returns the list of parameters, or with ZeRO of shards, for the optimizer."""
         return self.parallel.shards() if self.parallel.zero else self.parallel.parameters()
 
     def step(self, x, y, scaler=None):
-        """New gradients; the loss where it is known. Under no_grad: forward alone."""
+        """Computes new gradients; under no_grad it runs only forward. Returns the loss on the ranks
+        of the last stage, None on the others."""
         self.parallel.zero_grad()
         return self.parallel.step(x, y, scaler=scaler)
 
     def everywhere(self, loss):
-        """`step`'s loss as a float on every rank of a replica."""
+        """Returns step()'s loss as a float, on every rank of a replica."""
         return self.parallel.everywhere(loss)
 
     def copies(self):
-        """[(a transport, arrays that are equal on all of its ranks)]: every weight in dp, in tp
-        those that it does not divide."""
+        """Returns [(transport, arrays that are equal on all of its ranks)]: for dp every weight,
+        for tp the undivided weights."""
         own = self.parallel.parameters()
         return [(self.axes.dp, [p.array for p in own]),
                 (self.axes.tp, [p.array for p in own if p.part is None])]
 
     def whole_state(self):
-        """The undivided GPT's {name: Tensor}, on the first rank of each pipeline; None on the
-        others. A large one would not fit there: that is what snapshots are for."""
+        """Returns the undivided GPT's {name: Tensor} on the first rank of each pipeline, and None
+        on the others. A large model may not fit there: use a snapshot then. Collective."""
         mine = {name: x for stage in self.modules for name, x in whole_state_dict(stage).items()}
         states = objects.gather(self.axes.pp, mine)
         return states and {name: x for state in states for name, x in state.items()}
 
     def sent(self):
-        """A Counter of the bytes that this rank has sent along each axis; axes.t is a Ledger."""
+        """Returns a Counter of the bytes that this rank has sent along each axis. axes.t must be a
+        Ledger."""
         axes, tied = self.axes, [group.ranks for _, group in self.parallel.tied]
         groups = {"tp": {axes.tp.ranks}, "dp": {axes.dp.ranks}, "pp": {axes.pp.ranks, *tied}}
         return Counter({axis: sum(axes.t.count(group=ranks).bytes_sent for ranks in of
                                   if len(ranks) > 1) for axis, of in groups.items()})
 
     def bytes_sent(self, n_tokens):
-        """{axis: bytes that this rank sends along it in a step}, where its replica has n_tokens:
-        exact in float32, and in float16 where the ranks of tp divide the activations evenly."""
+        """Returns {axis: bytes that this rank sends along it in a step}. n_tokens: the tokens of
+        its replica. It is exact in float32; in float16 if the ranks of tp divide the activations
+        evenly."""
         tp, pp, pipe = self.axes.tp, self.axes.pp, self.parallel
         first, last = pp.rank == 0, pp.rank == pp.size - 1
         n_tokens //= pipe.n_micro
         n_blocks = sum(len(stage.blocks) for stage in self.modules)
-        # bytes a number; autocast sums products in float16, gradients of its inputs are float32
+        # bytes a number; under autocast products are float16, gradients of their inputs float32
         forward, backward = {"O0": (4, 4), "O1": (2, 4)}.get(self.level, (2, 2))
         embedding = 4 if self.level == "O1" else forward
         forwards = 2 if pipe.recompute else 1

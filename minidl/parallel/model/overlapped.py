@@ -1,4 +1,4 @@
-"""Linear layers whose all-reduce runs beside their own products.
+"""Linear layers whose all-reduce runs at the same time as their own matrix products.
 
     column, backward    gx = gy W │ all-reduce of gx ────────┐
                                   │ gw = gy^T x, gb ─────────┴─► all done
@@ -7,10 +7,11 @@
                                     │ y1 = x1 W^T      │ all-reduce of y1 │
                                                        │ y2 = x2 W^T      │ ...
 
-The all-reduce is a job of the transport's background thread (background.py); NumPy's products let
-it run. The same bytes as without, in more messages. It is for networks that work by themselves: 2
-ranks on 2 cores were slower with it, and level where an all-reduce took 10 ms
-(benchmarks/bench_tensor_parallel.py), so it is off unless asked for.
+The all-reduce is a job of the transport's background thread (background.py). It can run while NumPy
+multiplies, because NumPy then releases Python's lock. The bytes are the same as without overlap,
+in more messages. It helps if the network does not need the processor. On 2 cores 2 ranks were
+slower with it, and equally fast if an all-reduce took 10 ms (benchmarks/bench_tensor_parallel.py).
+So it is off by default.
 
 Source: Shoeybi et al. 2019; in chunks, Wang et al. 2023 (ASPLOS, "Overlap communication with
 dependent computation via decomposition").   Test: tests/parallel/model/test_tensor.py
@@ -23,17 +24,18 @@ from minidl.parallel.model import functions
 
 
 def column_linear(t, x, w, b, all_reduce=None):
-    """linear(copy(t, x), w, b); backward sums gx over t while it computes gw and gb."""
+    """Returns linear(copy(t, x), w, b). Backward sums gx over t while it computes gw and gb."""
     return ColumnProduct.apply(x, w, b, t=t, all_reduce=all_reduce or functions.total)
 
 
 def row_linear(t, x, w, parts, all_reduce=None):
-    """all_reduce(t, linear(x, w)) in so many parts of x's rows, each summed beside the next."""
+    """Returns all_reduce(t, linear(x, w)), computed in `parts` parts of x's rows. Each part is
+    summed over ranks while the next one is computed."""
     return RowProduct.apply(x, w, t=t, parts=parts, all_reduce=all_reduce or functions.total)
 
 
 class ColumnProduct(linear.Linear):
-    """y = x w^T + b, the gradient of x summed over t."""
+    """Computes y = x w^T + b. Backward sums the gradient of x over t."""
 
     op = "linear"
 
@@ -56,7 +58,8 @@ class ColumnProduct(linear.Linear):
 
 
 class RowProduct(linear.Linear):
-    """The sum over t of y = x w^T; of bfloat16 in float32, which then travels (bf16.py)."""
+    """Computes the sum over t of y = x w^T. For bfloat16 the sum is in float32, and float32 is
+    sent (bf16.py)."""
 
     op = "linear"
 

@@ -1,16 +1,16 @@
-"""A model converted to tensor parallelism, module by module.
+"""Converts a model to tensor parallelism, module by module.
 
-    parallelize(gpt, grid)                                 all of it, as gpt_plan says
+    parallelize(gpt, grid)                                 the whole GPT, by gpt_plan
     parallelize(net, grid, {"*.up": Column, "*.down": Row})
     loss = cross_entropy(grid.tp, logits, target, V)       with split_logits=True (vocabulary.py)
     DataParallel(net, grid.dp)                             after it: each slice has its replicas
     clip_grad_norm_(net.parameters(), 1.0)                 asks all ranks of grid.tp by itself
 
-A plan is {pattern of module names: rule}, a rule f(layer, t) -> layer: Column, Row, Vocab, Heads,
-or one with options, `partial(Column, gather=True)`. `*` matches any part of a name. What matches
-nothing is an error: a wrong name would leave a layer whole, and the sums wrong. A rule keeps the
-layer's weights: the model is the one that it was. All ranks of t hold it whole before; make the
-optimizer afterwards.
+A plan is {pattern of module names: rule}. A rule is a function f(layer, t) -> layer: Column, Row,
+Vocab, Heads, or one with options, `partial(Column, gather=True)`. `*` matches any part of a name. A
+pattern without a match is an error, because a wrong name would leave a layer whole, and sums would
+be wrong. A rule keeps the layer's weights, so the model computes the same as before. Before the
+call all ranks of grid.tp must hold the whole model. Make the optimizer afterwards.
 
 Source: the plan of PyTorch's parallelize_module (there a pattern without a match only warns).
 Test: tests/parallel/model/test_parallelize.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -45,13 +45,16 @@ Column, Row, Vocab, Heads = ColumnLinear.of, RowLinear.of, VocabEmbedding.of, Pa
 
 
 def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gather_again=False):
-    """The plan of nn.GPT.
+    """Returns the plan for an nn.GPT.
 
-    sequence      sequence parallelism between the regions; the ranks must divide the tokens
-    split_logits  the model's result is this rank's logits, for vocabulary.cross_entropy; else
-                  all ranks gather all of them
-    overlap       all-reduces beside products, of row layers in so many parts (overlapped.py)
-    gather_again  of sequence parallelism: column layers keep this rank's tokens alone (tensor.py)
+    sequence      True: sequence parallelism; the ranks must divide the number of tokens
+    split_logits  True: the model returns this rank's logits, for vocabulary.cross_entropy; False:
+                  all ranks gather all logits
+    overlap       0: off; N: all-reduces overlap with products, row layers in N parts
+                  (overlapped.py)
+    all_reduce    any f(t, array) that sums in place; None: functions.total
+    gather_again  with sequence parallelism: column layers keep only this rank's tokens for
+                  backward (tensor.py)
     """
     seq, options = 1 if sequence else None, dict(overlap=overlap, all_reduce=all_reduce)
     columns = dict(options, seq=seq, gather_again=gather_again)
@@ -69,9 +72,10 @@ def gpt_plan(sequence=False, split_logits=False, overlap=0, all_reduce=None, gat
 
 def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None,
                 **options: Any) -> Module:
-    """`model` with the layers that the plan names replaced by their parts on grid.tp; returns it.
+    """Replaces the layers that the plan names by their parts on grid.tp. Returns the model.
 
-    plan: of any model; options: those of gpt_plan, for a GPT."""
+    plan: {pattern: rule}, for any model; None: gpt_plan(**options), for a GPT. Raises TypeError or
+    ValueError for a plan that does not fit the model."""
     if not hasattr(grid, "tp"):
         raise TypeError(f"parallelize wants comm.grid.Grid(t, tp=...); got {type(grid).__name__}")
     if plan is None and not isinstance(model, GPT):
@@ -109,7 +113,7 @@ def parallelize(model: Module, grid: Grid, plan: Mapping[str, Any] | None = None
 
 
 def whole_state_dict(model: Module) -> dict[str, Tensor]:
-    """Returns {name: whole Tensor}, the `state_dict()` of the undivided model. All ranks call."""
+    """Returns {name: whole Tensor}, the `state_dict()` of the undivided model. Collective."""
     state = {}
     for name, (owner, _, key) in model._state_slots().items():
         x = getattr(owner, key)  # a parameter or a buffer

@@ -1,24 +1,24 @@
 """Pipeline parallelism: `Pipeline` runs stages of a model on micro-batches, by any schedule.
 
 The plain form, with the picture of the stages and two schedules: minidl/plain/pipeline.py. Here:
-schedules of schedule.py, with several stages a rank; the first message announces the shapes; a
-weight may be shared by two stages; stages may be recomputed, and have replicas.
+any schedule of schedule.py, with several stages on a rank; the first message announces the shapes;
+two stages may share a weight; stages may be recomputed, and may have replicas.
 
-One rule runs any schedule: wait for what the part needs, do it, begin to send its result, go on. A
-send is waited for only before the next one of its stage and direction, so where two neighbours send
-to each other both messages travel while both wait for theirs: a fused send-receive, and nobody
-stands in a send that the other cannot take yet.
+One rule runs any schedule. For each part of the work a rank waits for the arrays that it needs,
+computes, starts to send the result, and goes on. It waits for a send only before the next send of
+the same stage and direction. So if two neighbours send to each other, both messages travel while
+both ranks wait to receive. No rank blocks in a send that its neighbour cannot receive yet.
 
-The first message of a stage in a step says what will come: number, shapes and dtypes of the
-tensors. So no shapes have to be given, and a smaller last batch is fine; the micro-batches of one
-step are all alike. Sent per boundary between ranks and step: m activations, m gradients of their
-size, and one header of 256 bytes.
+The first message of a stage in a step announces the number, shapes and dtypes of the tensors. So
+the user gives no shapes, and the last batch may be smaller. All micro-batches of a step have the
+same shapes. Sent in a step per boundary between ranks: m activations, m gradients of the same size,
+and one header of 256 bytes.
 
-The loss is the mean over the micro-batches. Gradients, and their order in every sum, are those of
-one rank that does the micro-batches one after the other; that of a weight which two ranks share (a
-GPT's embedding and output layer) is summed over both at the end. Several steps before `zero_grad`
-add up, as backwards do. Clipping and GradScaler are told by `Parameter.sharded_by` that other ranks
-have gradients, too.
+The loss is the mean over the micro-batches. Gradients have the same bits as on one rank that runs
+the micro-batches one after another. If two ranks share a weight (a GPT's embedding and output
+layer), its gradient is summed over both at the end. Several steps before `zero_grad` add their
+gradients, as several backwards do. `Parameter.sharded_by` tells clipping and GradScaler that other
+ranks have gradients, too.
 
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473).
 Test: tests/parallel/model/test_pipeline.py   Tutorial: tutorials/14_pipeline.py
@@ -60,35 +60,38 @@ DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8"
 
 
 class Pipeline:
-    """This rank's stages, and the order of its work.
+    """Holds this rank's stages, and runs its part of each step.
 
         minidl.manual_seed(0)                                  # the same model on every rank
         stages = cut(nn.GPT(...), t.size)
         pipe = Pipeline(t, stages, F.cross_entropy, one_f_one_b(t.size, 8))
         optimizer = optim.AdamW(pipe.parameters(), lr=1e-3)
         loss = pipe.step(x, y)                                 # forward and backward of a batch
-        optimizer.step()                                       # under no_grad: forward alone
+        optimizer.step()
 
-    All ranks draw the model from the same random numbers. Those of dropout had better differ:
-    `minidl.manual_seed(seed, stream=1 + t.rank)` when the model is made.
+    All ranks must draw the model from the same random numbers. Then, so that dropout differs
+    between ranks, call `minidl.manual_seed(seed, stream=1 + t.rank)`.
 
-    stages:     all stages of the model, each a Module that takes what the one before returns: a
-                Tensor or a tuple of them; this rank keeps those that the schedule gives it
+    stages:     all stages of the model. Each is a Module that takes the result of the stage before:
+                a Tensor, or a tuple of Tensors. A rank keeps the stages that the schedule gives it
     loss:       loss(output, target) -> the mean over a micro-batch
-    schedule:   of schedule.py
-    dp:         transport of the ranks that have these stages too; their gradients are averaged
+    schedule:   a list of `Do` for each rank, from schedule.py
+    dp:         transport of the ranks with the same stages (replicas). Their gradients are averaged
                 while the last backward of a step runs
-    zero:       stage of ZeRO over dp: 1 or 2 give the optimizer `shards()`, and after its step
-                `gather()`; whole gradients wait for the last micro-batch
-    recompute:  keep only what comes in of each micro-batch, and run the stage again in backward; in
-                ZB-H1 in part B, and what products need is then kept until W
-    inputs_first: where B has no W of its own, do it in two parts all the same (split.py), and send
-                in between: the stage before has its gradient by a W earlier. Then GPipe and 1F1B
-                idle (p-1)(F + B), not (p-1)(F + B + W), as ZB-H1, and hold as much as they would,
-                and the gradients of one micro-batch's products
+    zero:       0, or the stage of ZeRO over dp. With 1 or 2 give the optimizer `shards()`, and call
+                `gather()` after its step; whole gradients wait until the last micro-batch
+    recompute:  True: keep only the input of each micro-batch, and run the stage again in backward.
+                In ZB-H1 part B does this, and inputs of matrix products are then kept until W
+    inputs_first: True: if the schedule has no W, still split backward into two parts (split.py),
+                and send the input's gradient between them. The stage before gets its gradient
+                earlier, by the time of a W. GPipe and 1F1B then idle (p-1)(F + B), not
+                (p-1)(F + B + W). They hold the same activations as before, and the gradients of one
+                micro-batch's matrix products
     seconds:    (F, B, W) of a stage, for a transport with a modelled clock
 
-    lanes       when this rank did what in the last step: a list of At, as `timeline` gives it"""
+    lanes       the times of this rank's work in the last step: a list of At, as of `timeline`
+
+    Raises TypeError or ValueError if stages, schedule and ranks do not fit together."""
 
     def __init__(self, t: Transport, stages: Sequence[Module], loss: Callable[..., Tensor],
                  schedule: Sequence[Any], *, dp: Transport | None = None, zero: int = 0,
@@ -112,7 +115,7 @@ class Pipeline:
         self.seconds = seconds
 
         self.dos = schedule[t.rank]
-        self.last = {(do.kind, do.stage): do for do in self.dos}  # of a step
+        self.last = {(do.kind, do.stage): do for do in self.dos}  # the last part of each kind
         self.n_micro = schedules.n_micro(schedule)
         self.splits = schedules.splits(schedule)
         self.in_two = self.splits or inputs_first  # B leaves the weights' gradients to a W
@@ -124,13 +127,14 @@ class Pipeline:
         self.names = self._names(stages)
         self.joined = Shards(t, self.parameters())
         self.replicas = self._replicas(dp, zero)
-        self.nothing = None  # under ZeRO a rank without shards has this, an empty one
+        self.nothing = None  # an empty shard, on a rank without shards under ZeRO
         if zero and not self.replicas:
             self.nothing = Parameter(self.xp().zeros(0, np.float32))
             self.nothing.declare(sharded_by=(self.joined,))
 
     def _replicas(self, dp, zero):
-        """{stage: its DataParallel, Zero1 or Zero2 over dp} of this rank's stages that learn."""
+        """Returns {stage: its DataParallel, Zero1 or Zero2 over dp} for this rank's stages with
+        parameters to train."""
         t = self.t
         shared = [*self.tied, *self.shared_here]
         if zero not in (0, 1, 2) or zero and (dp is None or shared):
@@ -151,8 +155,9 @@ class Pipeline:
         return replicas
 
     def _find_shared_here(self):
-        """{parameter that several stages of this rank have: the stage whose backward is last}. Its
-        gradient is complete only then, so that stage averages it over dp."""
+        """Returns {parameter: stage} for parameters that several stages of this rank share. The
+        stage is the one whose backward is last. Only then is the gradient complete, so this stage
+        averages it over dp."""
         last_backward = {do.stage: i for i, do in enumerate(self.dos) if do.kind != "F"}
         stages_of = {}
         for s in sorted(self.stages, key=last_backward.get):
@@ -161,7 +166,8 @@ class Pipeline:
         return {p: found[-1] for p, found in stages_of.items() if len(found) > 1}
 
     def _find_tied(self, stages):
-        """[(parameter, the transport of the ranks that have it)]; every rank lists them alike."""
+        """Returns [(parameter, transport of the ranks that have it)] for parameters that this rank
+        shares with others. All ranks use the same order. Collective."""
         ranks_of = {}  # parameter -> the set of ranks that have it
         for stage, rank in zip(stages, self.ranks, strict=True):
             for p in stage.parameters():
@@ -177,7 +183,8 @@ class Pipeline:
         return tied
 
     def _names(self, stages):
-        """{parameter of this rank: its name in the whole model}: a shared one's first, as there."""
+        """Returns {parameter of this rank: its name in the whole model}. A shared parameter has the
+        first of its names."""
         names = {}
         for stage in stages:
             for name, p in stage.named_parameters():
@@ -185,28 +192,29 @@ class Pipeline:
         return {p: names[p] for p in self.parameters()}
 
     def parameters(self) -> list[Parameter]:
-        """Those of this rank's stages, each once."""
+        """Returns the parameters of this rank's stages, each once."""
         every = [p for stage in self.stages.values() for p in stage.parameters()]
         return list(dict.fromkeys(every))
 
     def xp(self):
-        """The library of this rank's weights."""
+        """Returns the array library of this rank's weights, NumPy or CuPy."""
         return backend.xp_of([p.array for p in self.parameters()[:1]])
 
     def shards(self) -> list[Parameter]:
-        """What the optimizer is given under ZeRO, of all stages of this rank. If none of them
-        learns, an empty shard: the other ranks wait for this one when they clip."""
+        """Returns the shards of all stages of this rank, for the optimizer under ZeRO. If no stage
+        has parameters to train, returns one empty shard, so that this rank takes part in
+        clipping."""
         if self.nothing is not None:
             return [self.nothing]
         return [shard for replica in self.replicas.values() for shard in replica.shards()]
 
     def gather(self) -> None:
-        """After the optimizer's step under ZeRO: everybody's blocks become the parameters."""
+        """Call it after the optimizer's step under ZeRO: all replicas get the new weights."""
         for replica in self.replicas.values():
             replica.gather()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As a module's, the shards' gradients included."""
+        """As a module's; it also clears the shards' gradients."""
         for replica in self.replicas.values():
             replica.zero_grad(set_to_none)
         for p in self.parameters() if not self.zero else ():
@@ -220,7 +228,7 @@ class Pipeline:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Copy what this rank's stages need from the whole model's state."""
+        """Copies the weights of this rank's stages from the whole model's state dict."""
         for stage in self.stages.values():
             stage.load_state_dict({name: state[name] for name in stage.state_dict()})
 
@@ -233,13 +241,14 @@ class Pipeline:
         return self.train(False)
 
     def step(self, inputs: Any = None, targets: Any = None, scaler: Any = None) -> Any:
-        """Forward and backward of a batch: the gradients of its mean loss are added to `grad`.
-        Returns that mean, a Tensor, on the rank of the last stage alone; None on the others.
+        """Runs forward and backward of a batch, and adds the gradients of its mean loss to `grad`.
+        Under no_grad it runs only forward. Returns the mean loss, a Tensor, on the rank of the last
+        stage, and None on the others.
 
-        inputs, targets: arrays or Tensors of a batch, cut along their first dimension into equal
-            micro-batches, or a list of these. The first stage reads the one, the last one the
-            other, so every rank may pass both.
-        scaler: a GradScaler, whose scale the gradients get."""
+        inputs, targets: an array or a Tensor, cut along its first dimension into equal
+            micro-batches; or a list of micro-batches. Only the first stage reads inputs, and only
+            the last one targets. Every rank may pass both.
+        scaler: a GradScaler; the loss is multiplied by its scale before backward."""
         step = _Step(self, inputs, targets, scaler)
         earlier = self._set_aside() if step.trains else {}
         self.lanes = []
@@ -252,8 +261,9 @@ class Pipeline:
         return step.total
 
     def _set_aside(self):
-        """Returns {shared weight: a copy of its gradient of earlier steps, or None}. That one has
-        been summed over the ranks already, so this step starts without it."""
+        """Returns {shared weight: a copy of its gradient of earlier steps, or None}, and clears
+        these gradients. They are already summed over the ranks, so this step starts without
+        them."""
         earlier = {}
         for p, _ in self.tied:
             earlier[p] = None if p.grad is None else p.grad.array.copy()
@@ -261,8 +271,8 @@ class Pipeline:
         return earlier
 
     def _sum_tied(self, earlier):
-        """Sum this step's gradient of each shared weight over the ranks that have it, and add it to
-        that of earlier steps."""
+        """Sums this step's gradient of each shared weight over the ranks that have it, and adds the
+        gradient of earlier steps."""
         for p, group in self.tied:
             if p.requires_grad:
                 grad = gradient_or_zeros(p)
@@ -271,18 +281,18 @@ class Pipeline:
                 p.grad = grad if earlier[p] is None else earlier[p] + grad
 
     def everywhere(self, loss: Any):
-        """`step`'s loss as a float on every rank; a broadcast, which all must call."""
+        """Returns step()'s loss as a float, on every rank. Collective: a broadcast."""
         value = np.array([0.0 if loss is None else loss.item()])
         return float(tree.broadcast(self.t, value, self.ranks[-1])[0])
 
     def close(self) -> None:
-        """End data parallelism's threads."""
+        """Ends the threads of data parallelism."""
         for replica in self.replicas.values():
             replica.close()
 
 
 class _Step:
-    """What one step holds: of each micro-batch between its parts, and of messages on their way."""
+    """The state of one step: what it keeps of each micro-batch, and messages that travel."""
 
     def __init__(self, pipe, inputs, targets, scaler):
         self.pipe = pipe
@@ -294,10 +304,11 @@ class _Step:
             self.inputs = _micro_batches(self.t, inputs, pipe.n_micro, "inputs")
         if len(pipe.ranks) - 1 in pipe.stages:
             self.targets = _micro_batches(self.t, targets, pipe.n_micro, "targets")
-        self.held = {}  # (stage, micro) -> (its inputs, what backward starts from)
-        self.later = {}  # the same -> (what does its W, leaves that wait for it, leaves used)
-        self.here = {}  # Do -> arrays that the next stage, on this rank too, will take
-        self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of what it passes on
+        self.held = {}  # (stage, micro) -> (its inputs, the roots of its backward)
+        # (stage, micro) -> (function of its W, leaves that wait for W, leaves used)
+        self.later = {}
+        self.here = {}  # Do -> arrays for the next stage, if it is on this rank too
+        self.form = {}  # stage -> [(shape, dtype, wants a gradient)] of its results
         self.n_samples = 0
         if self.inputs is not None:
             self.n_samples = sum(samples.count(f"rank {self.t.rank}", x) for x in self.inputs)
@@ -312,6 +323,7 @@ class _Step:
                 replica.reducer.expect((), 0, sends=False)
 
     def run(self, do):
+        """Runs one part of the work: receives its arrays, computes, and starts to send."""
         pipe, t = self.pipe, self.t
         try:
             coming = self.coming(do)
@@ -366,23 +378,25 @@ class _Step:
             self.held[do[1:]] = leaves, [y for y in roots if y.requires_grad]
 
     def pass_on(self, do, outputs):
-        """Put the arrays of a stage's result where `send` takes them; returns backward's roots."""
+        """Sets the arrays of a stage's result for send(). Returns the roots of its backward."""
         outputs_of_stage = tensors_of(outputs)
         if not outputs_of_stage:
             raise TypeError(f"rank {self.t.rank}: wanted a Tensor or a tuple of them from "
                             f"stage {do.stage}, got {type(outputs).__name__}")
         self.going = [y.array for y in outputs_of_stage]
         self.agree(do, [(y.shape, y.dtype, y.requires_grad) for y in outputs_of_stage])
-        # backward needs the way back, not the array: the next stage has that
+        # backward needs only the graph; the next stage has the arrays
         return [Tensor._from(_hollow(y), y.grad_fn, y.slot) if y.grad_fn else y
                 for y in outputs_of_stage]
 
     def last(self, stage, micro, *inputs):
-        """The last stage with its loss: recomputed, both run again in B, and are divided there."""
+        """Runs the last stage and its loss. With recompute both run again in part B, which then
+        splits their backward."""
         return self.losses(stage(*inputs), micro)
 
     def losses(self, output, micro):
-        """(this micro-batch's part of the mean, the same as backward starts from it)."""
+        """Returns (this micro-batch's part of the mean loss, the same multiplied by the scaler's
+        scale)."""
         loss = self.pipe.loss(output, self.targets[micro]) / self.pipe.n_micro
         if self.scaler is None:
             return loss, loss
@@ -394,7 +408,8 @@ class _Step:
         return stage(*inputs)
 
     def agree(self, do, form):
-        """What a stage passes on is alike for all micro-batches of a step: the next trusts it."""
+        """Raises ValueError unless a stage's results have the same form for all micro-batches of a
+        step. The next stage relies on this."""
         if self.form.setdefault(do.stage, form) != form:
             raise ValueError(
                 f"rank {self.t.rank}: stage {do.stage} passes on {_in_words(form)} of micro-batch "
@@ -423,15 +438,15 @@ class _Step:
         weights, waiting, used = self.later.pop(do[1:])
         sends = self.expect(do, used)
         weights()
-        if sends is not None:  # those that part B has done
+        if sends is not None:  # part B has already computed these gradients
             for p in sends.params:
                 if p in used and p not in waiting:
                     sends(p)
         self.send_without_backward(do, used)
 
     def expect(self, do, used):
-        """Tell data parallelism, if any, of the stage's last backward in this step: it is the one
-        that sends. Returns its Reducer then."""
+        """If `do` is the stage's last backward in this step, tells data parallelism that it sends.
+        Returns the Reducer then, else None."""
         reducer = self.reducer_of_last(do)
         if reducer is None or used.keys().isdisjoint(reducer.params):
             return None
@@ -439,13 +454,14 @@ class _Step:
         return reducer
 
     def send_without_backward(self, do, used):
-        """If the stage's last backward reaches no parameter, send what the others have left."""
+        """If the stage's last backward reaches no parameter, sends the gradients of the backwards
+        before it."""
         reducer = self.reducer_of_last(do)
         if reducer is not None and used.keys().isdisjoint(reducer.params):
             reducer.absent(self.n_samples)
 
     def reducer_of_last(self, do):
-        """The Reducer of the stage whose last backward of this step `do` is; else None."""
+        """Returns the stage's Reducer if `do` is its last backward in this step, else None."""
         replica = self.pipe.replicas.get(do.stage)
         if replica is None or self.pipe.last[do[:2]] != do:
             return None
@@ -454,7 +470,8 @@ class _Step:
     # -- what goes from stage to stage
 
     def coming(self, do):
-        """The arrays that this part needs of another stage, once they are there."""
+        """Waits for the arrays that this part needs from another stage. Returns them, or None if it
+        needs none."""
         needed = schedules.before(do, len(self.pipe.ranks))
         if needed is None or needed.stage == do.stage:
             return None
@@ -467,7 +484,7 @@ class _Step:
                 if needed.stage not in self.form:
                     self.read_header(needed, src)
                 form = self.form[needed.stage]
-            else:  # a gradient of what was passed on, where one is wanted
+            else:  # a gradient for each result of this stage that wants one
                 form = [(shape, dtype, wants) for shape, dtype, wants in self.form[do.stage]
                         if wants]
             xp = self.pipe.xp()
@@ -476,7 +493,7 @@ class _Step:
         return arrays
 
     def read_header(self, needed, src):
-        """The first message of a stage in a step: what will come."""
+        """Receives a stage's first message of a step: it announces the tensors that follow."""
         header = self.t.recv(np.empty(HEADER, np.int64), src, _tag(needed))
         self.n_samples, m, self.form[needed.stage] = _read(header)
         if m != self.pipe.n_micro:
@@ -484,7 +501,8 @@ class _Step:
                              f"{self.pipe.n_micro} micro-batches, rank {src}'s for {m}")
 
     def send(self, do):
-        """Begin to send what the part has made, once its stage's last message has been taken."""
+        """Starts to send the result of a part. Waits first until the stage's last message in this
+        direction has been received."""
         if do.kind == "W":
             return
         to = do.stage + 1 if do.kind == "F" else do.stage - 1
@@ -509,7 +527,7 @@ class _Step:
 
 
 def _tag(do):
-    """A tag of its own for what each stage sends in each direction."""
+    """Returns a different tag for each stage and each direction."""
     return 1 + 2 * do.stage + (do.kind == "B")
 
 
@@ -519,7 +537,7 @@ def _wait(requests):
 
 
 def _hollow(y):
-    """An array of y's shape and dtype in the memory of one element."""
+    """Returns an array of y's shape and dtype that takes the memory of one element."""
     return y._xp.broadcast_to(y._xp.zeros((), y.dtype), y.shape)
 
 
@@ -528,8 +546,8 @@ def _in_words(form):
 
 
 def _header(t, do, counts, form):
-    """Samples, micro-batches, tensors; of each of these its dtype, whether it wants a gradient, its
-    shape."""
+    """Returns a header, (HEADER,) int64: the numbers of samples, micro-batches and tensors; then
+    for each tensor its dtype, if it wants a gradient, its number of dimensions, and its shape."""
     numbers = [*counts, len(form)]
     for shape, dtype, wants in form:
         if str(dtype) not in DTYPES:
@@ -543,7 +561,7 @@ def _header(t, do, counts, form):
 
 
 def _read(header):
-    """(samples, micro-batches, form) of a header."""
+    """Returns (samples, micro-batches, form) of a header."""
     n_samples, n_micro, n, *numbers = header.tolist()
     form = []
     for _ in range(n):
@@ -554,7 +572,8 @@ def _read(header):
 
 
 def _micro_batches(t, batch, m, name):
-    """A batch in m equal parts, or the list of m parts that it is already."""
+    """Returns a list of m micro-batches: the batch in equal parts, or the list that it already is.
+    Raises TypeError or ValueError if that is not possible."""
     if batch is None:
         raise ValueError(f"rank {t.rank}: this rank's stage needs the {name} of the step; got None")
     if isinstance(batch, list):

@@ -1,25 +1,25 @@
-"""What a GPT needs of one rank when it is divided: closed forms of memory and of a pipeline.
+"""Costs of one rank of a divided GPT: closed forms for memory and for the time of a pipeline.
 
     step = m (compute + tp + cp + ep) + bubble + sends + dp    of the slowest stage; m micro-batches
 
-                bubble                               sends, c a hop, short beside F and B
+                bubble                               sends: c seconds a hop, short against F and B
     GPipe       (p-1)(F + B)                         2(p-1) c
     1F1B        (p-1)(F + B)                         (2(p-1) ceil(m/p) + 2(p-2)) c; m < p: as GPipe
     interleaved (p-1)(F + B) / v                     2(vp-1) c
     ZB-H1       (p-1)(F + B - W); if m is small      the less of 4(p-1) c and 1F1B's
                 p F + (p-1) B - m F
 
-B is the whole backward; in ZB-H1 the part to the inputs, and W that to the weights. Where stages
-differ, (p-1) of something is its sum over the stages but the slowest. Bubbles are exact where the
-stages are alike (GPipe's always); so are sends where p divides m, hops are short (c < W / 2, in
-interleaved c < F / v) and no port is busy. Longer hops: an estimate, within 10 % of the schedule's
-time. Nothing is counted as overlapped with computation but ring attention's blocks, which are.
+B is the whole backward. In ZB-H1 B is the part for the inputs, and W the part for the weights. If
+stages differ, (p-1) F is the sum of F over all stages but the slowest. Bubbles are exact if the
+stages are equal (GPipe's always). Sends are exact if p divides m, hops are short (c < W / 2, in
+interleaved c < F / v) and no port is busy. For longer hops they are estimates, within 10 % of the
+schedule's time. Only ring attention's messages are counted as overlapped with computation.
 
-Memory: weights, gradients and optimizer as predict.py has them, and the activations of the
-micro-batches that are live; not a layer's workspace, nor buffers of messages, nor what ZeRO 3
-gathers for a moment. Flops are those of the matrices and of attention, with the half that a causal
-mask hides. Of a tensor-parallel group it is rank 0 everywhere, whose share is the largest. Experts:
-tokens are routed evenly, and none is dropped.
+Memory: weights, gradients and optimizer as in memory/predict.py, and the activations of the live
+micro-batches. A layer's workspace, buffers of messages, and weights that ZeRO 3 gathers for a short
+time are not counted. Flops are those of the matrices and of attention, with the half that a causal
+mask hides. In a tensor-parallel group the formulas are for rank 0, which has the largest share.
+Experts: tokens are routed evenly, and none is dropped.
 
 Sources: Narayanan et al. 2021 (arXiv 2104.04473); Qi et al. 2024 (arXiv 2401.10241).
 Test: tests/parallel/model/test_plan_costs.py   Used by: planner.py   Seconds: plan_network.py
@@ -30,9 +30,11 @@ from typing import NamedTuple
 
 
 class Shape(NamedTuple):
-    """An nn.GPT by its numbers, its output layer tied but for ZeRO's stages (planner.py). context:
-    also the tokens of a row. experts: of each block, of which a token takes top_k; 0: a
-    feed-forward layer."""
+    """The sizes of an nn.GPT. Its output layer is tied to the embedding, unless ZeRO forbids it
+    (planner.py).
+
+    context   the tokens of a row
+    experts   in each block, and a token uses top_k of them; 0: a feed-forward layer"""
 
     layers: int
     width: int
@@ -44,9 +46,15 @@ class Shape(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a rank has of a block or an end of the model: elements of its weights, parameters,
-    elements of the matrices a token meets; flops of attention in a forward, bytes saved, both a
-    token's; bytes saved once; elements of its experts, which the ranks do not share."""
+    """A rank's share of a block, or of an end of the model.
+
+    weights     elements of the weights
+    tensors     number of parameters
+    matrices    elements of the matrices that a token is multiplied by
+    attention   flops of attention in forward, for a token
+    saved       bytes that are saved for backward, for a token
+    once        bytes that are saved once
+    own         elements of the experts, which other ranks do not have"""
 
     weights: int
     tensors: int
@@ -59,7 +67,7 @@ class Share(NamedTuple):
 
 @cache
 def block(shape, tp, width, method="", ep=1):
-    """The Share of one TransformerBlock. width: bytes of an activation; method: of cp."""
+    """Returns the Share of one TransformerBlock. width: bytes of an activation; method: of cp."""
     C, heads = shape.width, -(-shape.heads // tp)
     c, f = heads * (C // shape.heads), -(-4 * C // tp)  # columns of q; of the feed-forward
     # norms keep x, C each, and two numbers; linear layers 2C + c + f; gelu f; attention 3c, lse
@@ -79,7 +87,8 @@ def block(shape, tp, width, method="", ep=1):
 
 @cache
 def ends(shape, tp, width):
-    """(the Share of the embeddings, of norm, output layer and loss); both count the tied weight."""
+    """Returns (the Share of the embeddings, the Share of norm, output layer and loss). Both count
+    the tied weight."""
     C, words = shape.width, -(-shape.vocab // tp)
     first = Share((words + shape.context) * C, 2, 0, 0,
                   8 + (width if tp > 1 else 0))  # the ids, and which are this rank's
@@ -92,8 +101,8 @@ def ends(shape, tp, width):
 
 
 class Stage(NamedTuple):
-    """n ranks in a row, from `rank` on, with so many blocks each; the first one has the embeddings,
-    the last one the output layer."""
+    """n consecutive ranks, starting at `rank`, with `blocks` blocks each. first: True if it has the
+    embeddings; last: True if it has the output layer."""
 
     n: int
     rank: int
@@ -104,7 +113,8 @@ class Stage(NamedTuple):
 
 @cache
 def stages_of(cut):
-    """A tuple of Stages for the blocks of each rank; ranks that are alike are one."""
+    """Returns a tuple of Stages. cut: the number of blocks of each rank. Equal ranks become one
+    Stage."""
     found, p = {}, len(cut)
     for rank, blocks in enumerate(cut):
         found.setdefault((blocks, rank == 0, rank == p - 1), []).append(rank)
@@ -113,8 +123,9 @@ def stages_of(cut):
 
 @cache
 def balanced(shape, p):
-    """How many blocks each of p stages has. The last one also has the output layer, which computes
-    as much as some blocks: it has as many as make the slowest stage the fastest."""
+    """Returns how many blocks each of p stages has. The last stage also has the output layer, which
+    costs as much as some blocks. It gets the number of blocks that makes the slowest stage as fast
+    as possible."""
     if p == 1:
         return (shape.layers,)
     one, (_, end) = block(shape, 1, 4), ends(shape, 1, 4)
@@ -122,12 +133,12 @@ def balanced(shape, p):
     last = min(range(1, shape.layers // p + 1),
                key=lambda k: (max(-(-(shape.layers - k) // (p - 1)), k + head), -k))
     size, longer = divmod(shape.layers - last, p - 1)
-    # the longer ones come late: rank 0 holds most micro-batches
+    # the longer stages come late, because rank 0 holds the most micro-batches
     return (size,) * (p - 1 - longer) + (size + 1,) * longer + (last,)
 
 
 def weights(shape, tp, stage):
-    """(elements, parameters) of a rank of this stage, but for experts."""
+    """Returns (elements, number of parameters) of a rank of this stage, without experts."""
     one, (first, last) = block(shape, tp, 4), ends(shape, tp, 4)
     both = stage.first and stage.last  # the tied weight counts once
     return tuple(stage.blocks * one[i] + stage.first * first[i] + stage.last * last[i]
@@ -135,20 +146,21 @@ def weights(shape, tp, stage):
 
 
 def live(schedule, p, m, v, rank):
-    """Of how many (stage, micro-batch) pairs a rank holds the activations at most."""
+    """Returns the largest number of (stage, micro-batch) pairs whose activations a rank holds."""
     if schedule == "interleaved":
         return min(2 * (p - rank - 1) + (v - 1) * p + 1, m * v)
     return {"gpipe": m, "1f1b": min(p - rank, m), "zb-h1": min(p, m)}[schedule]
 
 
 def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp=1, method=""):
-    """Bytes of activations that a rank of this stage holds. In ZB-H1 at most: what part B alone
-    needs counts until W; in interleaved schedules at most on rank 0."""
+    """Returns the bytes of activations that a rank of this stage holds. For ZB-H1 it is an upper
+    bound, because arrays that only part B needs count until W. For interleaved schedules it is an
+    upper bound on rank 0."""
     one, (first, last) = block(shape, tp, width, method), ends(shape, tp, width)
     n, tokens = live(schedule, p, m, v, stage.rank), shape.context // cp
     blocks = n * stage.blocks // v
     saved = blocks * (width * shape.width if recompute else one.saved)
-    saved += recompute * one.saved  # of the block that runs again
+    saved += recompute * one.saved  # for the block that runs again
     # with v > 1 a B follows each F of the last stage
     saved += stage.first * min(n, m) * first.saved + stage.last * (1 if v > 1 else n) * last.saved
     once = one.once * (1 if recompute else blocks)
@@ -159,10 +171,11 @@ def activations(shape, tp, width, recompute, schedule, p, m, v, stage, micro, cp
 
 
 def waits(schedule, v, m, stages, hop, port):
-    """(seconds of bubble, of exposed sends) beside m parts of the slowest stage.
+    """Returns (seconds of bubble, seconds of exposed sends), which come on top of m micro-batches
+    of the slowest stage.
 
-    stages      (how many ranks, F, part of B to the inputs, W), rank 0 first
-    hop, port   seconds of a send, and those in which its port is busy"""
+    stages      [(number of ranks, F, B for the inputs, W)], rank 0 first
+    hop, port   seconds of a send, and the seconds in which its port is busy"""
     p = sum(n for n, *_ in stages)
     if p == 1:
         return 0.0, 0.0
@@ -187,7 +200,7 @@ def waits(schedule, v, m, stages, hop, port):
         bubble, sends = total - sum(slowest), one_f_one_b
     else:
         bubble, sends = (total - sum(slowest)) / v, 2 * (v * p - 1) * hop
-        # long hops: a message for each part of a rank, beside the longer of F and B (fitted)
+        # long hops: one message for each part, during the longer of F and B (a fitted estimate)
         f, b, w = slowest
         sends = max(sends, m * (max(f, b + w) + v * hop) - busy + (p * v + p - 2) * hop)
     # a rank's port sends all its activations and gradients

@@ -1,7 +1,7 @@
-"""A step of one division of a GPT: bytes of each axis, seconds of a stage's parts.
+"""One step of a divided GPT: the bytes sent along each axis, and the seconds of a stage's parts.
 
-What is sent for one micro-batch by a rank with n tokens, elements; C the width, c this rank's
-columns of q, k the experts of a token:
+Elements that a rank with n tokens sends for one micro-batch. C is the width, c this rank's columns
+of q, k the number of experts of a token:
 
     tp   4 all-reduces of n C a block; the loss's three sums          functions.py, vocabulary.py
     cp   ring: 2 n c (cp-1), with recompute again; backward the       ring_attention.py
@@ -20,12 +20,12 @@ from minidl.parallel.model import plan_costs as costs
 from minidl.parallel.model import plan_network as net
 from minidl.parallel.model.pipeline import HEADER_BYTES
 
-WORK = ("compute", "tp", "cp", "ep")  # of Plan.parts: what each micro-batch takes in a stage
+WORK = ("compute", "tp", "cp", "ep")  # the parts of Plan.parts that each micro-batch takes
 
 
 def links_of_axes(network, sizes):
-    """{axis: its Way}; "dp": of all that have the same dense weights, neighbours in grid.ORDER;
-    "experts": of those that have the same experts."""
+    """Returns {axis: its Way}. "dp" is for all ranks with the same dense weights, which are
+    neighbours in grid.ORDER; "experts" is for all ranks with the same experts."""
     links, strides, stride = {}, {}, 1
     for axis, size in grid.shape(**sizes).items():
         links[axis], strides[axis] = network.way(stride, size), stride
@@ -36,15 +36,15 @@ def links_of_axes(network, sizes):
 
 
 def fixed(task, replicas, tp, ep, v, cut, links):
-    """What no micro-batch changes: v, cut, {Stage: predict's states}; then bytes, and the seconds
-    of their all-reduce, of the gradients, of the header before them, of the tied weight, of the
-    experts' gradients and their header."""
+    """Returns the costs that do not depend on the micro-batch: v, cut, {Stage: states as of
+    predict}, and then five pairs (bytes, seconds of their all-reduce). The pairs are for the
+    gradients, their header, the tied weight, the experts' gradients, and their header."""
     weights = {stage: costs.weights(task.shape, tp, stage) for stage in costs.stages_of(cut)}
     of_block = costs.block(task.shape, tp, 4, ep=ep).own
     states = {}
     for stage, (n, _) in weights.items():
         held = predict(n, precision=task.precision, zero=task.zero, world=replicas[0])
-        if of_block:  # ZeRO leaves experts alone
+        if of_block:  # ZeRO does not cut experts
             own = predict(stage.blocks * of_block, precision=task.precision)
             held = {kind: held[kind] + own[kind] for kind in held}
         if waits_for_the_last(task.zero, len(cut)):
@@ -69,26 +69,26 @@ def fixed(task, replicas, tp, ep, v, cut, links):
 
 
 def waits_for_the_last(zero, pp):
-    """Whether whole gradients wait for the last micro-batch of a step, though ZeRO scatters them:
-    a pipeline's (pipeline.py) do."""
+    """Returns True if whole gradients wait until the last micro-batch of a step, although ZeRO 2
+    scatters them. This is so in a pipeline (pipeline.py)."""
     return zero == 2 and pp > 1
 
 
 def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header, tied, *own):
-    """({axis: bytes}, seconds of dp, of the tied weight). gradients, header, tied, own: (bytes,
-    seconds of an all-reduce)."""
+    """Returns ({axis: bytes that a rank sends in a step}, seconds of dp, seconds of the tied
+    weight). gradients, header, tied, own: pairs (bytes, seconds of an all-reduce) of fixed()."""
     shape, width, (pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     again, kept = task.recompute, tokens * shape.width * width
     # 12: the loss's three sums, in float32
     summed = max(kept * ((4 + 2 * again) * stage.blocks + stage.first + stage.last)
                  + stage.last * 12 * tokens for stage in stages)
-    # how many backwards of a step send; then in half all-reduces: stages 1 and 2 scatter the
-    # gradients of each such backward and gather the weights once, stage 3 scatters once and
-    # gathers twice for each
+    # n_sends: how many backwards of a step send. halves: the same in half all-reduces. Stages 1 and
+    # 2 scatter gradients once for each of these backwards, and gather weights once a step. Stage 3
+    # scatters once and gathers twice for each backward
     n_sends = m if task.zero == 3 or task.zero == 2 and pp == 1 else 1
     halves = 3 * n_sends if task.zero == 3 else n_sends + 1
     blocks = m * max(stage.blocks for stage in stages)
-    # both links over each boundary; of two ranks each lacks a direction
+    # both directions over each boundary; with two ranks, each has only one neighbour
     sent = {"tp": m * 2 * (tp - 1) / tp * summed, "cp": 0.0, "ep": 0.0,
             "pp": (m * (2 * v - (pp == 2)) * kept + v * HEADER_BYTES) if pp > 1 else 0,
             "dp": _mean(replicas[0]) * (halves * gradients[0] + 2 * n_sends * header[0])
@@ -108,13 +108,14 @@ def sent(task, replicas, sizes, tokens, method, m, v, stages, gradients, header,
 
 
 def _mean(n):
-    """The share of an array that a rank sends in half an all-reduce, or in an all-to-all."""
+    """Returns the share of an array that a rank sends in half an all-reduce, or an all-to-all."""
     return (n - 1) / n
 
 
 def seconds(task, tokens, sizes, method, links, network):
-    """{part: of a block, of the last end, of the first one, each (F, part of B to the inputs, W)}
-    of one micro-batch with so many tokens on a rank. sizes: tp, cp, ep."""
+    """Returns {part: (times of a block, of the last end, of the first end)} for one micro-batch
+    with `tokens` tokens on a rank. Each time is (F, B for the inputs, W) in seconds. sizes: (tp,
+    cp, ep)."""
     shape, width, again = task.shape, WIDTHS[task.precision][0], task.recompute
     tp, cp, ep = sizes
     one, (_, last) = costs.block(shape, tp, width), costs.ends(shape, tp, width)
@@ -145,6 +146,6 @@ def seconds(task, tokens, sizes, method, links, network):
 
 
 def of_stage(stage, seconds):
-    """{part: (F, B, W) of a stage}."""
+    """Returns {part: (F, B, W)}, the seconds of a whole stage."""
     return {part: tuple(stage.blocks * b + stage.last * e + stage.first * f
                         for b, e, f in zip(*of, strict=True)) for part, of in seconds.items()}

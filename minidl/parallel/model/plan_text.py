@@ -1,8 +1,9 @@
-"""What a planner found, in words: the table of plans, why the first one wins, why the others lose.
+"""Prints a planner's result: a table of plans, why the first one wins, why the others lose.
 
-All of it follows from the plans' figures: a loser is told by the part of its step that is longest
-beside the winner's, a winner's axis by the plans that have a little more or less of it. Every
-sentence goes through `tr`, which may say it in another language (course/language.py).
+All sentences follow from the plans' numbers. Why a plan loses: the part of its step that takes
+longest compared with the winner's. Why the winner has a size of an axis: the plans with the next
+smaller and larger size. Every sentence goes through `tr`, which may translate it
+(course/language.py).
 
 Test: tests/parallel/model/test_planner.py   Used by: cli/plan.py
 """
@@ -22,8 +23,8 @@ REASONS = {
 
 
 def text(task, found, rows=None, tr=str):
-    """The table of these Plans (the first `rows` of them), why the first one wins, and after each
-    of the others why it loses. cp and ep have columns if any plan has more than 1 of them."""
+    """Returns a table of the first `rows` Plans, with the reason why each of them loses, and then
+    why the first one wins. cp and ep have columns if any plan has more than 1 of them."""
     also = [axis for axis in ("cp", "ep") if any(getattr(plan, axis) > 1 for plan in found)]
     head = ["dp", "pp", "tp", *also, "rows x m", "schedule", "memory", "sent: tp", *also, "pp",
             "dp", "bubble", "step", ""]
@@ -57,7 +58,7 @@ def _row(task, plan, best, also, tr):
 
 
 def _columns(rows):
-    """Lines; all columns but the schedule's and the last one to the right."""
+    """Returns lines. Columns are aligned to the right, but for the schedule and the last one."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     schedule, lines = next(i for i, cell in enumerate(rows[-1]) if " x " in cell) + 1, []
     for row in rows:
@@ -67,7 +68,7 @@ def _columns(rows):
 
 
 def why_not(task, plan, winner):
-    """What a plan loses by, from the figures."""
+    """Returns why a plan loses against the winner, as text."""
     if plan.memory > task.memory:
         return f"does not fit: needs {bytes_text(plan.memory)}"
     more = {part: plan.parts[part] - winner.parts[part] for part in plan.parts}
@@ -80,14 +81,15 @@ def why_not(task, plan, winner):
 
 
 def _where(task, plan, axis):
-    """Where groups of this axis send, if there are nodes."""
+    """Returns " between nodes" or " inside nodes" for the messages of this axis, or "" if there are
+    no nodes."""
     sizes = {name: getattr(plan, name) for name in ("dp", *AXES)}
     way = plan_step.links_of_axes(Network(task.links, task.ranks), sizes)[axis]
     return "" if task.links.node is None else " between nodes" if way.leave else " inside nodes"
 
 
 def why(task, found, tr=str):
-    """Why the first of these Plans wins, axis by axis, a sentence a line."""
+    """Returns why the first of these Plans wins: lines of text, axis by axis."""
     best = found[0]
     shares = ", ".join(f"{tr(part)} {100 * seconds / best.time_s:.0f}%"
                        for part, seconds in best.parts.items() if seconds)
@@ -98,7 +100,8 @@ def why(task, found, tr=str):
 
 
 def _why_axis(task, found, axis):
-    """Why so many ranks along it, from the Plans that have as many along the others."""
+    """Returns sentences: why the winner has this number of ranks along an axis. Compares it with
+    Plans that have the same numbers along all other axes."""
     best = found[0]
     size, others = getattr(best, axis), [other for other in AXES if other != axis]
     alike = sorted((p for p in found if all(getattr(p, o) == getattr(best, o) for o in others)),
@@ -128,7 +131,7 @@ def _why_axis(task, found, axis):
 
 
 def _beside(task, plan, best, axis):
-    """A sentence: the plan with more or less along an axis."""
+    """Returns a sentence on a plan with more or fewer ranks along an axis."""
     name, words = f"{axis} {getattr(plan, axis)}", why_not(task, plan, best)
     if plan.memory > task.memory:
         return f"{name} does not fit: needs {bytes_text(plan.memory)}."
@@ -136,7 +139,7 @@ def _beside(task, plan, best, axis):
 
 
 def bytes_text(n_bytes):
-    """1.62e10 as "16.2 GB": thousands, three figures."""
+    """Returns n_bytes as text with three digits: 1.62e10 as "16.2 GB" (1 GB is 1e9 bytes)."""
     return _with_unit(n_bytes, (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1)))
 
 

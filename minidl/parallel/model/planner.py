@@ -1,5 +1,4 @@
-"""How to divide a GPT over n ranks: every dp x pp x tp x cp x ep, what each needs and how long a
-step takes.
+"""How to divide a GPT over n ranks: tries every dp x pp x tp x cp x ep, with memory and step time.
 
     n = product of   what it sends                                  what it saves
     tp   tensor      4 all-reduces of activations a block, for      1/tp of weights, gradients,
@@ -10,15 +9,17 @@ step takes.
     pp   pipeline    activations to the next stage; a bubble        1/pp of the weights
     dp   data        an all-reduce of the gradients, once a step    ZeRO: 1/dp of what it cuts
 
-`plans` tries each, with all micro-batches, schedules and both links of cp that it can have, and
-keeps the fastest that fits into memory; of one that does not fit at all, what needs least. By
-closed forms alone (plan_costs.py, plan_network.py): 100,000 ranks take a second. The rule of thumb
-that mostly comes out: tensor parallelism inside a node, as many stages as memory asks for, the rest
-replicas; of a text that is too long for a rank, context parallelism first. Dense gradients are
-averaged over dp, ep and cp, those of experts over dp and cp; ZeRO cuts the dense ones' states. A
-model with experts has tp 1: `parallelize` has no plan for those. As `Pipeline` takes it, ZeRO 3 has
-pp 1, and stages of 1 and 2 share no weight: there the output layer has its own. plan_text.py says
-in words which one wins, and why.
+`plans` tries each factorisation with all sizes of micro-batch, all schedules and both methods of
+cp. It keeps the fastest plan that fits into memory. If none fits, it keeps the plan with the least
+memory. It uses only closed forms (plan_costs.py, plan_network.py), so 100,000 ranks take a second.
+
+The usual result: tensor parallelism inside a node, as few stages as memory allows, and replicas
+with the other ranks. If a text is too long for a rank, context parallelism comes first.
+
+Dense gradients are averaged over dp, ep and cp; experts' gradients over dp and cp. ZeRO cuts the
+states of dense weights. A model with experts has tp 1, because `parallelize` has no plan for
+experts. `Pipeline` limits ZeRO: stage 3 has pp 1, and with stages 1 and 2 the output layer has its
+own weight, because two stages must not share one. plan_text.py prints which plan wins, and why.
 
     task = Task(64, links_text.parse("nodes=8,intra=2Tbit,2us,inter=200Gbit,10us", 64), 16e9)
     print(text(task, plans(task)))
@@ -48,9 +49,15 @@ MODELS = {
 
 
 class Task(NamedTuple):
-    """What is to be done, and on what. links: links.Links; memory: bytes of one rank; batch: rows
-    of all ranks in a step; flops: of a rank, per second; zero: 0 to 3; precision: as predict's.
-    cp: so many ranks share a text at most; None: any number."""
+    """The model to train, and the machine.
+
+    links      links.Links
+    memory     bytes of one rank
+    batch      rows of all ranks in a step
+    flops      operations of one rank per second
+    zero       stage of ZeRO, 0 to 3
+    precision  as in memory/predict.py: "O0", ...
+    cp         the largest number of ranks that share a text; None: no limit"""
 
     ranks: int
     links: object
@@ -65,16 +72,16 @@ class Task(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One way to do it.
+    """One way to divide the model, with its costs.
 
-    method       of cp: "ring", "ulysses"; "" on one rank
-    micro, m     rows of a micro-batch, and how many there are
-    v, cut       stages of a rank; blocks of each rank along pp
-    held         {kind: bytes} of the fullest rank, as predict gives them
-    sent         {axis: bytes that a rank of the busiest stage sends in a step, the mean of its
-                 group}; "tied": of the embedding that first and last stage share
-    between      bytes that a node sends to others in a step, at most
-    parts        {what: seconds}, together the step"""
+    method       of cp: "ring" or "ulysses"; "" if cp is 1
+    micro, m     rows of a micro-batch, and the number of micro-batches
+    v, cut       stages of a rank, and the number of blocks of each rank along pp
+    held         {kind: bytes} of the fullest rank, as memory/predict.py gives them
+    sent         {axis: bytes that a rank of the busiest stage sends in a step, the mean over its
+                 group}; "tied": for the embedding that first and last stage share
+    between      the most bytes that a node sends to other nodes in a step
+    parts        {part of the step: seconds}; their sum is the step"""
 
     dp: int
     pp: int
@@ -113,8 +120,9 @@ class Plan(NamedTuple):
 
 
 def plans(task):
-    """The best Plan of every factorisation: those that fit, the fastest first, then the others,
-    the least memory first. Raises ValueError if nothing can be tried at all."""
+    """Returns the best Plan of every factorisation. Plans that fit into memory come first, the
+    fastest first; then the others, the least memory first. Raises ValueError for wrong numbers, or
+    if no factorisation is possible."""
     check(task)
     network, found, refused = Network(task.links, task.ranks), [], set()
     for dp, pp, tp, cp, ep in _factors(task):
@@ -130,7 +138,7 @@ def plans(task):
 
 
 def _factors(task):
-    """(dp, pp, tp, cp, ep) of every factorisation that the model allows."""
+    """Yields (dp, pp, tp, cp, ep) of every factorisation that the model allows."""
     shape = task.shape
     for tp in _divisors(task.ranks, 1 if shape.experts else shape.heads):
         for pp in _divisors(task.ranks // tp, shape.layers if task.zero < 3 else 1):
@@ -142,7 +150,8 @@ def _factors(task):
 
 
 def _methods(shape, tp, cp):
-    """How so many ranks can share a text, as many tokens on each."""
+    """Returns the methods by which cp ranks can share a text, with the same number of tokens on
+    each."""
     if cp == 1:
         return [""]
     heads, uneven = divmod(shape.heads, tp)
@@ -151,14 +160,15 @@ def _methods(shape, tp, cp):
 
 
 def rank_key(task, plan):
-    """What is better comes first: fits, time, bytes between nodes; of what does not fit, memory."""
+    """Returns a key that sorts better plans first. Plans that fit: by time, then by bytes between
+    nodes. Plans that do not fit: by memory."""
     if plan.memory <= task.memory:
         return 0, plan.time_s, plan.between, plan.memory
     return 1, plan.memory, plan.time_s, 0
 
 
 def check(task):
-    """Raise ValueError unless the numbers make sense."""
+    """Raises ValueError unless the numbers make sense."""
     for name, value in [*task._asdict().items(), *task.shape._asdict().items()]:
         may_be_0 = name in ("zero", "recompute", "experts")
         if isinstance(value, (int, float)) and not may_be_0 and value <= 0:
@@ -184,12 +194,12 @@ def _divisors(n, most):
     return [k for k in sorted({*small, *(n // k for k in small)}) if k <= most]
 
 
-# -- what one factorisation can be
+# -- the plans of one factorisation
 
 
 def _best(task, dp, pp, tp, network, cp, ep):
-    """The best of `candidates`. Memory and bubble grow with the micro-batch: it stops where they
-    are too much."""
+    """Returns the best of `candidates`. Memory and bubble grow with the micro-batch, so it stops
+    when they are too large."""
     best = None
     for tried in candidates(task, dp, pp, tp, network, cp, ep):
         best = min([*tried, *([best] if best else [])], key=lambda plan: rank_key(task, plan))
@@ -200,7 +210,8 @@ def _best(task, dp, pp, tp, network, cp, ep):
 
 
 def candidates(task, dp, pp, tp, network, cp=1, ep=1):
-    """Lists of the Plans of this factorisation, a list for each micro-batch, the smallest first."""
+    """Yields a list of Plans of this factorisation for each size of micro-batch, the smallest
+    first."""
     shape, links = task.shape, step.links_of_axes(network, dict(dp=dp, pp=pp, tp=tp, cp=cp, ep=ep))
     replicas = dp * ep * cp, dp * cp  # of dense weights, of experts
     fixed = [step.fixed(task, replicas, tp, ep, v, cut, links) for v, cut in _cuts(shape, pp)]
@@ -211,7 +222,7 @@ def candidates(task, dp, pp, tp, network, cp=1, ep=1):
 
 
 def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows):
-    """The Plans with micro-batches of so many rows: of every cut and schedule."""
+    """Yields the Plans with micro-batches of `micro` rows, for every cut and schedule."""
     shape, width, (dp, pp, tp, cp, ep) = task.shape, WIDTHS[task.precision][0], sizes
     m, tokens = rows // micro, micro * shape.context // cp
     hop, port = net.send_s(links["pp"], pp, tokens * shape.width * width)
@@ -239,7 +250,8 @@ def _of_micro(task, network, links, fixed, replicas, sizes, method, micro, rows)
 
 
 def _cuts(shape, pp):
-    """(v, blocks of each rank): balanced, or all alike for v stages a rank."""
+    """Yields (v, blocks of each rank): a balanced cut for v = 1, and equal cuts for v stages a
+    rank."""
     yield 1, costs.balanced(shape, pp)
     each, left = divmod(shape.layers, pp)
     if pp > 1 and not left:
@@ -248,7 +260,8 @@ def _cuts(shape, pp):
 
 
 def _schedules(task, pp, m, v):
-    """Those that can run; interleaved in whole groups, whose closed forms costs has."""
+    """Returns the names of the schedules that can run. "interleaved" only if pp divides m, because
+    plan_costs.py has formulas only for this case."""
     if v > 1:
         return ["interleaved"] if m % pp == 0 else []
     if pp == 1:

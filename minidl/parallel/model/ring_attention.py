@@ -1,13 +1,13 @@
-"""Ring attention: K and V go around the ring of ranks, queries stay where they are.
+"""Ring attention: K and V travel around the ring of ranks, queries stay on their rank.
 
 The plain form, with the formulas of the online softmax: minidl/plain/ring_attention.py. Here: the
-next block is on its way while this one is computed, by the kernel where that fits; any mask, heads
-that share keys, dropout; and the zigzag order, which gives all ranks equal work (text_parts.py).
+next block travels while this one is computed, by the kernel if it fits; any mask; heads that share
+keys; dropout; and the zigzag order, which gives all ranks equal work (text_parts.py).
 
-In backward gk and gv travel one step behind their block. A block's own rank adds its part at the
-end: n-1 hops bring the others' home, and not n as on the page. Equals attention on one rank but for
-roundings, the order of the sums. With dropout a block draws the whole rows of its queries, n times
-what one rank draws.
+In backward gk and gv travel one step behind their block. The owner of a block adds its own part at
+the end, so the other parts need n-1 hops to reach it; on the plain page they need n. The result
+equals attention on one rank up to rounding, because sums have another order. With dropout each
+block draws random numbers for whole rows, so n blocks draw n times the numbers of one rank.
 
 Source: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889). Bytes, and another way: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -24,10 +24,11 @@ from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_
 
 @collective(own_args=("visit",), own_rows=("block",))
 def pass_around(t, block, visit, rows=None):
-    """visit(owner, its block) for every rank's block, this rank's own first, then its left
-    neighbour's. The next one is on its way while `visit` computes. rows: how many each rank's block
-    has along its first axis, if they differ. Sends all blocks but the right neighbour's, in n-1
-    messages."""
+    """Calls visit(owner, its block) for every rank's block: first this rank's own, then its left
+    neighbour's, and so on. The next block travels while `visit` computes.
+
+    rows: the lengths of the ranks' blocks along the first axis, if they differ. Sends all blocks
+    but the right neighbour's, in n-1 messages. Collective."""
     for step in range(t.size):
         coming = _next(t, block, rows, step) if step < t.size - 1 else None
         visit((t.rank - step) % t.size, block)
@@ -36,13 +37,15 @@ def pass_around(t, block, visit, rows=None):
 
 @collective(own_args=("visit",), own_rows=("block",))
 def pass_around_and_sum(t, block, visit, rows=None):
-    """As pass_around; `visit` returns a new array, this rank's part of a sum that the owner of the
-    block is to have. Returns this rank's own sum. Every sum follows its block, one step behind:
-    beside the blocks n-1 messages with all sums but this rank's own."""
+    """Like pass_around, but visit() returns a new array: this rank's part of a sum for the owner of
+    the block. Returns the sum for this rank's own block.
+
+    Each sum follows its block, one step behind. In addition to the blocks it sends all sums but
+    this rank's own, in n-1 messages."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     own = sending = None
     for step in range(t.size):
-        if step > 1:  # before the next block: it is sent before that one
+        if step > 1:  # receive in the order of sending: the sum first, then the next block
             total = backend.xp_of([block]).empty(block.shape, own.dtype)
             arriving = t.irecv(total, left)
         coming = _next(t, block, rows, step) if step < t.size - 1 else None
@@ -64,7 +67,8 @@ def pass_around_and_sum(t, block, visit, rows=None):
 
 
 def _next(t, block, rows, step):
-    """Send the block on, begin to receive the next: a function that waits for it."""
+    """Starts to send the block to the right, and to receive the next one from the left. Returns a
+    function that waits for both, and returns the next block."""
     left, right = (t.rank - 1) % t.size, (t.rank + 1) % t.size
     n_rows = len(block) if rows is None else rows[(left - step) % t.size]
     coming = backend.xp_of([block]).empty((n_rows, *block.shape[1:]), block.dtype)
@@ -79,18 +83,19 @@ def _next(t, block, rows, step):
 
 
 def merge(xp, o, lse, o2, lse2):
-    """Two partial results of the same queries as one, in place of the first: o (..., L, E) and lse
-    (..., L), each over other keys; lse is -inf of a query that saw none."""
+    """Merges two partial results for the same queries, over different keys, into the first one, in
+    place. o is (..., L, E), lse is (..., L). lse is -inf for a query that saw no key."""
     both = xp.logaddexp(lse, lse2)
-    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf less -inf is nothing
+    finite = xp.maximum(both, xp.finfo(both.dtype).min)  # -inf minus -inf would be nan
     o *= xp.exp(lse - finite)[..., None]
     o += xp.exp(lse2 - finite)[..., None] * o2
     lse[...] = both
 
 
 class Ring(OfWhole):
-    """Attention whose keys come block by block: a block's part is the one-rank class's own, by the
-    kernel where that fits, with its log-sum-exp; sums over blocks are float32 (float64)."""
+    """Attention whose keys come block by block. The class for one rank computes a block's part and
+    its log-sum-exp, by the kernel if it fits. Sums over blocks are float32 (float64 for float64).
+    """
 
     def _begin(self, q, k, t, order, length, **options):
         n_tokens, self.order, self.causal = [a.shape[2] for a in (q, k)], order, self.is_causal
@@ -103,8 +108,8 @@ class Ring(OfWhole):
         super()._begin(q, k, t, (0, q.shape[1]), whole, **options)
 
     def _part(self, owner, q, kv):
-        """(queries, keys, (q, k, v, mask)) of what is seen of a block, k and v once for each query
-        head; None: nothing."""
+        """Returns (queries, keys, (q, k, v, mask)) for the part of a block that this rank sees,
+        with k and v repeated for each query head. None if it sees nothing."""
         t, xp, mask = self.t, self.xp, None
         if (part := seen(t.rank, owner, self.tokens[1], t.size, self.causal, self.order)) is None:
             return None
@@ -123,7 +128,8 @@ class Ring(OfWhole):
         return rows, keys, (q, k, v, mask)
 
     def _blind(self, mask):
-        """Which queries see no key of the block, to (B, H, L)."""
+        """Returns a bool array that broadcasts to (B, H, L): True for queries that see no key of
+        the block."""
         sees = mask if mask.dtype == bool else mask > -math.inf
         if self.is_causal:
             sees = sees & self.xp.tri(self.q_shape[2], self.n_keys, dtype=bool)
@@ -140,14 +146,15 @@ class Ring(OfWhole):
             o, lse = attend(*arrays)
             if arrays[3] is not None:
                 lse[...] = xp.where(self._blind(arrays[3]), -math.inf, lse)
-            if not results:  # this rank's own block, or its first with keys: for all its queries
+            # the first block with keys, this rank's own if it has keys: all its queries see it
+            if not results:
                 results[:] = o.astype(self.dtype, copy=False), lse
             else:
                 merge(xp, results[0][:, :, rows], results[1][:, :, rows], o, lse)
 
         pass_around(self.t, xp.stack((k, v)).reshape(-1), visit, self.sizes)
         o, lse = results or (xp.zeros(q.shape, self.dtype), xp.zeros(q.shape[:3], self.dtype))
-        lse[lse == -math.inf] = 0  # as on one rank where a query sees no key at all
+        lse[lse == -math.inf] = 0  # as on one rank, for a query that sees no key at all
         return o.astype(q.dtype, copy=False), lse
 
     def _attend_backward(self, go, q, k, v, o, lse, mask, out=None):
@@ -178,7 +185,8 @@ class Ring(OfWhole):
 
 
 class RingAttention(Ring, Attention):
-    """Of q (B, H, L, E), k and v (B, G, S, E), H a multiple of G. Saves what Attention does."""
+    """Ring attention of q (B, H, L, E), k and v (B, G, S, E), with H a multiple of G. Saves the
+    same arrays as Attention."""
 
     op = "ring_attention"
 
@@ -200,22 +208,26 @@ class RingAttention(Ring, Attention):
 
 
 class RingSelfAttention(Ring, SelfAttention):
-    """Of a projection (B, L, 3 C), this rank's part of the text."""
+    """Ring attention of a projection (B, L, 3 C), this rank's part of the text."""
 
     op = "ring_self_attention"
 
 
 def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zigzag", *,
                    attn_mask=None, dropout_p=0.0, length=None, generator=None):
-    """scaled_dot_product_attention over the keys of all ranks of t: (B, H, L, E), (B, G, S, E) and
-    again, each rank's part of the text -> (B, H, L, E). Head i of the queries has key head
-    i // (H / G). order: how the text is cut.
+    """Returns scaled_dot_product_attention over the keys of all ranks of t, (B, H, L, E).
 
-    attn_mask   of the whole text, without a gradient: an array, bool or floating, that broadcasts
-                to (B, H, queries, keys) in the text's order; or a function of the places of some
-                queries and of some keys, two arrays, that returns its part of them
-    length      of the whole text; None: all ranks have as many tokens
-    generator   of dropout, in the same state on all ranks"""
+    query is (B, H, L, E), key and value are (B, G, S, E): this rank's part of the text. Query head
+    i uses key head i // (H / G).
+
+    order       how the text is cut: "zigzag" or "contiguous"
+    attn_mask   the mask of the whole text, without a gradient. Either an array, bool or floating,
+                that broadcasts to (B, H, queries, keys) in the text's order. Or a function of two
+                arrays, positions of queries and of keys, that returns this part of the mask
+    length      tokens of the whole text; None: all ranks have the same number
+    generator   for dropout, in the same state on all ranks
+
+    Raises ValueError for shapes that do not fit. Collective."""
     whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,
                  generator=generator)
     return RingAttention.apply(query, key, value, is_causal=is_causal, scale=scale, whole=whole)
@@ -223,7 +235,8 @@ def ring_attention(query, key, value, t, is_causal=False, scale=None, order="zig
 
 def ring_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, order="zigzag",
                         attn_mask=None, length=None, generator=None):
-    """self_attention over the text of all ranks, of which qkv (B, L, 3 C) is this rank's part."""
+    """Returns self_attention over the text of all ranks, (B, L, C). qkv (B, L, 3 C) is this rank's
+    part. Other arguments: as in ring_attention. Collective."""
     whole = dict(t=t, order=order, length=length, mask=as_mask(t, attn_mask), dropout_p=dropout_p,
                  generator=generator)
     return RingSelfAttention.apply(qkv, None, n_heads=n_heads, is_causal=is_causal, whole=whole)

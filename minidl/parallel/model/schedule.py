@@ -1,24 +1,26 @@
-"""Schedules of a pipeline: in which order each rank does which part of which micro-batch.
+"""Schedules of a pipeline: the order in which each rank works on the parts of micro-batches.
 
     GPipe    rank 0  F0 F1 F2 F3             B0 B1 B2 B3     all forwards, then all backwards
              rank 1     F0 F1 F2 F3       B0 B1 B2 B3
-             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches: both take
-                                                             m + p - 1 times F + B, of which each
-    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     rank idles p - 1: a bubble of
+             rank 2        F0 F1 F2 F3 B0 B1 B2 B3           p ranks, m micro-batches. Both take
+                                                             m + p - 1 times F + B. Each rank idles
+    1F1B     rank 0  F0 F1 F2       B0 F3 B1    B2    B3     p - 1 times F + B: a bubble of
              rank 1     F0 F1    B0 F2 B1 F3 B2    B3
              rank 2        F0 B0 F1 B1 F2 B2 F3 B3                  (p - 1) / (m + p - 1)
 
-1F1B begins a backward as soon as it can: rank s holds the activations of min(p - s, m)
-micro-batches where GPipe holds those of all m. Two ways to a smaller bubble:
+1F1B starts each backward as early as possible. Rank s then holds the activations of min(p - s, m)
+micro-batches; with GPipe every rank holds all m. Two ways to a smaller bubble:
 
-    interleaved   v stages a rank, of 1/v of its layers: (p - 1) / (v m + p - 1), and v times the
-                  messages
-    ZB-H1         backward in two: B, the gradient of the input, which the rank before waits for; W,
-                  those of the weights, for which nobody waits: it fills the end. Rank 0 idles
-                  (p - 1)(F + B - W) between its first and its last; in 1F1B (p - 1)(F + B + W)
+    interleaved   v stages a rank, each with 1/v of its layers: bubble (p - 1) / (v m + p - 1), and
+                  v times the messages
+    ZB-H1         backward in two parts. B: the gradient of the input; the rank before waits for it.
+                  W: the gradients of the weights; no rank waits for them, so W fills idle time at
+                  the end. Between its first and last part rank 0 idles (p - 1)(F + B - W); in 1F1B
+                  (p - 1)(F + B + W)
 
-A schedule is data: a list of `Do` for each rank. `check` says whether it can run, `timeline` when
-each part runs, `live` how many micro-batches' activations a rank holds; pipeline.py runs it.
+A schedule is data: a list of `Do` for each rank. `check` checks that it can run. `timeline`
+computes when each part runs. `live` counts the micro-batches whose activations a rank holds.
+pipeline.py runs it.
 Sources: Huang et al. 2019 (arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et al.
 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_schedule.py
 Tutorial: tutorials/14_pipeline.py
@@ -29,8 +31,10 @@ from typing import NamedTuple
 
 
 class Do(NamedTuple):
-    """One part of the work on one micro-batch in one stage. kind: "F" forward; "B" backward, where
-    the schedule has "W" only to the inputs; "W" the gradients of the weights."""
+    """One part of the work on one micro-batch in one stage.
+
+    kind: "F" is forward. "B" is backward; if the schedule has "W", only the gradients of inputs.
+    "W" is the gradients of weights."""
 
     kind: str
     stage: int
@@ -41,7 +45,7 @@ class Do(NamedTuple):
 
 
 class At(NamedTuple):
-    """When a part runs."""
+    """When a part runs, in seconds since the start."""
 
     do: Do
     start: float
@@ -49,24 +53,28 @@ class At(NamedTuple):
 
 
 def gpipe(p, m):
-    """All forwards, then all backwards. Each rank holds m micro-batches."""
+    """Returns a schedule for p ranks and m micro-batches: all forwards, then all backwards. Each
+    rank holds m micro-batches."""
     _positive(p=p, m=m)
     return [[Do(kind, s, i) for kind in "FB" for i in range(m)] for s in range(p)]
 
 
 def one_f_one_b(p, m):
-    """p - s - 1 forwards, then one forward, one backward in turn. Rank s holds min(p - s, m)."""
+    """Returns the 1F1B schedule for p ranks and m micro-batches. Rank s runs p - s - 1 forwards,
+    then one forward and one backward in turn. It holds min(p - s, m) micro-batches."""
     return interleaved(p, m, 1)
 
 
 def interleaved(p, m, v):
-    """1F1B of p v stages: rank r has stages r, p + r, 2 p + r, ... It takes micro-batches in groups
-    of N = p: each group through one stage, then through the next one of the rank. Fewer than 2 p
-    are one group, of N = m. The bubble has its formula for N >= p; where m < p every rank waits
-    besides for the group's way through the others, p - m parts a chunk.
+    """Returns the interleaved 1F1B schedule of p v stages. Rank r has stages r, p + r, 2 p + r, ...
 
-    Refused: larger groups, several of them, where p does not divide m. A rank would have to keep
-    N - p results until the next one can take them."""
+    A rank takes micro-batches in groups of N. It runs a group through one of its stages, then
+    through the next. If p divides m, N = p. Otherwise all micro-batches are one group, N = m. The
+    formula of the bubble holds for N >= p. If m < p, every rank also waits while the group passes
+    the other ranks: p - m parts a chunk.
+
+    Raises ValueError if v > 1, p does not divide m, and m > 2 p. A rank would then have to keep
+    N - p results until the next rank can receive them."""
     _positive(p=p, m=m, v=v)
     if v > 1 and m % p and m > 2 * p:
         raise ValueError(f"interleaved 1F1B takes micro-batches in groups of p = {p}, or fewer than"
@@ -86,8 +94,9 @@ def interleaved(p, m, v):
 
 
 def zb_h1(p, m):
-    """1F1B with backward in two: the oldest W follows a B once more than s B are done, the others
-    come at the end. Each rank holds min(p, m)."""
+    """Returns the ZB-H1 schedule: 1F1B with backward in two parts. On rank s, after more than s
+    parts B, each B is followed by the oldest W. The other W come at the end. Each rank holds
+    min(p, m) micro-batches."""
     schedule = []
     for s, dos in enumerate(one_f_one_b(p, m)):
         filled, n_b, n_w = [], 0, 0
@@ -102,7 +111,7 @@ def zb_h1(p, m):
 
 
 def _alternate(forwards, backwards, ahead):
-    """So many forwards, then a forward and a backward in turn, then what is left."""
+    """Returns `ahead` forwards, then a forward and a backward in turn, then the other backwards."""
     done = forwards[:ahead]
     for forward, backward in zip(forwards[ahead:], backwards, strict=False):
         done += [forward, backward]
@@ -115,11 +124,11 @@ def _positive(**counts):
             raise ValueError(f"a schedule wants {name} of at least 1, got {n}")
 
 
-# -- what a schedule says
+# -- properties of a schedule
 
 
 def rank_of_stage(schedule):
-    """[the rank of stage 0, of stage 1, ...]."""
+    """Returns a list: the rank of stage 0, of stage 1, ..."""
     places = {do.stage: rank for rank, dos in enumerate(schedule) for do in dos}
     return [places[stage] for stage in sorted(places)]
 
@@ -129,12 +138,12 @@ def n_micro(schedule):
 
 
 def splits(schedule):
-    """Whether its backwards are in two parts."""
+    """Returns True if its backwards have two parts, B and W."""
     return any(do.kind == "W" for dos in schedule for do in dos)
 
 
 def before(do, n_stages):
-    """The part whose result this one waits for; None where there is none."""
+    """Returns the part whose result this one waits for, or None."""
     kind, stage, micro = do
     if kind == "F":
         return Do("F", stage - 1, micro) if stage else None
@@ -144,15 +153,16 @@ def before(do, n_stages):
 
 
 def text(schedule):
-    """A line for each rank: "F0 F1 B0 ..." where a rank has one stage, else "F2.0", stage 2."""
+    """Returns the schedule as text, a line for each rank: "F0 F1 B0 ...". If a rank has several
+    stages, "F2.0" is micro-batch 0 in stage 2."""
     several = any(len({do.stage for do in dos}) > 1 for dos in schedule)
     return "\n".join(" ".join(str(do) if several else f"{do.kind}{do.micro}" for do in dos)
                      for dos in schedule)
 
 
 def live(schedule):
-    """For each rank the most (stage, micro-batch) pairs whose activations it holds at a time: from
-    their F to their last part."""
+    """Returns for each rank the largest number of (stage, micro-batch) pairs whose activations it
+    holds at the same time. They are held from F to the last part."""
     last = "W" if splits(schedule) else "B"
     most = []
     for dos in schedule:
@@ -166,10 +176,12 @@ def live(schedule):
 
 
 def check(schedule):
-    """Raise ValueError, naming the rank and the part, unless the schedule can run: every stage on
-    one rank does F before B before W of every micro-batch, each once; what a stage sends arrives in
-    the order in which the next one takes it; and no rank waits for ever, even where a stage can
-    send its next result only when the one before has been taken."""
+    """Raises ValueError, with the rank and the part, unless the schedule can run.
+
+    It checks three things. Each stage is on one rank, which runs F, B and W of every micro-batch in
+    this order, each once. A stage sends results in the order in which the next one receives them.
+    No rank waits for ever, even if a stage can send a result only after the one before was
+    received."""
     ranks = {}
     for rank, dos in enumerate(schedule):
         for do in dos:
@@ -197,7 +209,8 @@ def check(schedule):
 
 
 def _check_rank(rank, dos, stages, m, kinds):
-    """Each part once, in order, for each of the rank's stages and the m micro-batches."""
+    """Raises ValueError unless the rank has each part of its stages and the m micro-batches once,
+    in the right order."""
     place = {do: i for i, do in enumerate(dos)}
     for do, n in Counter(dos).items():
         if n > 1:
@@ -214,8 +227,8 @@ def _check_rank(rank, dos, stages, m, kinds):
 
 
 def _check_progress(schedule, ranks):
-    """Run it: a rank goes on where the result that it needs has been made, and what its stage made
-    before has been taken."""
+    """Simulates the schedule, and raises ValueError if it stops. A rank can run a part if the
+    result that it needs is ready, and the stage's result before has been received."""
     at, done, taken, last = [0] * len(schedule), set(), {None}, {}
 
     def waits(rank):
@@ -246,14 +259,17 @@ def _check_progress(schedule, ranks):
 
 
 def _to(do):
-    """The stage to which a part's result goes; for W its own."""
+    """Returns the stage that gets a part's result; for W the part's own stage."""
     return do.stage + {"F": 1, "B": -1, "W": 0}[do.kind]
 
 
 def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
-    """[for each rank its parts as At], each beginning as soon as its rank is free and what it needs
-    is there. F, B, W: seconds of each part in a stage, or a list of them by stage; a backward in
-    one takes B + W. hop: seconds of a message to another rank, which delays nobody else."""
+    """Returns for each rank a list of its parts as At. A part starts when its rank is free and the
+    result that it needs has arrived.
+
+    F, B, W: seconds of each part in a stage, or lists with one number for each stage. An undivided
+    backward takes B + W. hop: seconds of a message to another rank; messages do not delay each
+    other."""
     places, ends = rank_of_stage(schedule), {}
     parts = {"F": (F,), "B": (B,) if splits(schedule) else (B, W), "W": (W,)}
 
@@ -281,11 +297,11 @@ def timeline(schedule, F=1.0, B=1.0, W=1.0, hop=0.0):
 
 
 def makespan(lanes):
-    """Seconds until the last rank is done."""
+    """Returns the seconds until the last rank is done."""
     return max(lane[-1].end for lane in lanes)
 
 
 def bubble(lanes):
-    """The share of the ranks' time in which they idle."""
+    """Returns the share of the ranks' time in which they idle, from 0 to 1."""
     busy = sum(end - start for lane in lanes for _, start, end in lane)
     return 1 - busy / (len(lanes) * makespan(lanes))

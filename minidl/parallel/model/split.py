@@ -1,18 +1,21 @@
-"""Backward in two parts: the gradients of inputs at once, those of weights when there is time.
+"""Backward in two parts: the gradients of inputs at once, the gradients of weights later.
 
     y = x W^T        gx = gy W       the stage before waits for it           part B
-                     gW = gy^T x     nobody waits for it before the step     part W
+                     gW = gy^T x     no rank waits for it before the step    part W
 
-    weights, leaves = backward_to_inputs([y], [gy])     B: x.grad is there
+    weights, leaves = backward_to_inputs([y], [gy])     B: sets x.grad
     ...
-    weights()                                           W: W.grad is there
+    weights()                                           W: sets W.grad
 
-Part B walks the graph as ever, but leaves out the weights of the ops in SPLIT, which compute only
-what `needs` asks for. Each leaves a twin behind, with the same saved arrays and edges to its
-weights alone, and part W walks from the twins: what is summed, and in which order, is as in one
-backward, to the bit. In between only those ops' inputs and gy are held. A weight that any other op
-uses too gets its gradient in part B; so does one of a recomputed segment, unless the segment is all
-there is between leaves and roots: then it runs again in B, and is divided like any other graph.
+Part B is a normal backward, but the ops in SPLIT compute only the gradients of their inputs. For
+each of these ops it makes a twin node, with the same saved arrays, and edges only to the op's
+weights. Part W is a backward from the twins. All sums have the same terms in the same order as in
+one backward, so the bits are the same. Between the parts only the inputs of these ops and gy are
+held.
+
+If another op uses the weight, too, the weight gets its gradient in part B. This also holds for
+weights in a recomputed segment, with one exception: if the segment is the whole graph from leaves
+to roots, it runs again in B, and is then split like any other graph.
 Source: Qi et al. 2024 (arXiv 2401.10241).   Test: tests/parallel/model/test_split.py
 """
 
@@ -27,12 +30,12 @@ from minidl.ops.linear import Linear
 from minidl.ops.matmul import MatMul
 from minidl.tensor import Tensor
 
-SPLIT = (Linear, Conv2d, MatMul)  # input 0 is the stage's, what comes after are weights
+SPLIT = (Linear, Conv2d, MatMul)  # their input 0 is an activation, the others are weights
 
 
 def backward_to_inputs(roots, gradients):
-    """Backward, but for the gradients of weights: (a function that does these, the set of leaves
-    that wait for it)."""
+    """Runs backward without the gradients of weights. Returns (a function that computes these, the
+    set of leaves that wait for it)."""
     later, twins = {}, []
     roots = _run_again(roots)
     for node, places in _separable(roots):
@@ -50,7 +53,8 @@ def backward_to_inputs(roots, gradients):
 
 
 def _run_again(roots):
-    """The roots; of a recomputed segment of leaves the results of its second run."""
+    """Returns the roots. If the whole graph is one recomputed segment, runs it again and returns
+    the results of this run."""
     node = roots[0].grad_fn if roots else None
     if type(node) is not Recompute or any(y.grad_fn is not node for y in roots) or any(
             type(edge) is tuple for edge in node.edges):
@@ -68,14 +72,14 @@ def _run_again(roots):
 
 
 def _weights_of(node):
-    """The places of the node's edges to leaves that are weights."""
+    """Returns the indices of the node's edges to leaves that are weights."""
     if type(node) not in SPLIT:
         return []
     return [i for i, edge in enumerate(node.edges) if i and isinstance(edge, Tensor)]
 
 
 def _separable(roots):
-    """[(node, places of its weights)] of which no other op needs any weight."""
+    """Returns [(node, indices of its weights)] for the nodes whose weights no other op uses."""
     found = [(node, _weights_of(node)) for node in nodes(roots)]
     now = {edge for node, places in found for i, edge in enumerate(node.edges)
            if isinstance(edge, Tensor) and i not in places}
@@ -87,8 +91,10 @@ def _separable(roots):
 
 
 def _inputs_only(node, places, twins, gy):
-    """In place of the node's backward."""
-    del node.backward  # its class's again; and the node is freed without the garbage collector
+    """Takes the place of the node's backward: computes only gradients of inputs, and adds a twin
+    for the weights."""
+    # restores the class's backward; without this cycle the node is freed at once
+    del node.backward
     twin = copy.copy(node)
     twin.retained = {}
     twin.edges = [edge if i in places else None for i, edge in enumerate(node.edges)]

@@ -5,21 +5,23 @@ attention, embeddings, widths that the ranks do not divide, sums that travel whi
 is computed (overlapped.py), and sequence parallelism.
 
 A row layer's bias is added once, after the sum. Attention is cut by heads: qkv in columns, head by
-head, and the projection in rows. So a block of a GPT sends 4 all-reduces a step, of B T C elements
-each: two forward (`all_reduce`), two backward (`copy`).
+head, and the projection in rows. So a block of a GPT runs 4 all-reduces a step, of B T C elements
+each: two in forward (`all_reduce`) and two in backward (`copy`).
 
-Sequence parallelism (`seq=1`, the dimension of tokens): between the row layer and the next column
-layer each rank has its block of the tokens only. `all_reduce` becomes `reduce_scatter`, `copy`
-becomes `all_gather`: the same bytes, and 1/n of the activations of norms and dropouts. What is
-applied to tokens with weights of its own, a norm or a row layer's bias, then has a part of its
-gradient on each rank, and `copy` of the weight sums the parts. What a column layer gathers, K
-bytes, it keeps for backward; with `gather_again` only its own K/n, and backward sends (n-1)/n K
-more: of a block with B T C elements of activations 2 (n-1)/n B T C less are held, and as many sent.
+Sequence parallelism (`seq=1`, the dimension of tokens): between a row layer and the next column
+layer, each rank has only its block of the tokens. `all_reduce` becomes `reduce_scatter`, and `copy`
+becomes `all_gather`. The bytes are the same, and norms and dropouts hold 1/n of the activations. A
+norm and a row layer's bias see only this rank's tokens, so each rank has a part of their weights'
+gradients. `copy` of the weight sums the parts.
 
-A layer's weight is the slice of the matrix that one rank would have: drawn whole from the
-generator, and cut. So every number of ranks trains the same model. Widths and heads need not be
-divided by the ranks: `chunks.bounds` cuts them. Inside the regions, where each rank has its own
-heads, dropout draws from a generator of its own (`apart`); outside all ranks draw the same.
+A column layer gathers K bytes and keeps them for backward. With `gather_again` it keeps only its
+own K/n bytes, and backward gathers again, (n-1)/n K more bytes. A block of a GPT then holds
+2 (n-1)/n B T C elements less, and sends the same number more.
+
+A layer draws the whole matrix from the generator, and keeps its slice. So any number of ranks
+trains the same model. The ranks need not divide widths and heads: `chunks.bounds` cuts them. In
+attention each rank has its own heads, so dropout there uses a different generator on each rank
+(`apart`). Elsewhere all ranks draw the same numbers.
 
 Sources: Shoeybi et al. 2019 (arXiv 1909.08053); sequences: Korthikanti et al. 2022 (2205.05198).
 Test: tests/parallel/model/test_tensor.py   Tutorial: tutorials/13_tensor_parallel.py
@@ -43,8 +45,10 @@ from minidl.parallel.model import functions, overlapped
 
 
 class Part(NamedTuple):
-    """What this rank has of a parameter: along dim, which is `repeats` equal pieces (3 of qkv), its
-    block of each, piece[bounds[r] : bounds[r+1]]."""
+    """The part of a parameter that this rank has.
+
+    Dimension `dim` consists of `repeats` equal pieces (3 for qkv). Rank r has
+    piece[bounds[r] : bounds[r+1]] of each."""
 
     t: Transport
     dim: int
@@ -53,10 +57,11 @@ class Part(NamedTuple):
 
 
 def cut(p, t, dim, bounds=None, repeats=1):
-    """Leave in p this rank's part of it, along dim; evenly, or by the bounds of a piece."""
+    """Replaces p's array by this rank's part along dim. bounds: the bounds of a piece; None: equal
+    parts. Raises ValueError if a rank would have no part."""
     length, left = divmod(p.shape[dim], repeats)
     part = Part(t, dim, bounds or chunks.bounds(length, t.size), repeats)
-    if p.part is not None:  # tied: two layers have it
+    if p.part is not None:  # tied: two layers share it
         if p.part[1:] != (dim, p.part.bounds if bounds is None else bounds, repeats):
             raise ValueError(f"rank {t.rank}: this parameter is cut already, {p.part[1:]}; got "
                              f"{part[1:]}. A tied weight must be cut alike by both layers")
@@ -65,13 +70,13 @@ def cut(p, t, dim, bounds=None, repeats=1):
         raise ValueError(f"rank {t.rank}: wanted something for each of {t.size} ranks along "
                          f"dimension {dim} of {tuple(p.shape)}; got bounds {part.bounds}, "
                          f"{repeats} times")
-    p.array = own_part(part, p.array)  # `p.data =` would ask for the old shape
+    p.array = own_part(part, p.array)  # `p.data =` would demand the old shape
     p.grad, p.version = None, p.version + 1
     p.declare(part=part)
 
 
 def own_part(part, array):
-    """This rank's part of a whole array, in memory of its own."""
+    """Returns a copy of this rank's part of a whole array."""
     t, dim, bounds, repeats = part
     xp, (first, end) = backend.xp_of([array]), bounds[t.rank : t.rank + 2]
     rows = xp.moveaxis(array, dim, 0)
@@ -80,8 +85,8 @@ def own_part(part, array):
 
 
 def whole(p, array=None):
-    """Returns the whole tensor, if p is a part of it; given p.grad, the whole gradient. All ranks
-    of its group call. Sends what a ring all-gather of it does."""
+    """Returns the whole array if p is a part of it, else p's array. array: p.grad, for the whole
+    gradient. Collective over the ranks of p's group: a ring all-gather."""
     array = p.array if array is None else backend.array_of(array)
     if p.part is None:
         return array
@@ -96,16 +101,19 @@ def whole(p, array=None):
 
 
 def apart(t, generator=None):
-    """A generator that draws other numbers on each rank of t; the generator it comes from, the
-    default unless given, moves on alike everywhere, and recompute can put it back."""
+    """Returns a generator that draws different numbers on each rank of t. It is made from
+    `generator` (None: the default one), which advances by the same amount on all ranks. So
+    recompute can restore that generator's state."""
     seed, stream, counter = (generator or random.default_generator()).take(1)
     # distinct for seeds below 2**48 and streams below 2**20
     return random.Generator((seed + (t.rank + 1 << 48)) % 2**64, (stream + (counter << 20)) % 2**64)
 
 
 class Divided:
-    """A layer of which each rank of t has a part: ColumnLinear(768, 3072, t=t) draws the whole and
-    cuts it; `of` makes one of a whole layer, with its parameters, cut, and its hooks."""
+    """The base class of layers that are divided over the ranks of t.
+
+    ColumnLinear(768, 3072, t=t) draws the whole weight and cuts it. `of` makes a divided layer from
+    a whole one: it cuts the layer's parameters, and keeps its hooks."""
 
     def __init__(self, *args, t, **options):
         whole = {name: options.pop(name) for name in _OF_THE_WHOLE if name in options}
@@ -130,11 +138,13 @@ _OF_THE_WHOLE = ("bias", "generator", "dropout", "padding_idx", "eps")  # a laye
 
 
 class ColumnLinear(Divided, Linear):
-    """y = x W^T + b, of which this rank computes its columns of y; x (..., in) is replicated, with
-    `seq` this rank's block of the tokens. y (..., out / n), or with gather (..., out) on all ranks.
+    """Computes this rank's columns of y = x W^T + b.
 
-    overlap: the gradient of x is summed while that of W is computed (overlapped.py)
-    gather_again: with `seq`, backward gathers all tokens again, and only this rank's are kept
+    x (..., in) is replicated; with `seq` it is this rank's block of the tokens. Returns y
+    (..., out / n), or with gather (..., out) on all ranks.
+
+    overlap: sums the gradient of x while the gradient of W is computed (overlapped.py)
+    gather_again: with `seq`, keeps only this rank's tokens, and backward gathers all of them again
     all_reduce: as in functions.copy"""
 
     def divide(self, t, seq=None, gather=False, bounds=None, repeats=1, overlap=False,
@@ -159,7 +169,7 @@ class ColumnLinear(Divided, Linear):
 
 
 class GatheredLinear(linear.Linear):
-    """linear(all_gather(x), w, b) that saves this rank's x alone."""
+    """Computes linear(all_gather(x), w, b). Saves only this rank's x."""
 
     op = "linear"
 
@@ -183,11 +193,13 @@ class GatheredLinear(linear.Linear):
 
 
 class RowLinear(Divided, Linear):
-    """y = x W^T + b from this rank's columns of x (..., in / n), or with scatter the replicated x:
-    a partial sum, summed over the ranks, and b once. y (..., out) is replicated, with `seq` this
-    rank's block of the tokens.
+    """Computes y = x W^T + b from this rank's columns of x: partial sums are summed over the ranks.
 
-    overlap: so many parts of the rows; one is summed while the next is computed (overlapped.py)"""
+    x is (..., in / n); with scatter x (..., in) is replicated. y (..., out) is replicated; with
+    `seq` it is this rank's block of the tokens. b is added once.
+
+    overlap: the number of parts of the rows; one part is summed over ranks while the next is
+    computed (overlapped.py)"""
 
     def divide(self, t, seq=None, scatter=False, bounds=None, overlap=0, all_reduce=None):
         super().divide(t, seq)
@@ -208,14 +220,15 @@ class RowLinear(Divided, Linear):
 
 
 def arriving(layer, x):
-    """x for what each rank computes of its own: the same, or gathered from the ranks' tokens."""
+    """Returns the input of a column layer: x itself, or with `seq` all ranks' tokens gathered."""
     if layer.seq is None:
         return functions.copy(layer.t, x, layer.all_reduce)
     return functions.all_gather(layer.t, x, layer.seq)
 
 
 def leaving(layer, y):
-    """The sum of the ranks' y, on all ranks, or each with its block of the tokens."""
+    """Returns the sum of the ranks' y; with `seq` only this rank's block of the tokens. Raises
+    ValueError if the ranks do not divide the tokens."""
     if layer.seq is None:
         return functions.all_reduce(layer.t, y, layer.all_reduce)
     if y.shape[layer.seq] % layer.t.size:  # the next layer gathers blocks of equal length
@@ -227,12 +240,14 @@ def leaving(layer, y):
 
 
 def of_block(layer, p):
-    """The replicated weight p for this rank's tokens: its gradient is the sum over the ranks."""
+    """Returns the replicated weight p. With `seq` its gradient is summed over the ranks, because
+    each rank applies it to its own tokens."""
     return p if p is None or layer.seq is None else functions.copy(layer.t, p)
 
 
 class ParallelAttention(Divided, CausalSelfAttention):
-    """CausalSelfAttention of which each rank has some of the heads: any number, if one at least."""
+    """CausalSelfAttention with some of the heads on each rank. Each rank needs at least one head,
+    and the numbers may differ."""
 
     def divide(self, t, seq=None, overlap=0, all_reduce=None, gather_again=False):
         super().divide(t, seq)
@@ -253,11 +268,11 @@ class ParallelAttention(Divided, CausalSelfAttention):
             return super().forward(x, **mask)
 
 
-# -- what lies between, when each rank has a block of the tokens
+# -- layers between the divided ones, if each rank has a block of the tokens
 
 
 class SequenceLayerNorm(Divided, LayerNorm):
-    """LayerNorm of this rank's tokens; the gradients of weight and bias are all ranks'."""
+    """LayerNorm of this rank's tokens. The gradients of weight and bias are summed over ranks."""
 
     def forward(self, x):
         weight, bias = of_block(self, self.weight), of_block(self, self.bias)
@@ -265,21 +280,21 @@ class SequenceLayerNorm(Divided, LayerNorm):
 
 
 class SequenceRMSNorm(Divided, RMSNorm):
-    """RMSNorm, the same."""
+    """RMSNorm of this rank's tokens. The gradient of the weight is summed over ranks."""
 
     def forward(self, x):
         return F.rms_norm(x, self.normalized_shape, of_block(self, self.weight), self.eps)
 
 
 class SequenceEmbedding(Divided, Embedding):
-    """Embedding of all ids, of which this rank goes on with its block along dimension `seq`."""
+    """Embedding of all ids. Returns this rank's block along dimension `seq`."""
 
     def forward(self, ids):
         return functions.scatter(self.t, super().forward(ids), self.seq)
 
 
 class SequenceDropout(Divided, Dropout):
-    """Dropout of this rank's tokens: each rank draws for its own."""
+    """Dropout of this rank's tokens. Each rank draws different numbers."""
 
     def forward(self, x):
         if not (self.training and self.p):
@@ -288,7 +303,8 @@ class SequenceDropout(Divided, Dropout):
 
 
 def sequence_norm(layer, t, seq=1):
-    """A LayerNorm or RMSNorm as its form for this rank's tokens."""
+    """Returns the layer, a LayerNorm or RMSNorm, in its form for this rank's tokens. Raises
+    TypeError for another layer."""
     forms = {LayerNorm: SequenceLayerNorm, RMSNorm: SequenceRMSNorm}
     if type(layer) not in forms:
         raise TypeError(f"rank {t.rank}: wanted a LayerNorm or RMSNorm, which go token by token; "

@@ -1,15 +1,15 @@
-"""A text in parts: which tokens a rank has, which of them sees which, and mask and dropout there.
+"""A text in parts: which tokens a rank has, which keys its queries see, its mask and dropout.
 
-Causal, with the text cut into n pieces, rank 0 has one block to do and rank n-1 all n. The zigzag
-order cuts it into 2n chunks and gives rank r the chunks r and 2n-1-r:
+If causal attention cuts the text into n pieces, rank 0 computes one block, and rank n-1 computes n.
+The zigzag order cuts the text into 2n chunks, and gives rank r the chunks r and 2n-1-r:
 
-    n = 4       chunk 0 1 2 3 4 5 6 7       Of a rank before it a rank sees the first half of the
-    rank              0 1 2 3 3 2 1 0       keys, with all its queries; of one behind it all keys,
-                                            with the second half of its queries: the same work.
+    n = 4       chunk 0 1 2 3 4 5 6 7       Lower rank: all queries see the first half of its keys.
+    rank              0 1 2 3 3 2 1 0       Higher rank: the second half of the queries sees all its
+                                            keys. Both are the same work.
 
-`chunks.bounds` cuts what the ranks do not divide. Masks are asked, and dropout draws, by the place
-in the whole text, with generators that are alike on all ranks: as one rank with all of it does.
-(NumPy then computes attention: the kernels count places from 0.)
+If the ranks do not divide the text, `chunks.bounds` cuts it. Masks and dropout use positions in the
+whole text, and the ranks' generators have the same state. So the result is the same as on one rank
+with the whole text. (NumPy then computes attention, because the kernels count positions from 0.)
 
 Source: Grattafiori et al. 2024 (Llama 3, arXiv 2407.21783), section 3.3.2: the zigzag order.
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -22,11 +22,12 @@ from minidl import backend
 from minidl.comm import chunks
 from minidl.ops import dropout as drop
 
-# ---- who has which tokens, and who sees whom ----
+# ---- which tokens a rank has, and which keys it sees ----
 
 
 def chunks_of(rank, n, order):
-    """(pieces of the text, those that `rank` has of them)."""
+    """Returns (the number of pieces of the text, the indices of the pieces that `rank` has). Raises
+    ValueError for an unknown order."""
     if order == "zigzag":
         return 2 * n, (rank, 2 * n - 1 - rank)
     if order == "contiguous":
@@ -35,34 +36,37 @@ def chunks_of(rank, n, order):
 
 
 def pieces(length, n, rank, order="zigzag"):
-    """[(first, end)] of the places, in a text of `length` tokens, of what `rank` of n has."""
+    """Returns [(first, end)]: the positions of the tokens that `rank` of n has, in a text of
+    `length` tokens."""
     n_pieces, mine = chunks_of(rank, n, order)
     bounds = chunks.bounds(length, n_pieces)
     return [(bounds[i], bounds[i + 1]) for i in mine]
 
 
 def positions(length, n, rank, order="zigzag", xp=None):
-    """The places in a text of `length` tokens of those that `rank` of n has, in its order."""
+    """Returns the positions of the tokens that `rank` of n has, a 1-d array, in a text of `length`
+    tokens."""
     xp = xp or backend.xp_of([])
     return xp.concatenate([xp.arange(*piece) for piece in pieces(length, n, rank, order)])
 
 
 def lengths(length, n, order="zigzag"):
-    """How many of the tokens each rank has: they differ by two at most."""
+    """Returns a list: how many tokens each rank has. They differ by at most two."""
     return [sum(b - a for a, b in pieces(length, n, r, order)) for r in range(n)]
 
 
 def split(x, t, order="zigzag", dim=1):
-    """This rank's part of x, an array or a Tensor, along its dimension `dim` of tokens. Labels are
-    shifted before they are split: the successor of a rank's last token is another's."""
+    """Returns this rank's part of x, an array or a Tensor, along its dimension `dim` of tokens.
+    Shift labels before you split them, because the next token may be on another rank."""
     xp = backend.xp_of([backend.array_of(x)])
     at = positions(x.shape[dim], t.size, t.rank, order, xp)
     return x[(slice(None),) * dim + (at,)]
 
 
 def seen(rank, owner, length, n, is_causal, order):
-    """Which of its queries `rank` computes against which of the keys of `owner`: (queries, keys,
-    whether with the causal triangle); None: there is nothing to see."""
+    """Returns (queries, keys, causal): `rank` computes these of its queries, a slice, against these
+    of `owner`'s keys, a slice. causal: True if the causal triangle masks them. None if `rank` sees
+    no key of `owner`."""
     everything = slice(None)
     if not is_causal or owner == rank:
         return everything, everything, is_causal
@@ -75,7 +79,8 @@ def seen(rank, owner, length, n, is_causal, order):
 
 
 def pairs(length, n, rank, order="zigzag"):
-    """Pairs of a query and a key that `rank` computes in each of the n steps, causal."""
+    """Returns a list: the number of (query, key) pairs that `rank` computes in each of the n steps
+    of causal attention."""
     m, steps = lengths(length, n, order), []
     for s in range(n):
         owner = (rank - s) % n
@@ -86,8 +91,9 @@ def pairs(length, n, rank, order="zigzag"):
 
 
 def check_part(t, length, n_here, order):
-    """How many tokens of a text of this length each rank has; ValueError if it is not n_here."""
-    chunks_of(t.rank, t.size, order)  # an order that is none is an error of this rank
+    """Returns how many tokens of a text of this length each rank has. Raises ValueError if this
+    rank does not have n_here."""
+    chunks_of(t.rank, t.size, order)  # raises for an unknown order, with this rank's number
     n_each = lengths(length, t.size, order)
     if n_each[t.rank] != n_here:
         raise ValueError(f"rank {t.rank}: wanted {n_each[t.rank]} tokens here, of a text of "
@@ -95,11 +101,12 @@ def check_part(t, length, n_here, order):
     return n_each
 
 
-# ---- of the whole: its mask, and the draws of its dropout ----
+# ---- mask and dropout of the whole text ----
 
 
 def as_mask(t, mask):
-    """An array, a function or None."""
+    """Returns the mask as an array, a function or None. Raises ValueError for a Tensor that
+    requires a gradient."""
     if getattr(mask, "requires_grad", False):
         raise ValueError(f"rank {t.rank}: attention over a text in parts gives its mask no gradient"
                          "; got one that wants it. mask.detach() says that it is a constant")
@@ -107,7 +114,8 @@ def as_mask(t, mask):
 
 
 def mask_at(mask, queries, keys):
-    """What a mask of the whole text says of these places; a dimension of 1 stands for all."""
+    """Returns the part of a whole text's mask at these positions of queries and keys. A dimension
+    of length 1 is kept: it broadcasts."""
     if callable(mask):
         return mask(queries, keys)
     for axis, at in ((-2, queries), (-1, keys)):
@@ -117,7 +125,8 @@ def mask_at(mask, queries, keys):
 
 
 class OfWhole:
-    """Attention of a part of a text, or of some of its heads, with the whole's mask and dropout."""
+    """Attention of a part of a text, or of some of its heads, with mask and dropout of the whole
+    text."""
 
     def forward(self, *inputs, whole, **options):
         self.whole = whole
@@ -128,8 +137,8 @@ class OfWhole:
         self._begin(q, k, **self.whole)
 
     def _begin(self, q, k, t, heads, tokens, mask, dropout_p, generator):
-        """heads: the first one's number, of how many. tokens: (queries, keys) of the whole.
-        self.at: the places in it of the queries and of the keys that are here."""
+        """heads: (index of the first head here, number of all heads). tokens: (queries, keys) of
+        the whole text. Sets self.at: the positions of the queries and of the keys that are here."""
         self.t, self.heads, self.tokens, self.mask = t, heads, tokens, mask
         self.at = [self.xp.arange(n) for n in tokens]
         drop.check_probability(dropout_p, self.op)
@@ -152,7 +161,8 @@ class OfWhole:
 
 
 class PartDropout(drop.Dropout):
-    """Dropout of this rank's tokens, dimension 1 of x (B, L, ...), by their places in the whole."""
+    """Dropout of this rank's tokens, dimension 1 of x (B, L, ...), by their positions in the whole
+    text."""
 
     op = "dropout"
 
@@ -176,5 +186,6 @@ class PartDropout(drop.Dropout):
 
 
 def dropout(x, p=0.5, training=True, *, generator=None, **part):
-    """functional.dropout of this rank's part of x: what one rank drops of the whole."""
+    """Returns functional.dropout of this rank's part of a text. It drops the same elements as one
+    rank with the whole text."""
     return PartDropout.apply(x, p=p, generator=generator, **part) if training and p else x

@@ -1,8 +1,8 @@
-"""Ulysses: attention of a text in parts by two all-to-alls.
+"""Ulysses: attention of a text in parts, by two all-to-alls.
 
-The plain form: minidl/plain/ulysses.py. Here: both directions as Functions (functions.all_to_all),
-so that backward follows; heads that share keys, any mask, dropout and unequal parts. The result is
-equal to attention on one rank to the bit.
+The plain form: minidl/plain/ulysses.py. Here: the all-to-alls are Functions
+(functions.all_to_all) with a backward; heads that share keys, any mask, dropout and unequal parts.
+The result has the same bits as attention on one rank.
 
 Source: Jacobs et al. 2023 (arXiv 2309.14509). Bytes, and another way: context.py
 Test: tests/parallel/model/test_context.py   Tutorial: tutorials/22_long_context.py
@@ -14,7 +14,7 @@ from minidl.parallel.model.text_parts import OfWhole, as_mask, check_part, mask_
 
 
 class UlyssesAttention(OfWhole, Attention):
-    """Of all tokens and some of the heads."""
+    """Attention of all tokens and some of the heads."""
 
     op = "ulysses_attention"
 
@@ -25,8 +25,9 @@ class UlyssesSelfAttention(OfWhole, SelfAttention):
 
 def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn_mask=None,
                       dropout_p=0.0, length=None, generator=None):
-    """As ring_attention, the text cut in order; H a multiple of n, and G of n, or n of G. A mask is
-    made whole, queries x keys, as on one rank."""
+    """Like ring_attention, but the text is cut in "contiguous" order. n must divide H, and G must
+    divide n or be a multiple of it; else it raises ValueError. The mask is made in full, queries x
+    keys, as on one rank."""
     n, n_heads, n_groups = t.size, query.shape[1], key.shape[1]
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
@@ -48,7 +49,8 @@ def ulysses_attention(query, key, value, t, is_causal=False, scale=None, *, attn
 
 def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, attn_mask=None,
                            length=None, generator=None):
-    """As ring_self_attention, the text cut in order, n_heads a multiple of n."""
+    """Like ring_self_attention, but the text is cut in "contiguous" order, and n must divide
+    n_heads; else it raises ValueError."""
     attn_mask = as_mask(t, attn_mask)
     check_heads(t, n_heads)
     n_batch, n_here, width = qkv.shape
@@ -64,7 +66,7 @@ def ulysses_self_attention(qkv, n_heads, is_causal=False, dropout_p=0.0, *, t, a
 
 
 def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
-    """This rank's heads of a mask, or None, and what OfWhole wants to know."""
+    """Returns (this rank's heads of the mask, or None; the options for OfWhole)."""
     first, end = (n_heads // t.size * r for r in (t.rank, t.rank + 1))
     if mask is not None:
         mask = mask_at(mask, *map(xp.arange, tokens))
@@ -75,6 +77,7 @@ def _of_heads(t, n_heads, xp, tokens, mask, dropout_p, generator):
 
 
 def check_heads(t, n_heads):
+    """Raises ValueError unless the ranks divide the heads."""
     if n_heads % t.size:
         raise ValueError(f"rank {t.rank}: Ulysses gives every rank as many heads: {n_heads} heads "
                          f"are no multiple of {t.size} ranks. The ring takes any number")

@@ -1,16 +1,17 @@
 """The vocabulary divided: each rank has some rows of the embedding, and some logits of each token.
 
-    embedding      rank r looks up the ids among its rows, the others give 0; the sum over ranks is
-                   the lookup: one all-reduce
+    embedding      rank r looks up the ids of its rows, and gives 0 for other ids; the sum over
+                   ranks is the whole lookup: one all-reduce
     logits         the output layer's columns (ColumnLinear): (tokens, V / n) on each rank
     cross entropy  loss = lse - x[target],   lse = log sum over all V of e^x
 
     rank r         lse_r over its logits, x_r = its logit of the target, else 0      tokens each
     all ranks      m = max lse_r;   lse = m + log sum_r e^(lse_r - m);   x = sum_r x_r
-    sent           an all-reduce of the maxima, one of the two sums: 3 numbers a token, not V
+    sent           an all-reduce of the maxima, and one of the two sums: 3 numbers a token, not V
 
-No rank ever holds a token's V logits, nor their gradients: of GPT-2's 50,257 words a batch of 8 x
-1,024 tokens has 1.6 GB of them. Backward sends nothing: gx = (e^(x - lse) - [x is the target]) g.
+No rank ever holds all V logits of a token, or their gradients. With GPT-2's 50,257 words a batch of
+8 x 1,024 tokens has 1.6 GB of logits. Backward sends nothing: gx = (e^(x - lse) - [x is the
+target]) g.
 The kernels are those of `F.cross_entropy`, on the rank's columns.
 
 Source: Shoeybi et al. 2019 (arXiv 1909.08053), section 3.
@@ -34,8 +35,8 @@ from minidl.parallel.model.tensor import Divided, cut, leaving
 
 
 class VocabEmbedding(Divided, Embedding):
-    """Embedding of which each rank has some rows: ids (...) -> (..., width), with `seq` this rank's
-    block of the tokens. Backward sends nothing (with seq an all-gather)."""
+    """Embedding with some of the rows on each rank: ids (...) -> (..., width); with `seq` this
+    rank's block of the tokens. Backward sends nothing; with seq it is an all-gather."""
 
     def divide(self, t, seq=None, all_reduce=None):
         super().divide(t, seq)
@@ -60,14 +61,14 @@ class VocabEmbedding(Divided, Embedding):
 
 
 class VocabCrossEntropy(Function):
-    """-log softmax(x)[target] of x (rows, V / n), this rank's columns. Saves x, which the layer
-    before keeps anyway, the targets, and lse, a number a row.
+    """Computes -log softmax(x)[target] of x (rows, V / n), this rank's columns. Saves x, which the
+    layer before keeps anyway, the targets, and lse, one number a row.
 
-    A rank whose logits of a row are all -inf (words that are masked) has lse = -inf there: its part
-    of the sum is 0. Only if all ranks' are, the loss is nan, as PyTorch's.
+    If all of a rank's logits of a row are -inf (masked words), its lse is -inf there, and its part
+    of the sum is 0. If this is so on all ranks, the loss is nan, as in PyTorch.
 
-    With label smoothing a the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
-    columns. The ranks add up their sums of x, too."""
+    With label smoothing a, the loss is (1 - a) (lse - x[target]) + a (lse - mean of x), over all V
+    columns. The ranks then also add their sums of x."""
 
     precision = "black"
     op = "cross_entropy"
@@ -76,10 +77,10 @@ class VocabCrossEntropy(Function):
         xp = self.xp
         first, end = bounds[t.rank : t.rank + 2]
         here = (target >= first) & (target < end) & (target != ignore_index)
-        # of another rank's target: any column, whose logit is not used
+        # if the target is in another rank's columns: any column, its logit is not used
         local = xp.ascontiguousarray(xp.where(here, target - first, 0), np.int64)
         x = xp.ascontiguousarray(x)
-        with np.errstate(invalid="ignore"):  # of a row that is masked
+        with np.errstate(invalid="ignore"):  # a masked row gives nan
             loss, lse = pick(undivided.by_kernel, undivided.by_numpy, x)(x, local, NONE)
             logits = lse - loss
         if xp is not np or np.isnan(lse).any():
@@ -112,22 +113,25 @@ class VocabCrossEntropy(Function):
         g *= self.counts
         run = pick(undivided.by_kernel_backward, undivided.by_numpy_backward, x)
         gx = run(g, x, lse, local, NONE)
-        # a row whose target is another rank's has no -1: its column 0 is made again
+        # a row whose target is on another rank has no -1: compute its column 0 again
         gx[:, 0] = xp.where(self.elsewhere, g * xp.exp(x[:, 0] - lse), gx[:, 0])
-        if self.smoothing:  # a of the target's 1 goes to all classes, evenly
+        if self.smoothing:  # the share a of the target's 1 moves to all classes, evenly
             moved = (g * self.smoothing).astype(gx.dtype)
             gx -= moved[:, None] / self.n_classes
             gx[xp.arange(len(gx)), local] += xp.where(self.elsewhere, 0, moved)
         return gx, None
 
 
-NONE = -1  # what no target is: the kernel is to leave out no row
+NONE = -1  # no target has this value, so the kernel leaves out no row
 
 
 def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="mean",
                   label_smoothing=0.0):
-    """F.cross_entropy of logits whose columns are divided over t: input (rows, this rank's of the
-    n_classes), target (rows,) replicated. The loss is the same on all ranks."""
+    """Returns F.cross_entropy of logits whose columns are divided over t, the same on all ranks.
+
+    input is (rows, this rank's number of the n_classes columns); target is (rows,), replicated.
+    Raises ValueError for other shapes, and IndexError for a target that is not a class.
+    Collective."""
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"rank {t.rank}: label_smoothing must be from 0 to 1; got "
@@ -154,7 +158,7 @@ def cross_entropy(t, input, target, n_classes, *, ignore_index=-100, reduction="
 def bytes_sent(n_rows, itemsize, n, rank, smooths=False):
     """Returns the bytes that `rank` of n sends in `cross_entropy`.
 
-    itemsize: of the sums, 4 for float16. smooths: whether labels are smoothed."""
+    itemsize: of the sums; 4 also for float16. smooths: True with label smoothing."""
     n_sums = 3 if smooths else 2
     return ring.bytes_sent(n_rows, itemsize, n, rank) + ring.bytes_sent(
         n_sums * n_rows, itemsize, n, rank)

@@ -1,10 +1,10 @@
 """The parameter server: some ranks hold the weights, the others compute gradients.
 
-    server   holds a part of the weights and applies what is pushed
+    server   holds a part of the weights, and updates them with pushed gradients
     worker   pulls weights, pushes gradients
     rules    when a push is applied: synchronous, asynchronous, bounded staleness
     shards   which server holds which part
-    table    rows that come and go: an embedding of ids without end
+    table    an embedding whose rows are added and removed, for ids without limit
     tables   ... sharded over servers
-    warm     ... taken over from a model trained offline
+    warm     ... started with the rows of a model trained offline
 """

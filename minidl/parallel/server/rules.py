@@ -1,16 +1,17 @@
-"""What a parameter server does with a push, and which worker may pull: two functions, one Rule.
+"""A Rule decides when a parameter server applies a push, and which worker may pull.
 
     rule          which worker may pull                what a push does
-    SYNC          one that is ahead of none            waits for all; their mean is one update
+    SYNC          a worker that is not ahead           waits for all; their mean is one update
     ASYNC         any                                  an update at once
-    bounded(s)    one at most s steps ahead (SSP)      an update at once
+    bounded(s)    a worker at most s steps ahead (SSP) an update at once
     GEO           any                                  a difference of weights, added at once
 
     steps       worker 2   1---2---3---4 waits          bounded(2): a worker that has pushed 4 times
                 worker 3   1-----------2------          waits until all have pushed at least twice
 
-SYNC is data parallelism: gradients weighted by samples are added in rank order, divided, then cast,
-the very bits of `average_gradients` with the all-reduce of minidl/plain/naive.py.
+SYNC is data parallelism: gradients are weighted by samples, added in rank order, divided, then
+cast. The result has the same bits as `average_gradients` with the all-reduce of
+minidl/plain/naive.py.
 
 Sources: Ho et al. 2013 (NIPS), the bound; Dean et al. 2012 (NIPS), asynchronous SGD; Geo is
 PaddlePaddle's name for pushing differences of weights.
@@ -26,36 +27,41 @@ from minidl.parallel.data.bucket import weight
 
 
 class Rule(NamedTuple):
-    """may_pull(clocks, worker): clocks is {worker: pushes made} of those still here.
-    apply(server): called after each request, turns pushes in server.inbox into updates."""
+    """The functions of a rule.
+
+    may_pull(clocks, worker)   returns True if the worker may pull; clocks: {worker: pushes made} of
+                               the workers that have not left
+    apply(server)              called after each request: turns pushes in server.inbox into updates
+    """
 
     name: str
     may_pull: Callable
     apply: Callable
-    goes_on: bool = True  # without a worker that failed, or a straggler (Server's slower=)
+    goes_on: bool = True  # training goes on without a failed worker or a straggler (slower=)
     differences: bool = False  # pushes hold differences of weights, not gradients
-    stalest: Callable = None  # stalest(n workers): no push is more updates stale
+    stalest: Callable = None  # stalest(n workers) returns the largest possible staleness of a push
 
     def __repr__(self):
         return self.name
 
 
 def lead(clocks, worker):
-    """How many steps a worker is ahead of the slowest."""
+    """Returns how many steps a worker is ahead of the slowest one."""
     return clocks[worker] - min(clocks.values())
 
 
 def each_push(server):
-    """Every push is an update."""
+    """Makes one update for every push."""
     for values, _ in server.inbox.values():
         server.update(values)
     server.inbox.clear()
 
 
 def mean_of_all(server):
-    """One update with the mean over all who are still here, weighted by their samples.
+    """Makes one update with the mean over all workers that have not left, weighted by their
+    samples. Does nothing until all of them have pushed.
 
-    As data parallelism does it (bucket.py): weigh, add in rank order, divide, cast."""
+    The steps are those of data parallelism (bucket.py): weight, add in rank order, divide, cast."""
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     n, total = len(server.inbox), sum(n_samples for _, n_samples in server.inbox.values())
@@ -70,7 +76,7 @@ def mean_of_all(server):
 
 
 def add_difference(server):
-    """Adds differences to the weights: Geo, as PaddlePaddle names it."""
+    """Adds the pushed differences to the weights. PaddlePaddle calls this Geo."""
     for values, _ in server.inbox.values():
         for p, part in zip(server.shard.params, server.shard.parts(values)):
             p.array += part
@@ -85,9 +91,10 @@ GEO = Rule("geo", lambda clocks, worker: True, add_difference, differences=True)
 
 
 def bounded(s):
-    """Stale synchronous parallel: a worker more than s steps ahead of the slowest waits.
+    """Returns the rule "stale synchronous parallel": a worker waits if it is more than s steps
+    ahead of the slowest.
 
-    Then a push is at most (N-1)(2s+1) updates stale: while a worker computes, any other goes from s
-    behind it at the most to s+1 ahead."""
+    A push is then at most (N-1)(2s+1) updates stale. While a worker computes, another worker can
+    move from s steps behind it to s+1 steps ahead, which is 2s+1 pushes."""
     return Rule(f"ssp({s})", lambda clocks, worker: lead(clocks, worker) <= s, each_push,
                 stalest=lambda n: (n - 1) * (2 * s + 1))

@@ -1,7 +1,7 @@
 """The parameter server: some ranks hold the parameters, the others compute gradients.
 
-The plain form: minidl/plain/parameter_server.py. Here: several servers, workers that come in any
-order, a Rule that says who waits for whom, and failures.
+The plain form: minidl/plain/parameter_server.py. Here: several servers, workers that ask in any
+order, a Rule that decides which worker waits, and failures.
 
     server 0   [w1 b1]  version 7 --8---9--        worker: pull, compute, push, pull, ...
     server 1   [w2   ]  version 7 --8---9--
@@ -9,26 +9,26 @@ order, a Rule that says who waits for whom, and failures.
     worker 2   ===7===' |                          made since this worker pulled. Here the worker
     worker 3   ==7========' staleness 1            that pushes second has staleness 1.
 
-Ranks 0, ..., S-1 serve, the other N work (worker.py). Whole tensors are dealt to the servers
-(shards.py); each has its own version counter and optimizer, and knows nothing of the others. What
-it does with a push, and whom it lets pull, is a Rule: SYNC, ASYNC, bounded(s) or GEO (rules.py).
+Ranks 0, ..., S-1 are servers, the other N are workers (worker.py). Each server holds whole tensors
+(shards.py), with its own version counter and optimizer. Servers do not communicate with each other.
+A Rule decides when a push is applied and which worker may pull: SYNC, ASYNC, bounded(s) or GEO
+(rules.py).
 
     if t.rank < 2:
         print(Server(t, params, 2, SYNC, lambda shard: optim.SGD(shard, lr=0.1)).serve())
     else:
         with Worker(t, params, 2) as worker: ...
 
-Bytes: in a step each worker pulls K bytes and pushes K, so one server's link carries 2 N K, where a
-rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are messages of their own: a request and a
-reply for a pull, one for a push, one to leave. Labels in a ledger:
-param_server.pull, .push, .header. Of an embedding too large to travel whole: tables.py.
+Bytes: in a step each worker pulls K bytes and pushes K, so the link of a single server carries
+2 N K. A rank of a ring sends 2 (N-1)/N K. Headers (framing.py) are separate messages: a pull has a
+request and a reply, a push has one header, and leaving has one. Labels in a ledger:
+param_server.pull, .push, .header. An embedding that is too large to send whole: tables.py.
 
-Failures: a worker that leaves by an exception tells the servers, one that is silent for `silence_s`
-seconds is dropped; then all rules but SYNC go on without it. They do so without a straggler, too,
-where `slower` says who is one: bounded(s) then waits for the others alone. A server that fails
-refuses all pulls with its rank and its error, which ends the job. (If a process is killed, mpiexec
-ends the others.)
-A server handles one message at a time, in the order of arrival (in the simulator, of modelled
+Failures: a worker that leaves by an exception tells the servers. A worker that is silent for
+`silence_s` seconds is dropped. All rules but SYNC then go on without it. With `slower` they also go
+on without a straggler: bounded(s) waits only for the others. A server that fails refuses all pulls
+with its rank and its error, which ends the job. (If a process is killed, mpiexec ends the others.)
+A server handles one message at a time, in the order of arrival (in the simulator: of modelled
 time), so it needs no locks.
 
 Source: Li et al. 2014 (OSDI), "Scaling distributed machine learning with the parameter server".
@@ -47,26 +47,28 @@ from minidl.parallel.server.shards import GRANTED, LEAVE, PUSH, REFUSED, TICK, c
 
 
 class WorkerLost(RuntimeError):
-    """A worker failed, and the rule needs all workers."""
+    """Raised on a server: a worker failed, and the rule needs all workers."""
 
 
 class Server:
-    """One server rank: `serve()` returns when all workers have left.
+    """One server rank. serve() returns when all workers have left.
 
-    params      all of the model's, in the same order on all ranks; this server's own ones, `shard`,
-                hold the weights, and those of servers are what training starts from
-    rule        SYNC, ASYNC, bounded(s), GEO
-    optimizer   makes the optimizer of a list of tensors; None for GEO
-    silence_s   drop a worker that asks nothing for so long, unless it waits for this server; None:
-                never
-    slower      k: nobody waits for a worker whose last step, from its pull to its push, took k
-                times the median; None: all wait. It is let in with the newest weights, as a worker
-                that is behind nobody. Its push counts unless it is staler than the rule lets any
-                be. Not with SYNC. All ranks must agree on the arguments before."""
+    params      all parameters of the model, in the same order on all ranks. This server holds and
+                updates its own part, `shard`. Training starts from the servers' values
+    rule        SYNC, ASYNC, bounded(s) or GEO
+    optimizer   f(list of tensors) -> optimizer; None for GEO
+    silence_s   drop a worker that sends no request for this many seconds, unless it waits for this
+                server; None: never
+    slower      k: no worker waits for a slow worker: its last step, from pull to push, took k times
+                the median or more. A slow worker gets the newest weights, and counts as one that is
+                not behind. Its push counts, unless it is staler than the rule allows. Not with
+                SYNC. None: all workers wait for slow ones
+
+    All ranks must pass the same arguments. Raises ValueError for arguments that do not fit."""
 
     def __init__(self, t, params, n_servers, rule, optimizer=None, silence_s=None, slower=None):
         self.shard = check(t, params, n_servers)[t.rank]
-        self.t = t.subgroup(range(t.size))  # messages of its own, beside the caller's
+        self.t = t.subgroup(range(t.size))  # its messages cannot mix with the caller's
         self.rule, self.silence_s = rule, silence_s
         if (optimizer is None) != rule.differences:
             raise ValueError(f"rank {t.rank}: the rule {rule.name} "
@@ -75,23 +77,25 @@ class Server:
         if slower is not None and (slower <= 1 or not rule.goes_on):
             raise ValueError(f"rank {t.rank}: wanted slower= a ratio above 1, and a rule that goes "
                              f"on without a worker; got {slower}, {rule.name}")
-        self.slower, self.slow = slower, frozenset()  # those for whom nobody waits
-        self.granted, self.step_s = {}, {}  # worker -> when it was let pull; what its step took
+        self.slower, self.slow = slower, frozenset()  # workers that no other worker waits for
+        # worker -> time of its last pull; worker -> seconds of its last step
+        self.granted, self.step_s = {}, {}
         self.dropped = dict.fromkeys(range(n_servers, t.size), 0)  # pushes that were too stale
         self.optimizer = optimizer(self.shard.params) if optimizer and self.shard.params else None
         workers = range(n_servers, t.size)
         self.version = 0
-        self.clocks = dict.fromkeys(workers, 0)  # pushes of those that are still here
+        self.clocks = dict.fromkeys(workers, 0)  # pushes of each worker that has not left
         self.inbox = {}  # worker -> (values as long as the shard, samples): pushed, not yet applied
-        self.waiting = set()  # workers that want to pull, while they may not
-        self.replies = {}  # worker -> requests of its last reply; they keep the weights sent
+        self.waiting = set()  # workers that asked to pull, but may not yet
+        self.replies = {}  # worker -> requests of its last reply; they keep the sent array alive
         self.log = []  # (worker, version that it read, version it met, time) of each push
         self.leads = {worker: 0 for worker in workers}  # most steps ahead when it pulled
         self.heard = dict.fromkeys(workers, self.t.time())
-        self.state = dict.fromkeys(workers, "here")  # then "left", or why it was given up
+        self.state = dict.fromkeys(workers, "here")  # later "left", or why it was removed
 
     def serve(self):
-        """Answer the workers until the last has left; returns `report()`."""
+        """Answers the workers until the last one has left. Returns report(). Raises WorkerLost if a
+        worker failed and the rule needs it, or the error of an update."""
         ticking = self.t.spawn(self._tick) if self.silence_s else None
         try:
             while self.clocks:
@@ -109,7 +113,7 @@ class Server:
         return self.report()
 
     def update(self, values):
-        """One step of the optimizer; values: a gradient as long as the shard."""
+        """Makes one step of the optimizer. values: the gradient of the whole shard, 1-d."""
         for p, part in zip(self.shard.params, self.shard.parts(values)):
             p.grad = part
         if self.optimizer is not None:
@@ -118,7 +122,7 @@ class Server:
         self.version += 1
 
     def _serve_one(self):
-        """Receive a request and do what it asks."""
+        """Receives one request and handles it. Returns "last tick" for the last tick, else None."""
         src, kind, version, n_samples, n_bytes = framing.recv(self.t, "param_server.header")
         if kind == TICK:
             self._drop_the_silent()
@@ -129,12 +133,12 @@ class Server:
         elif kind == PUSH:
             self._pushed(src, version, n_samples)
         elif src in self.clocks:
-            self._wait_for_replies([src])  # at once: who asks again has the last reply
+            self._wait_for_replies([src])  # does not block: a worker that asks has the last reply
             self.waiting.add(src)
         self._go_on()
 
     def _go_on(self):
-        """Apply what can be applied now, then answer who may pull now."""
+        """Applies the pushes that the rule lets apply now, and answers workers that may pull."""
         self.rule.apply(self)
         for worker in sorted(self.waiting):
             clocks = self._clocks_for(worker)
@@ -150,20 +154,21 @@ class Server:
                 f"them pull; pushes made: {self.clocks}. A rule must let the slowest go on.")
 
     def _clocks_for(self, worker):
-        """{worker: pushes} of this one and those for whom it may have to wait."""
+        """Returns {worker: pushes} of this worker and the workers that it may have to wait for."""
         awaited = {w: clock for w, clock in self.clocks.items() if w not in self.slow}
         if worker in awaited:
             return awaited
         return {worker: max(self.clocks[worker], min(awaited.values(), default=0))}
 
     def _measure(self, src):
-        """Who is slow, by the last step of each that is here."""
+        """Measures this worker's last step, and decides again which workers are slow."""
         if self.slower is not None and src in self.granted:
             self.step_s[src] = self.t.time() - self.granted[src]
             here = {worker: s for worker, s in self.step_s.items() if worker in self.clocks}
             self.slow = frozenset(stragglers.slower(here, self.slower))
 
     def _pushed(self, src, version, n_samples):
+        """Receives a push into the inbox, or drops it if it is too stale."""
         shard = self.shard
         values = framing.recv_body(self.t, src, shard.n_elems, shard.dtype, "param_server.push",
                                    shard.xp)
@@ -184,7 +189,7 @@ class Server:
     # -- replies
 
     def _reply(self, worker, kind, body, label):
-        """Does not wait: a slow receiver must not hold up the others."""
+        """Sends a reply without waiting, so that a slow receiver does not delay the others."""
         requests = framing.isend(self.t, worker, kind, self.version, 0, body, label)
         self.replies.setdefault(worker, []).extend(requests)
 
@@ -193,14 +198,15 @@ class Server:
         self._reply(worker, REFUSED, objects.pack(text), "param_server.refused")
 
     def _wait_for_replies(self, workers=None):
-        """Until these workers have all that was sent to them; None: all that left properly."""
+        """Waits until these workers have received their replies. None: all workers that left
+        without an error."""
         if workers is None:
             workers = [worker for worker, state in self.state.items() if state == "left"]
         for worker in workers:
             for request in self.replies.pop(worker, ()):
                 request.wait()
 
-    # -- those who leave, fail, or fall silent
+    # -- workers that leave, fail, or are silent
 
     def _left(self, src, n_bytes):
         reason = recv_text(self.t, src, n_bytes, "param_server.left")
@@ -208,7 +214,8 @@ class Server:
             self._remove(src, reason)
 
     def _remove(self, worker, reason):
-        """Go on without a worker, if the rule can. reason: None if it left at its end."""
+        """Goes on without a worker. reason: why it failed; None if it left at the end. Raises
+        WorkerLost if it failed and the rule needs it."""
         self.state[worker] = reason or "left"
         del self.clocks[worker]
         self.waiting.discard(worker)
@@ -226,7 +233,8 @@ class Server:
         self._go_on()
 
     def _tick(self):
-        """A task beside the server: sends it messages, so that it looks for silent workers."""
+        """Runs in the background: sends the server a message from time to time. At each the server
+        looks for silent workers."""
         period_s = self.silence_s / 4
         over = False
         while not over:
@@ -240,11 +248,12 @@ class Server:
     # -- what happened
 
     def staleness(self, worker=None):
-        """{staleness: how many pushes}, of one worker or of all."""
+        """Returns {staleness: number of pushes}, for one worker or for all."""
         return Counter(met - read for who, read, met, _ in self.log if worker in (None, who))
 
     def report(self):
-        """A table of the workers: a slow one has few pushes, of great staleness."""
+        """Returns a table of the workers, as text. A slow worker has few pushes, and they are very
+        stale."""
         lines = [
             f"server {self.t.rank}: {len(self.shard.params)} tensors, rule {self.rule.name}, "
             f"version {self.version}",

@@ -1,13 +1,13 @@
-"""Which server holds which tensors, and what a message with them looks like.
+"""Which server holds which tensors, and the layout of a message with them.
 
     tensors     w1 (6, 9)   b1 (9,)   table (50, 4)          server 0   [table]       200 elements
-    2 servers   dealt whole, by size                         server 1   [w1 b1]        63
+    2 servers   whole tensors, divided by size               server 1   [w1 b1]        63
 
     values      | the server's tensors, one after another |
 
-A request and a reply begin with a header (framing.py): its kind, the version that was read or is
-sent, and for a push its samples. The body of a push and of a reply is the values. Rows of a large
-table travel by themselves in another server, which makes them when an id first comes: tables.py.
+A request and a reply begin with a header (framing.py): the kind, the version that was read or is
+sent, and for a push the number of samples. The body of a push and of a reply holds the values. For
+large embedding tables there is another server, which sends single rows: tables.py.
 
 Test: tests/parallel/server/test_server.py   Used by: server.py, worker.py, tables.py
 """
@@ -25,24 +25,27 @@ GRANTED, REFUSED = range(2)  # replies
 
 
 def why_left(kind, error):
-    """The body of LEAVE, of what `__exit__` is told: the error as a text, or nothing."""
+    """Returns the body of a LEAVE message: the error as text, or an empty body. kind, error: as
+    __exit__ gets them."""
     if kind is None:
         return framing.NO_BODY
     return objects.pack("".join(traceback.format_exception_only(kind, error)).strip())
 
 
 def recv_text(t, src, n_bytes, label):
-    """The text that src sends behind a header: why it left, or refuses; None if there is none."""
+    """Receives the text that follows a header: why src left or refuses. Returns it, or None if it
+    has 0 bytes."""
     if not n_bytes:
         return None
     return objects.unpack(framing.recv_body(t, src, n_bytes, np.uint8, label))
 
 
 def shards(params, n_servers):
-    """The indices of the tensors that each server holds: the largest first, to whoever has least.
+    """Returns for each server a list of the indices of its tensors.
 
-    Whole tensors, because an optimizer may need a tensor's norm. The fullest
-    server holds at most 4/3 - 1/(3S) of the best possible (Graham 1969)."""
+    Takes the largest tensors first, and gives each to the server with the fewest bytes. Tensors
+    stay whole, because an optimizer may need a tensor's norm. The fullest server holds at most
+    4/3 - 1/(3S) times the bytes of the best division (Graham 1969)."""
     owned, load = [[] for _ in range(n_servers)], [0] * n_servers
     for i in sorted(range(len(params)), key=lambda i: -params[i].nbytes):
         server = load.index(min(load))
@@ -52,7 +55,7 @@ def shards(params, n_servers):
 
 
 class Shard:
-    """One server's tensors, as its messages hold them: one after another."""
+    """The tensors of one server. A message holds them one after another, as a 1-d array."""
 
     def __init__(self, params):
         self.params = params
@@ -61,11 +64,11 @@ class Shard:
         self.n_elems = sum(p.numel() for p in params)
 
     def parts(self, values):
-        """Views of a message, in the tensors' shapes."""
+        """Returns views of a message, in the tensors' shapes."""
         return flat.views(values, [p.shape for p in self.params])
 
     def pack(self, arrays):
-        """The message that holds `arrays`, one like each of `params`."""
+        """Returns the message that holds `arrays`, which have the shapes of `params`."""
         values = self.xp.empty(self.n_elems, self.dtype)
         for part, array in zip(self.parts(values), arrays):
             part[...] = array
@@ -73,7 +76,8 @@ class Shard:
 
 
 def check(t, params, n_servers):
-    """The Shard of each server; raises unless there is a worker and the tensors are alike."""
+    """Returns the Shard of each server. Raises ValueError unless there are a server and a worker,
+    and all tensors have one dtype."""
     if not 1 <= n_servers < t.size:
         raise ValueError(f"rank {t.rank}: a parameter server needs at least one server and one "
                          f"worker; got {n_servers} servers among {t.size} ranks")

@@ -1,13 +1,14 @@
-"""A table of embeddings that grows: rows are made when an id is seen, and removed when it is not.
+"""A table of embeddings that grows: a row is made when its id is seen, and removed when unused.
 
     id 7741  --> slot 2     weight | z | n | seen        slot 0   ...   arrays double when full, so
     id 12    --> slot 0                                  slot 1   free  a push costs what it touches
     id 903   seen once of 3                              slot 2   ...
 
-Ids are any whole numbers, and more than memory has rows for. An id gets a row when it has come in
-`admit` pushes (most come once), and loses it, with its optimizer's state, when no push has had it
-for `ttl_s` of event time; both are kept in the order of the last push, so that nothing looks for
-what is old. Without a row its weights are the initial ones, a function of seed and id.
+Ids are any int64 numbers. There may be more ids than memory has room for rows. An id gets a row
+when `admit` pushes had it (most ids come only once). It loses the row, with its optimizer's state,
+if no push had it for `ttl_s` seconds of event time. Ids with and without rows are kept in the order
+of their last push, so the oldest are found at once. An id without a row has its initial weights, a
+function of seed and id.
 
     ftrl       z += g - (sqrt(n + g^2) - sqrt(n)) / alpha * w      n += g^2
                w = 0 where |z| <= l1, else (sign(z) l1 - z) / ((beta + sqrt(n)) / alpha + l2)
@@ -26,8 +27,11 @@ FIRST = 64  # slots of a new table
 
 
 class Rows(NamedTuple):
-    """How rows are updated. update(w, g, *state): in place, all (rows, dim); state: its names;
-    scale: initial weights are uniform in [-scale, scale)."""
+    """How rows are updated.
+
+    update   update(w, g, *state) changes w and the state in place; all are (rows, dim)
+    state    the names of the state arrays
+    scale    initial weights are uniform in [-scale, scale); 0: they are 0"""
 
     update: Callable
     state: tuple
@@ -35,7 +39,7 @@ class Rows(NamedTuple):
 
 
 def ftrl(alpha=0.1, beta=1.0, l1=0.0, l2=0.0):
-    """Rows that begin at 0, and stay there while their gradients' sum is small."""
+    """Returns Rows for FTRL-proximal. Weights start at 0, and stay 0 while |z| <= l1."""
 
     def update(w, g, z, n):
         root = np.sqrt(n)
@@ -48,6 +52,7 @@ def ftrl(alpha=0.1, beta=1.0, l1=0.0, l2=0.0):
 
 
 def adagrad(lr=0.1, eps=1e-10, scale=0.05):
+    """Returns Rows for AdaGrad, with initial weights in [-scale, scale)."""
 
     def update(w, g, n):
         n += g * g
@@ -57,7 +62,14 @@ def adagrad(lr=0.1, eps=1e-10, scale=0.05):
 
 
 class Table:
-    """The rows of one server. dim: of a row; rows: ftrl(...) or adagrad(...)."""
+    """The rows of one server.
+
+    dim     elements of a row
+    rows    ftrl(...) or adagrad(...); None: adagrad()
+    admit   an id gets a row in its push number `admit`
+    ttl_s   seconds of event time after which an unused row is removed; None: never
+
+    Raises ValueError for a wrong argument."""
 
     def __init__(self, name, dim, rows=None, admit=1, ttl_s=None, seed=0):
         if dim < 1 or admit < 1 or not isinstance(rows, Rows | None):
@@ -68,8 +80,9 @@ class Table:
         self.clear()
 
     def clear(self):
-        self.slots = OrderedDict()  # id -> slot, the last pushed at the end
-        self.waiting = OrderedDict()  # id -> (pushes, time of the last), the same
+        # both in the order of the last push, the newest at the end
+        self.slots = OrderedDict()  # id -> slot
+        self.waiting = OrderedDict()  # id without a row -> (pushes, time of the last one)
         self.free, self.now = [], -(2**62)
         kinds = ("weight", *self.rule.state)
         self.arrays = {kind: np.zeros((FIRST, self.dim), np.float32) for kind in kinds}
@@ -79,7 +92,7 @@ class Table:
         return len(self.slots)
 
     def pull(self, ids):
-        """The weights of these ids, (n,) int64 -> (n, dim) float32."""
+        """Returns the weights (n, dim) float32 of these ids, (n,) int64."""
         weights = self.initial(ids)
         known = [(i, slot) for i, id in enumerate(ids.tolist())
                  if (slot := self.slots.get(id)) is not None]
@@ -89,7 +102,8 @@ class Table:
         return weights
 
     def push(self, ids, grads, now):
-        """Update the rows of these ids, each once, by gradients (n, dim) at event time now, ms."""
+        """Updates the rows of these ids by grads, (n, dim). No id may occur twice. now: the event
+        time in ms."""
         self.tick(now)
         slots, at, new = [], [], []
         for i, id in enumerate(ids.tolist()):
@@ -112,12 +126,13 @@ class Table:
         self.seen[slots] = self.now
 
     def tick(self, now):
-        """Event time is now, in ms: forget what no push has had for ttl_s. A server is told of the
-        pushes that have no id of its own, too, so that all servers have one clock."""
+        """Sets the event time to now, in ms, and removes rows that no push had for ttl_s. A server
+        also gets pushes without an id of its own, so the event time is the same on all servers."""
         self.now = max(self.now, now)
         self._forget()
 
     def initial(self, ids):
+        """Returns the initial weights (n, dim) of ids: the same on every rank, by a hash."""
         if not self.rule.scale:
             return np.zeros((len(ids), self.dim), np.float32)
         draws = mixed(mixed(ids.astype(np.uint64) + np.uint64(self.seed))[:, None]
@@ -126,13 +141,14 @@ class Table:
         return self.rule.scale * unit
 
     def _admitted(self, id):
-        """Whether an id without a row gets one with this push."""
+        """Counts a push of an id without a row. Returns True if the id gets a row now."""
         pushes = self.waiting.pop(id, (0, 0))[0] + 1
         if pushes < self.admit:
             self.waiting[id] = pushes, self.now
         return pushes >= self.admit
 
     def _slot(self, id):
+        """Returns a free slot for this id. Doubles the arrays if they are full."""
         slot = self.slots[id] = self.free.pop() if self.free else len(self.slots)
         if slot == len(self.seen):
             for kind, array in self.arrays.items():
@@ -141,7 +157,7 @@ class Table:
         return slot
 
     def _forget(self):
-        """Rows and counts that no push has had for ttl_s: those at the front."""
+        """Removes the rows and counts that no push had for ttl_s. They are at the front."""
         if self.ttl is None:
             return
         while self.slots and self.seen[slot := next(iter(self.slots.values()))] < (
@@ -154,8 +170,9 @@ class Table:
             self.waiting.popitem(last=False)
 
     def rows(self):
-        """{name: array}: of each row its id, last push, weights and state; of ids without one
-        `waiting`, (id, pushes, last push). In the order of the last push."""
+        """Returns {name: array}, in the order of the last push: "id", "seen" (the time of the last
+        push), "weight" and the state of each row. "waiting" has (id, pushes, last push) of each id
+        without a row."""
         slots = list(self.slots.values())
         waiting = [(id, *one) for id, one in self.waiting.items()]
         return {"id": np.array(list(self.slots), np.int64), "seen": self.seen[slots],
@@ -163,7 +180,8 @@ class Table:
                 "waiting": np.array(waiting, np.int64).reshape(-1, 3)}
 
     def load_rows(self, rows, mine):
-        """Take over, of rows() of all servers, those of which mine(ids) is true."""
+        """Replaces all rows by those of `rows` for which mine(ids) is True. rows: the result of
+        rows() on all servers, concatenated."""
         self.clear()
         which = np.flatnonzero(mine(rows["id"]))
         which = which[np.argsort(rows["seen"][which], kind="stable")]
@@ -177,7 +195,7 @@ class Table:
 
 
 def mixed(x):
-    """A hash of 64-bit numbers: the finalizer of SplitMix64 (Steele et al. 2014)."""
+    """Returns a hash of 64-bit numbers: the finalizer of SplitMix64 (Steele et al. 2014)."""
     x = x.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

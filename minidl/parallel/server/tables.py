@@ -1,4 +1,4 @@
-"""Tables on servers: rows sharded by a hash of the id, pulled and pushed by a stream's readers.
+"""Tables on servers: rows are sharded by a hash of the id; workers that read a stream use them.
 
     server 0   user: ids with hash % 2 = 0        worker 2   pull ids -> rows, compute, push
     server 1   user: ids with hash % 2 = 1        worker 3   ...
@@ -16,19 +16,21 @@
                 tables.cut(step)
                 snapshot.save("runs", step, t, model=model, tables=tables, source=src)
 
-SYNC applies a step's pushes when those of all partitions are there, in the order of the partitions:
-the same bits on any number of workers and servers, one rank without any messages included. ASYNC
-applies each as it comes. A push says how far its partition was read; a server drops what it has
-seen, so that a worker may push again what it does not know to have arrived.
+SYNC applies the pushes of a step when all partitions have pushed, in the order of the partitions.
+So the bits are the same for any numbers of workers and servers, also for one rank without messages.
+ASYNC applies each push when it arrives. A push has the position up to which its partition was read.
+A server drops a push whose position it has already seen. So a worker may push again if it does not
+know whether a push has arrived.
 
-One cut: messages of a rank arrive in order, so when all workers' cuts have come, all pushes before
-them have, and no other; then all ranks save together.
+A cut is a consistent moment to save. The messages of a rank arrive in order. So when the cuts of
+all workers have come, all pushes before them have come, and no later ones. Then all ranks save
+together.
 
-Event time is one clock: every push goes to all servers, those without an id of it included, so rows
-are forgotten at the same step whatever the number of servers.
+All servers have the same event time: every push goes to all servers, even without an id of theirs.
+So rows are removed at the same step for any number of servers.
 
-Bytes of n ids of one server: pull 32 + 8 n, and 32 + 4 dim n back; push 32 + 8 (n + 1) + 4 dim n;
-end_step 32 a server, and for each table and partition that had nothing 40; leaving 32, and 32 back.
+Bytes for n ids of one server: pull 32 + 8 n, and 32 + 4 dim n back; push 32 + 8 (n + 1) + 4 dim n;
+end_step 32 a server, and 40 for each table and partition without a push; leaving 32, and 32 back.
 Labels: table.ids, .pull, .push, .header.
 Source: Li et al. 2014 (OSDI).   Test: tests/parallel/server/test_tables.py
 Used by: tutorials/train_clicks.py
@@ -47,8 +49,10 @@ PULL, PUSH, CUT, LEAVE = range(4)
 
 
 class Tables:
-    """Ranks 0 to servers - 1 serve, the others work; of one rank alone servers is 0.
-    tables: [Table], alike on all ranks; partitions: of the stream; rule: SYNC or ASYNC."""
+    """Ranks 0 to servers - 1 are servers, the others are workers. With a single rank servers is 0.
+
+    tables: a list of Table, the same on all ranks. partitions: the number of partitions of the
+    stream. rule: SYNC or ASYNC. Raises ValueError for arguments that do not fit."""
 
     def __init__(self, t, tables, servers, partitions, rule=SYNC):
         if rule not in (SYNC, ASYNC) or not (servers == 0 if t.size == 1 else 0 < servers < t.size):
@@ -66,7 +70,8 @@ class Tables:
     # -- a worker
 
     def pull(self, name, ids):
-        """The weights of these ids, (n,) -> (n, dim) float32; waits for the step before."""
+        """Returns the weights (n, dim) float32 of these ids, (n,). With SYNC it waits until the
+        step before has been applied."""
         ids, table = np.ascontiguousarray(ids, np.int64), self._table(name)
         if not self.n_servers:
             return table.pull(ids)
@@ -84,8 +89,10 @@ class Tables:
         return weights
 
     def push(self, name, ids, grads, partition, position, now):
-        """Gradients (n, dim) of ids, each once, of what a partition gave in this step.
-        position: how many of its records were used with these; now: event time, ms."""
+        """Pushes the gradients (n, dim) of ids, from the records of one partition in this step.
+
+        No id may occur twice. position: how many records of the partition have been used, with
+        these. now: the event time in ms. Raises ValueError for wrong shapes, or an id twice."""
         wanted, ids = self._table(name), np.ascontiguousarray(ids, np.int64)
         table = self.names.index(name)
         if np.shape(grads) != (len(ids), wanted.dim) or not 0 <= partition < self.partitions:
@@ -106,7 +113,8 @@ class Tables:
                 request.wait()
 
     def end_step(self, mine):
-        """Of the partitions `mine` of this rank, those that gave nothing in this step say so."""
+        """Ends this rank's step. Pushes an empty message for each of its partitions, `mine`, that
+        had no push in this step, so that servers do not wait for one."""
         none = np.empty(0, np.int64)
         for table, name in enumerate(self.names):
             for partition in mine:
@@ -117,7 +125,7 @@ class Tables:
         self.round += bool(self.n_servers)
 
     def cut(self, step):
-        """Ask the servers to save with everybody, after all that was pushed before."""
+        """Asks the servers to save after all pushes so far. All workers call it, then save."""
         for server in range(self.n_servers):
             framing.send(self.t, server, CUT, step, label="table.cut")
 
@@ -128,8 +136,9 @@ class Tables:
         why = why_left(kind, error)
         for server in range(0 if self.serves else self.n_servers):
             framing.send(self.t, server, LEAVE, body=why, label="table.left")
-        for server in range(0 if self.serves or kind else self.n_servers):  # it serves no more,
-            framing.recv(self.t, "table.header", server)  # and what is sent next is not for it
+        # wait until the servers have stopped: they must not receive messages that follow
+        for server in range(0 if self.serves or kind else self.n_servers):
+            framing.recv(self.t, "table.header", server)
 
     def _table(self, name):
         if name not in self.tables:
@@ -139,8 +148,8 @@ class Tables:
     # -- a server
 
     def serve(self):
-        """Answer the workers until the last has left; yields the step of each cut, for all ranks
-        to save together."""
+        """Answers the workers until the last one has left. Yields the step of each cut, so that all
+        ranks save together. Raises RuntimeError if a worker leaves by an error."""
         here, cuts = set(range(self.n_servers, self.t.size)), Counter()
         workers = sorted(here)
         while here:
@@ -170,9 +179,10 @@ class Tables:
             framing.send(self.t, worker, LEAVE, label="table.left")
 
     def _pushed(self, key, position, now, ids, grads):
-        """Apply it, or keep it until the others of its step are there; drop what came before."""
+        """Applies a push, or keeps it until all pushes of its step have come. Drops a push that has
+        come before."""
         table, partition = divmod(key, self.partitions)
-        if position:  # 0: the partition gave nothing. Else all servers hear of it, even without ids
+        if position:  # 0: the partition had no records in this step
             if position <= self.seen[table, partition]:
                 self.dropped += 1
                 return
@@ -192,7 +202,7 @@ class Tables:
             self.round += bool(self.serves)
 
     def _answer(self):
-        """Send what may be pulled now."""
+        """Answers the pulls whose step has been applied."""
         still = []
         for src, step, name, ids in self.waiting:
             if self.rule is SYNC and step > self.round:
@@ -208,7 +218,7 @@ class Tables:
             request.wait()
 
     def _shares(self, ids):
-        """The places of each server's ids."""
+        """Returns for each server the indices of its ids in `ids`."""
         owner = mixed(ids) % np.uint64(self.n_servers)
         return [np.flatnonzero(owner == server) for server in range(self.n_servers)]
 
@@ -224,7 +234,8 @@ class Tables:
                              f"{self.state_dict()}. Resume with the same")
 
     def rows(self):
-        """The rows of this server; a worker has none. Positions are those of rank 0."""
+        """Returns {name: array} with the rows of this server, for a snapshot. A worker has no rows.
+        Only rank 0 has the positions of the partitions."""
         found = {"seen": self.seen[None if self.t.rank == 0 else slice(0)].reshape(
             -1, *self.seen.shape)}
         for name, table in self.tables.items():
@@ -233,7 +244,8 @@ class Tables:
         return found
 
     def load_rows(self, rows):
-        """Of all servers' rows this one's, on any number of servers."""
+        """Takes this server's rows from those of all servers. Any number of servers may have saved
+        them."""
         def mine(ids):
             owner = mixed(ids) % np.uint64(max(self.n_servers, 1))
             return owner == np.uint64(self.t.rank)

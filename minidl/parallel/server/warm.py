@@ -1,4 +1,4 @@
-"""A warm start: a run on a stream takes over the rows of a model that was trained offline.
+"""A warm start: a run on a stream starts with the rows of a model that was trained offline.
 
     offline, to the cut    a 0.4   b 0.1   c 0.9               the cut: a time
     here                           b 0.3   c 0.2   d 0.7       d came after the cut
@@ -9,13 +9,14 @@
     taken, before, after = warm_start(tables, offline, gate)
     start = [log.at_time(p, cut) for p in range(P)]            the stream from the cut on, if taken
 
-Offline rows have seen no record after the cut, so the stream is read from there again, and pushes
-are counted anew; a row that stays (d) sees those records twice. Where there are no rows yet, as at
-the start of a run, all is as if the run had trained on the records before the cut by itself: to the
-bit, in SYNC.
+The offline rows have seen no record after the cut. So the stream is read again from the cut, and
+positions are counted again. A row that stays (d) sees those records twice. If this run has no rows
+yet, as at its start, the result is the same as if it had trained on the records before the cut
+itself. With SYNC it has the same bits.
 
-The gate is the log loss of predictions on records that neither has trained on, or both have. Worse
-offline rows (trained on other features, too briefly, on broken data) are given back.
+The gate computes the log loss of predictions, on records that neither run has trained on, or both.
+If the offline rows are worse (trained on other features, too briefly, on broken data), this run
+gets its old rows back.
 Source: Dawid 1984 (prequential); He et al. 2014 (ADKDD), of models that must be fresh.
 Test: tests/parallel/server/test_warm.py   Tutorial: tutorials/24_stream.py, train_clicks.py
 """
@@ -24,11 +25,14 @@ import numpy as np
 
 
 def warm_start(tables, offline, gate):
-    """(whether the rows were taken, gate() before, gate() with them). All ranks call it, while
-    nothing is served; tables, offline: Tables of as many servers.
+    """Returns (True if the offline rows were taken, gate() before, gate() with them). Collective;
+    call it while no server serves.
 
-    gate()   a mean log loss, the same on all ranks. On a server it serves, on a worker it pulls
-             and predicts; it pushes nothing."""
+    tables, offline   Tables with the same number of servers
+    gate()            returns a mean log loss, the same on all ranks. On a server it must call
+                      serve(); on a worker it pulls and predicts, without a push
+
+    Raises ValueError if the tables or the numbers of servers differ."""
     tables.load_state_dict(offline.state_dict())  # the same tables, or ValueError
     if tables.n_servers != offline.n_servers:
         raise ValueError(f"rank {tables.t.rank}: a warm start wants the rows on "
@@ -40,7 +44,7 @@ def warm_start(tables, offline, gate):
         taken_over(table, offline.tables[name])
     try:
         after = gate()
-        taken = bool(after <= before)  # and not, if either is nan
+        taken = bool(after <= before)  # False if either is nan
     finally:
         for name, table in tables.tables.items() if not taken else ():
             rows, now = own[name]
@@ -51,7 +55,7 @@ def warm_start(tables, offline, gate):
 
 
 def taken_over(table, offline):
-    """Put all rows of `offline` into `table`, and how often ids without a row have come."""
+    """Puts all rows of `offline` into `table`, and its counts of ids without a row."""
     own, new, now = table.rows(), offline.rows(), max(table.now, offline.now)
     stays = ~np.isin(own["id"], new["id"])
     rows = {kind: np.concatenate([own[kind][stays], new[kind]])

@@ -7,13 +7,14 @@
             loss.backward()
             worker.push(len(images))                      p.grad to the servers
 
-Geo: k steps of a local optimizer between `pull` and `push_difference`, which sends (p.data - what
-was pulled) / N; so every worker's progress counts one part in N, and messages come every k steps.
+Geo: a worker makes k steps of a local optimizer between `pull` and `push_difference`. The push
+sends (p.data - the pulled weights) / N. So each worker's progress counts 1/N, and messages are sent
+only every k steps.
 
-The parameters may be on a GPU, those of the servers too or not: a pull comes up, and a push goes
-down, as one message for each server (comm/transport/staging.py).
+The parameters may be on a GPU, on workers and on servers. A pull is copied to the GPU and a push
+from it, as one message for each server (comm/transport/staging.py).
 
-The end of the block tells the servers that this worker leaves; so does an exception.
+At the end of the block, or at an exception in it, the worker tells the servers that it leaves.
 
 Test: tests/parallel/server/test_server.py, test_geo.py
 Tutorial: tutorials/10_parameter_server.py
@@ -31,17 +32,19 @@ class Refused(RuntimeError):
 
 
 class Worker:
-    """The arguments are those of server.Server; `versions`: the version pulled from each."""
+    """One worker rank. The arguments are as in server.Server. versions: the last version pulled
+    from each server."""
 
     def __init__(self, t, params, n_servers=1):
         self.shards = check(t, params, n_servers)
-        self.t = t.subgroup(range(t.size))  # messages of its own, as the servers'
+        self.t = t.subgroup(range(t.size))  # as the servers: messages cannot mix with the caller's
         self.n_workers = t.size - n_servers
         self.versions = [0] * n_servers
         self._pulled = [None] * n_servers  # the last reply of each server
 
     def pull(self):
-        """Overwrites p.data with the servers' weights. Waits if the rule asks for it."""
+        """Overwrites p.data with the servers' weights. Waits until the rule lets this worker pull.
+        Raises Refused if a server has failed or has dropped this worker."""
         for server in range(len(self.shards)):
             self._request(PULL, server)
         for server, shard in enumerate(self.shards):
@@ -51,8 +54,8 @@ class Worker:
                 p.version += 1
 
     def push(self, n_samples=1):
-        """Send p.grad; no gradient counts as zeros. n_samples weighs it in the mean of SYNC. Then
-        forgets the gradients."""
+        """Sends p.grad to the servers, and sets it to None. No gradient counts as zeros.
+        n_samples: its weight in the mean of SYNC."""
         for server, shard in enumerate(self.shards):
             grads = [gradient_or_zeros(p) for p in shard.params]
             self._push(server, shard.pack(grads), n_samples)
@@ -60,7 +63,7 @@ class Worker:
                 p.grad = None
 
     def push_difference(self):
-        """Send (p.data - what was pulled) / N."""
+        """Sends (p.data - the pulled weights) / N. Raises RuntimeError without a pull before."""
         for server, shard in enumerate(self.shards):
             if self._pulled[server] is None:
                 raise RuntimeError(f"rank {self.t.rank}: pull before the first push_difference")
@@ -88,7 +91,7 @@ class Worker:
             request.wait()
 
     def _receive(self, server):
-        """The values of a reply; raises Refused."""
+        """Returns the values of a server's reply. Raises Refused."""
         _, kind, version, _, n_bytes = framing.recv(self.t, "param_server.header", server)
         if kind == REFUSED:
             text = recv_text(self.t, server, n_bytes, "param_server.refused")

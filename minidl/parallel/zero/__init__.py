@@ -1,10 +1,10 @@
-"""ZeRO: data parallelism in which each rank holds a part of what all would hold.
+"""ZeRO: data parallelism in which each rank holds only a part of the training state.
 
 The plain forms: minidl/plain/zero.py and offload.py. Start there.
 
-    zero     the optimizer's state in shards, one a rank; and the gradients
-    zero3    ... and the weights
-    absent   what a parameter holds while its elements are elsewhere
-    offload  ... and the optimizer, with its work, on the host
-    lanes    who is busy when: device, link, host
+    zero     each rank has a shard of the optimizer's state, and of the gradients
+    zero3    ... and of the weights
+    absent   placeholders in a parameter whose elements are on other ranks
+    offload  the optimizer's state and its work on the host
+    lanes    when device, link and host are busy
 """

@@ -1,10 +1,10 @@
-"""What a parameter holds while its elements are in the ranks' shards: a shape, and an explanation.
+"""Placeholders for a parameter whose elements are in the ranks' shards. Using one raises an error.
 
     weight, stage 3, between uses     Freed         gathered by the unit that uses it
     gradient, after backward          Scattered     the mean is in the shards, for the optimizer
 
-Without these an optimizer made of model.parameters() would find no gradients and change nothing,
-in silence.        Test: tests/parallel/zero/test_zero_use.py   Used by: zero.py, zero3.py
+Without them an optimizer of model.parameters() would find no gradients, and silently change
+nothing.        Test: tests/parallel/zero/test_zero_use.py   Used by: zero.py, zero3.py
 """
 
 import math
@@ -15,7 +15,8 @@ from minidl.tensor import Absent
 
 
 class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
-    """What a parameter holds while its elements are on other ranks: a shape without elements."""
+    """Stands for a weight whose elements are in the ranks' shards: shape and dtype, no elements.
+    Using it as an array raises AttributeError."""
 
     base, nbytes = None, 0
 
@@ -25,17 +26,16 @@ class Freed(Absent, np.lib.mixins.NDArrayOperatorsMixin):
 
     def _used(self, *_, **__):
         raise AttributeError(
-            f"a weight of shape {tuple(self.shape)} is freed, its shards are on their owners' "
-            "ranks: it "
+            f"a weight of shape {tuple(self.shape)} is freed: each rank holds only its shard. It "
             "was used outside of its unit's forward. Let the module that uses it be the unit, or "
-            "use it inside `with model.gathered():`. An optimizer is made of model.shards()")
+            "use it inside `with model.gathered():`. Make an optimizer of model.shards()")
 
     __getattr__ = __array__ = __array_ufunc__ = __getitem__ = __setitem__ = _used
 
 
 class Scattered(Absent, np.lib.mixins.NDArrayOperatorsMixin):
-    """What a parameter holds as its gradient after backward: it is in the ranks' shards. Whoever
-    uses it as an array hears so: an optimizer or a clip of `model.parameters()`, say."""
+    """Stands for a gradient after backward, when the mean is in the ranks' shards. Using it as an
+    array raises RuntimeError, for instance in an optimizer of model.parameters()."""
 
     base, nbytes = None, 0
 

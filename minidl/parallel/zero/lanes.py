@@ -1,19 +1,21 @@
-"""Lanes: queues of jobs that run beside each other, one job at a time in each, and who waits.
+"""Lanes: queues of jobs. The lanes run at the same time; each lane runs one job at a time.
 
     device   |-- backward 2 --|-- backward 1 --|-- backward 0 --|. . . . . .|-- next forward
     down                      |g2|             |g1|             |g0|
     host                                                        |u2|u1 |u0|
     up                                                             |w2|w1|w0|
                                                                             time -->
-A job starts when its lane is free, when the jobs it comes `after` have ended, and not before the
-device has come to where it was submitted. `down` and `up` are the two directions of a link with a
-latency alpha and beta seconds per byte (comm/transport/links.py); `bytes` counts what went over
-each.
+A job starts when its lane is free, the jobs in `after` have ended, and the device has reached the
+point where the job was submitted. `down` and `up` are the two directions of a link with a latency
+of alpha seconds, and beta seconds per byte (comm/transport/links.py). `bytes` counts the bytes sent
+in each direction.
 
-    Modelled    jobs run at once, in order; only the clock is a model: the same trace every time
-    Threads     a thread for each lane and the real clock; with a link, copies are slowed to it
+    Modelled    jobs run at once, in order; only the clock is modelled, so every run gives the same
+                times
+    Threads     one thread for each lane, and the real clock; with a link, copies are slowed down to
+                its speed
 
-Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds from the beginning.
+Lanes are a Timeline (minidl/timeline.py): `spans` has every job, in seconds since the start.
 
 Test: tests/parallel/zero/test_lanes.py   Used by: offload.py   Tutorial: tutorials/12_offload.py
 """
@@ -25,39 +27,44 @@ from concurrent.futures import ThreadPoolExecutor
 from minidl.comm.transport.links import Link
 from minidl.timeline import Timeline
 
-PCIE = Link(10e-6, 1 / 16e9)  # PCIe 3.0 with 16 lanes, and the start of a copy: round figures
-# An Adam update reads and writes 28 bytes an element, and writes 2; a host's memory: some 20 GB/s.
+PCIE = Link(10e-6, 1 / 16e9)  # rounded: 10 us to start a copy; 16 GB/s, PCIe 3.0 with 16 lanes
+# An Adam update moves 30 bytes for each element; a host's memory moves about 20 GB/s.
 UPDATE_S = 30 / 20e9
 
 
 class Lanes(Timeline):
-    """What both kinds have."""
+    """The base class of Modelled and Threads. bytes: {"down": n, "up": n}, bytes copied so far."""
 
     def __init__(self, link):
         super().__init__()
         self.link, self.bytes = link, Counter()
 
     def copy(self, lane, n_bytes, fn, after=(), label=""):
-        """A job that moves n_bytes over the link, "down" or "up"."""
+        """Submits fn() as a job that moves n_bytes over the link. lane: "down" or "up". Returns the
+        job, for `after` and wait()."""
         self.bytes[lane] += n_bytes
         latency, seconds_per_byte = self.link or (0.0, 0.0)
         return self.run(lane, fn, after, label, n_bytes * seconds_per_byte, latency)
 
 
 class Modelled(Lanes):
-    """link: (alpha, beta); update_s: seconds to update one element on the host."""
+    """Runs jobs at once, and computes their times from a model.
+
+    link: (alpha in seconds, beta in seconds per byte). update_s: seconds to update one element on
+    the host."""
 
     def __init__(self, link: tuple[float, float] = PCIE, update_s=UPDATE_S):
         super().__init__(Link(*link))
         self.update_s = update_s
-        self.free = defaultdict(float)  # lane -> when it has done what it was given
+        self.free = defaultdict(float)  # lane -> the time in seconds when it has done all its jobs
 
     def time(self):
-        """Where the device is."""
+        """Returns the modelled time of the device, in seconds."""
         return self.free["device"]
 
     def run(self, lane, fn, after=(), label="", seconds=0.0, latency=0.0):
-        """fn() now, in the lane's next `seconds`; returns when it is done, for `after` and wait."""
+        """Runs fn() now, and books the lane's next `seconds` for it. Returns the time when the job
+        is done, for `after` and wait()."""
         start = max(self.free[lane], self.time(), *after, 0.0)
         fn()
         self.free[lane] = start + seconds
@@ -65,14 +72,15 @@ class Modelled(Lanes):
         return start + seconds + latency
 
     def update(self, n_elems, fn, after=(), label=""):
+        """Submits fn(), an optimizer's update of n_elems elements, to the host. Returns the job."""
         return self.run("host", fn, after, label, n_elems * self.update_s)
 
     def compute(self, seconds, label=""):
-        """The device works for so long."""
+        """Keeps the device busy for `seconds`."""
         self.run("device", lambda: None, (), label, seconds)
 
     def wait(self, jobs):
-        """The device waits for them."""
+        """The device waits until the jobs are done."""
         self.free["device"] = max(self.time(), *jobs, 0.0)
 
     def close(self):
@@ -80,7 +88,10 @@ class Modelled(Lanes):
 
 
 class Threads(Lanes):
-    """link: (alpha, beta) that copies are slowed to; None: as fast as they are."""
+    """Runs each lane in a thread, by the real clock.
+
+    link: (alpha in seconds, beta in seconds per byte): copies are slowed down to this speed. None:
+    copies at full speed."""
 
     def __init__(self, link=None):
         super().__init__(link and Link(*link))
@@ -113,7 +124,7 @@ class Threads(Lanes):
         self.add("device", label, start, self.time())
 
     def wait(self, jobs):
-        """Return when they are done; raises the first error of one."""
+        """Waits until the jobs are done. Raises the first error of a job."""
         for job in jobs:
             job.result()
 

@@ -1,24 +1,27 @@
-"""ZeRO-Offload: what only the optimizer needs lies in host memory, and so does its work.
+"""ZeRO-Offload: the optimizer's state is in host memory, and the host updates the weights.
 
 The plain form: minidl/plain/offload.py. Here: the lanes of its picture run at the same time, pieces
-are buckets, memory is pinned, any elementwise optimizer is taken, and updates may be delayed.
+are buckets, host memory is pinned, any elementwise optimizer works, and updates may be delayed.
 
         model.half()
         optimizer = Offload(optim.AdamW(model.parameters(), lr=1e-3))     # or model.shards()
         loss.backward()             # gradients stream down, and their device memory is freed
         optimizer.step()            # while bucket k comes up, bucket k+1 is updated
 
-4X bytes cross the link, the fewest if the update is on the host and forward on the device; with a
-ZeRO stage 1/n of them on each rank. The weights are bit for bit those of the same optimizer on the
-device. The gradients are on the host: clip by `scaler.step(optimizer, max_norm=)` (zero.py).
+For X parameters in float16, 4X bytes cross the link in a step. This is the minimum if the host
+updates and the device runs forward. With a ZeRO stage each of n ranks moves 1/n of them. The
+weights have the same bits as with the same optimizer on the device. The gradients are on the host:
+clip by `scaler.step(optimizer, max_norm=)`.
 
 Delayed update: after `delay_after` steps the host updates with the gradients of step i while the
-device runs forward and backward of step i+1, which sees weights one update old:
+device runs forward and backward of step i+1. So the device uses weights that are one update old:
 
-    at step i      weights of update i-1 come up; the update with gradients i begins
-    the first one  brings nothing up: its update is still to be made.  At the end: `finish()`.
+    step(), call i           brings up the weights of update i-1, and starts the update with the
+                             gradients of step i
+    the first delayed call   brings up nothing, because the update before it came up at once
+    at the end               call finish()
 
-Parameters in float32 work too, 8X bytes a step. Lanes: lanes.py; copies: cuda/host_memory.py.
+Parameters in float32 work too, with 8X bytes a step. Lanes: lanes.py; copies: cuda/host_memory.py.
 Source: Ren et al. 2021, "ZeRO-Offload" (arXiv 2101.06840).
 Test: tests/parallel/zero/test_offload.py, test_offload_snapshot.py
 Tutorial: tutorials/12_offload.py
@@ -51,9 +54,9 @@ if TYPE_CHECKING:
 class HostBucket:
     """Parameters whose gradients go down together, and whose weights come up together.
 
-    copies     {parameter: its weights on the host, a leaf: what the optimizer updates}
-    grads      {parameter: host array} for gradients; where updates are delayed, a second one that
-               the update under way reads"""
+    copies     {parameter: a leaf with its weights on the host}; the optimizer updates these leaves
+    grads      [{parameter: host array for its gradient}]; with delayed updates two of these dicts:
+               the running update reads the second one"""
 
     def __init__(self, params, n_grads):
         self.params = params
@@ -68,18 +71,22 @@ class HostBucket:
         for p, copied in self.copies.items():
             copied.array[...] = backend.to_device(p.array, "cpu")
         self.jobs = []
-        # parameters, in order, and nothing to them: a set would have another order on every run
-        self.ready = {}  # whose gradients are complete and have not been sent
-        self.sent = {}  # whose gradients are down, or on their way, since the last step
-        self.updated = {}  # whose new weights have not come up
+        # dicts used as ordered sets of parameters: a set would have another order on every run
+        self.ready = {}  # their gradients are complete and have not been sent
+        self.sent = {}  # their gradients have been sent down since the last step
+        self.updated = {}  # their new weights have not come up
 
 
 class Offload:
-    """`optimizer`, any elementwise one before its first step, moved to the host.
+    """Moves an elementwise optimizer to the host. It must not have made a step yet.
 
-    lanes          Modelled or Threads; None: threads for a GPU, else modelled
-    bucket_bytes   a bucket is sent once it has this much; the fewer, the earlier, the more starts
-    delay_after    None, or the number of steps after which updates are delayed by one"""
+    lanes          Modelled or Threads; None: Threads for a GPU, else Modelled
+    bucket_bytes   a bucket is sent once it holds this many bytes. Small buckets start earlier, but
+                   there are more copies to start
+    delay_after    the number of steps after which updates are delayed by one step; None: no delay
+
+    Raises ValueError for an optimizer that has state or master weights already, and for LARS or
+    LAMB on a ZeRO stage's shards."""
 
     def __init__(self, optimizer: Optimizer, lanes: Any = None, bucket_bytes: int = 1 << 20,
                  delay_after: int | None = None):
@@ -89,8 +96,8 @@ class Offload:
         if getattr(optimizer, "whole_tensors", False) and optimizer.sharded_by:
             raise ValueError(
                 f"Offload updates bucket by bucket, and {type(optimizer).__name__} wants the norms "
-                "of whole tensors, which lie in several ranks' buckets; got a ZeRO stage's shards. "
-                "Take AdamW or SGD, or offload it without ZeRO")
+                "of whole tensors, whose parts are in several ranks' buckets; got a ZeRO stage's "
+                "shards. Take AdamW or SGD, or offload it without ZeRO")
         self.inner, self.delay_after = optimizer, delay_after
         params = optimizer.parameters()
         xp = backend.xp_of([p.array for p in params], "Offload")
@@ -102,17 +109,17 @@ class Offload:
         self.on_device = {copied: p for b in self.buckets for p, copied in b.copies.items()}
         for group in optimizer.param_groups:
             group["params"] = [self.bucket_of[p].copies[p] for p in group["params"]]
-            group["n_steps"] = 0  # among the options, to be kept with them
+            group["n_steps"] = 0  # an option of the group, so that state_dict() has it
         use_master_weights(optimizer)
-        self.seen = {p: p.version for p in params}  # when we wrote it
+        self.seen = {p: p.version for p in params}  # p's version when we last wrote it
         self.updating = []  # jobs of a delayed update
         self.remove_hooks = [p.on_grad_ready(self.on_grad_ready) for p in params if p.requires_grad]
 
     # -- gradients come down
 
     def on_grad_ready(self, p):
-        """p.grad is complete. Data parallelism's gradients are not, before it has averaged them:
-        they go down when they are asked for."""
+        """The engine calls it when p.grad is complete. With data parallelism the gradient is not
+        averaged yet: collect() sends it later."""
         if is_local(p):
             return
         bucket = self.bucket_of[p]
@@ -121,9 +128,10 @@ class Offload:
             self.send_down(bucket)
 
     def send_down(self, bucket):
-        """Start what is ready on its way; the device's memory is free when it has gone."""
+        """Starts to copy the ready gradients to the host. Their device memory is free after the
+        copy."""
         params, bucket.ready = bucket.ready, {}
-        # where to, now: when the copy runs, a step may have turned the arrays
+        # choose the host arrays now: step() may swap them before the copy runs
         going = [(contiguous(p._xp, p.grad.array), bucket.grads[0][p], p in bucket.sent)
                  for p in params]
         bucket.sent |= params
@@ -142,7 +150,8 @@ class Offload:
                                f"bucket {self.buckets.index(bucket)}")
 
     def collect(self):
-        """All gradients are down or on their way, and the copies on the host have them."""
+        """Sends down all gradients that have not been sent, and sets them as the gradients of the
+        host copies. Does not wait for the copies."""
         self.wait_for_update()
         for bucket in self.buckets:
             bucket.ready |= {p: None for p in bucket.params if p.grad is not None}
@@ -152,16 +161,17 @@ class Offload:
                 bucket.copies[p].grad = bucket.grads[0][p]
 
     def wait_for_update(self):
-        """... that was delayed."""
+        """Waits until a delayed update is done."""
         jobs, self.updating = self.updating, []
         self.lanes.wait(jobs)
 
     # -- the step
 
     def step(self, closure: Callable[[], Any] | None = None, *, unscale: Any = 1.0) -> Any:
-        """Updates with the gradients that have come down. On return the device has new weights.
+        """Updates the weights with all gradients so far. On return the device has new weights; with
+        a delay, the weights of the update before.
 
-        closure: as Optimizer.step takes it."""
+        closure: as in Optimizer.step. Returns its result, or None."""
         loss = None if closure is None else called(closure)
         self.collect()
         self.follow()
@@ -172,7 +182,7 @@ class Offload:
             before, bucket.jobs = bucket.jobs, []
             if bucket.updated:
                 coming.append(self.send_up(bucket, ()))
-                before.append(coming[-1])  # it reads the weights that the update will overwrite
+                before.append(coming[-1])  # this copy reads weights that the update will overwrite
             if not bucket.sent:
                 continue
             update = self.lanes.update(sum(p.numel() for p in bucket.sent),
@@ -190,10 +200,10 @@ class Offload:
         return loss
 
     def update_of(self, bucket, unscale):
-        """A function that takes the optimizer's step on this bucket's part of the groups, with the
-        options of this moment."""
+        """Returns a function that makes the optimizer's step for this bucket's parameters. It keeps
+        the options of now, if they change before it runs."""
         here = {bucket.copies[p] for p in bucket.sent}
-        part = copy.copy(self.inner)  # shares state and masters
+        part = copy.copy(self.inner)  # shares state and master weights with self.inner
         part.param_groups = [
             {**group, "params": [p for p in group["params"] if self.inner.leaf_of(p) in here]}
             for group in self.inner.param_groups]
@@ -206,7 +216,7 @@ class Offload:
         return update
 
     def send_up(self, bucket, after):
-        """Start the new weights on their way to the device."""
+        """Starts to copy the new weights to the device. Returns the job."""
         params, bucket.updated = bucket.updated, {}
         event = computed(next(iter(params)).array)  # the device may still be reading the old ones
 
@@ -220,23 +230,24 @@ class Offload:
         return self.copy("up", bucket, params, up, after)
 
     def follow(self):
-        """Weights on the device that the user has overwritten (loaded, or clamped) come down."""
+        """Copies weights to the host if the user has changed them on the device (loaded or
+        clamped)."""
         for bucket in self.buckets:
             for p in [p for p in bucket.params if p.version != self.seen[p]]:
                 bucket.copies[p].array[...] = backend.to_device(p.array, "cpu")
                 bucket.copies[p].version += 1
-                bucket.updated.pop(p, None)  # an update that was delayed is of what is gone
+                bucket.updated.pop(p, None)  # a delayed update was for the old weights: drop it
                 self.seen[p] = p.version
 
     def finish(self) -> None:
-        """Bring up the weights of a delayed update: at the end of training."""
+        """Brings up the weights of a delayed update. Call it at the end of training."""
         self.wait_for_update()
         self.lanes.wait([self.send_up(bucket, ()) for bucket in self.buckets if bucket.updated])
 
     # -- as an optimizer is used
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients that no step has used."""
+        """Drops the gradients that no step has used."""
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         for bucket in self.buckets:
             bucket.ready, bucket.sent, bucket.jobs = {}, {}, []
@@ -244,11 +255,11 @@ class Offload:
                 p.grad = None
 
     def gradients(self, counted=False):
-        """All gradients there are, on the host."""
+        """Returns all gradients, on the host."""
         return [g for p in self.parameters() if (g := self.gradient(p)) is not None]
 
     def parameters(self) -> list[Tensor]:
-        """What is updated, on the host, with all gradients there."""
+        """Returns the parameters that the optimizer updates, on the host, with their gradients."""
         self.collect()
         self.lanes.wait([job for bucket in self.buckets for job in bucket.jobs])
         return self.inner.parameters()
@@ -282,15 +293,15 @@ class Offload:
         return self.inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As the optimizer's; the device gets the weights of the masters."""
+        """Like the optimizer's; then the device gets the values of the master weights."""
         self.wait_for_update()
         self.inner.load_state_dict(state)
         self.refresh()
         self.finish()
 
     def refresh(self):
-        """The masters or the device's weights have been overwritten: a copy that differs from the
-        device's weights has had an update which has still to come up."""
+        """Call it after the master weights or the device's weights were overwritten. If a host copy
+        then differs from the device's weights, its update has not come up yet."""
         self.inner.write_low(self.inner.low)
         self.inner.refresh()
         for bucket in self.buckets:
@@ -299,7 +310,7 @@ class Offload:
                                   backend.to_device(p.array, "cpu"), copied.array, equal_nan=True)}
 
     def memory(self):
-        """{"device": bytes, "host": bytes} of weights, gradients and states."""
+        """Returns {"device": bytes, "host": bytes}, the memory of weights, gradients and state."""
         device = sum(p.nbytes + (0 if p.grad is None else p.grad.nbytes) for p in self.bucket_of)
         host = sum(p.nbytes for p in [*self.on_device, *self.low])
         host += sum(g.nbytes for b in self.buckets for grads in b.grads for g in grads.values())
@@ -307,7 +318,7 @@ class Offload:
         return {"device": device, "host": host}
 
     def close(self) -> None:
-        """Take the hooks off the parameters, end the threads."""
+        """Brings up delayed updates, removes the hooks from the parameters, ends the threads."""
         self.finish()
         for remove in self.remove_hooks:
             remove()

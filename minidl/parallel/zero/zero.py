@@ -1,9 +1,9 @@
-"""ZeRO, stages 1 and 2: a rank keeps the optimizer's state, and the gradients, of its share only.
+"""ZeRO, stages 1 and 2: a rank keeps only its share of the optimizer's state, and of the gradients.
 
 The plain form: minidl/plain/zero.py. Here: buckets of several parameters, scattered while backward
-runs; parameters that a rank did not use, uneven shares of the batch, several backwards a step; and
-optimizers, clipping and scaling that need to know of the shards. Rank r has block r of each bucket,
-its shard.
+runs; parameters that a rank did not use; uneven shares of the batch; several backwards a step;
+optimizers, clipping and loss scaling that work on shards. Rank r has block r of each bucket: its
+shard.
 
     bytes a parameter, mixed precision     stage 1: 2 + 2 + 12/n     stage 2: 2 + 2/n + 12/n
     sent per rank and step                 (n-1)/n X twice           (the same as an all-reduce)
@@ -14,14 +14,15 @@ its shard.
         optimizer.step()
         model.gather()
 
-A bucket is cut whatever its parameters' shapes: nothing is padded. The bits are
-DataParallel's with the same buckets and `all_reduce=ring_blocks.all_reduce`, if gradients are
-float32 or all ranks have equally many samples (a float16 gradient is weighted and rounded before it
-travels). Several backwards that send add means up, where data parallelism averages the sum again. A
-parameter that no rank used counts as one with a gradient of zeros: it does decay.
+A block may begin or end in the middle of a parameter, so no padding is needed. The results have the
+same bits as DataParallel's with the same buckets and `all_reduce=ring_blocks.all_reduce`, if
+gradients are float32 or all ranks have the same number of samples. (A float16 gradient is weighted
+and rounded before it travels.) If several backwards of a step send, their means are added; data
+parallelism averages the sum again. A parameter that no rank used gets a gradient of zeros, so
+weight decay still acts on it.
 
-Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`. A
-GradScaler finds `sharded_by` of the shards, so all ranks clip and skip together.
+Mixed precision: first `amp.prepare(model, "O2")`, then Zero1, then `optim.use_master_weights`.
+GradScaler reads the shards' `sharded_by`, so all ranks clip and skip together.
 
 Source: Rajbhandari et al. 2020 (arXiv 1910.02054).   Tutorial: tutorials/11_zero.py
 Test: tests/parallel/zero/test_zero.py, test_zero_costs.py, test_zero_use.py
@@ -57,14 +58,16 @@ if TYPE_CHECKING:
 
 
 class ShardedBucket:
-    """Parameters that are cut together, as the Reducer (bucket.py) wants them.
+    """Parameters that are cut into shards together. The Reducer (bucket.py) uses it as a Bucket.
 
-    weights   1-d array of all elements, of which the parameters' arrays are views; stage 3: or None
+    weights   1-d array of all elements; the parameters' arrays are views of it. None in stage 3
+              while the weights are freed
     bounds    rank r owns weights[bounds[r] : bounds[r+1]]
-    shard     that block of this rank as a leaf, its `grad` the mean gradient of the block
-    flat      whole gradients, from the first backward on; free_gradients: until scattered"""
+    shard     this rank's block, as a leaf; its `grad` is the mean gradient of the block
+    flat      1-d array of the whole gradients, made in the first backward; with free_gradients,
+              freed after each backward's scatter"""
 
-    n_gathers = 1  # in a step; stage 3's that are freed: in a forward and its backward
+    n_gathers = 1  # gathers a step; for weights that stage 3 frees, a forward and its backward
     freed = False
 
     def __init__(self, t, params, group, free_gradients):
@@ -87,41 +90,44 @@ class ShardedBucket:
             self.shard.on_grad_ready(Clears(params))
         self.gathered = self.shard.version
         self.n_missing = 0
-        self.earlier = None  # the shard's gradient of the backwards before this one
+        self.earlier = None  # the shard's gradient from earlier backwards of this step
         self.flat = None
 
     def block(self, array):
-        """This rank's block of a flat array, a view."""
+        """Returns this rank's block of a flat array, a view."""
         return chunks.split(array, self.t.size)[self.t.rank]
 
     def take(self, p):
-        """Copy p's gradient in, and free it; none counts as zeros."""
+        """Copies p's gradient into `flat`, and frees it. No gradient counts as zeros."""
         if self.flat is None:
             self.flat = self.xp.empty(self.bounds[-1], self.dtype)
             views = flat.views(self.flat, self.shapes)
             self.views = dict(zip(self.params, views, strict=True))
             memory.note(self.flat, "communication")
-        if self.shard.grad is not None:  # a view of `flat`, which is to be filled anew
+        if self.shard.grad is not None:  # it may be a view of `flat`, which is filled again now
             self.earlier = self.shard.grad.array.copy()
             self.shard.grad = None
         self.views[p][...] = 0 if p.grad is None else p.grad.array
         p.grad = None
 
     def fill(self, unused):
-        for p in unused:  # the others were taken when they came
+        """Puts zeros, or gradients that wait under no_sync(), in for the unused parameters. take()
+        has copied the others."""
+        for p in unused:
             self.take(p)
-        # here and not in `reduce`: a GPU's memory belongs to the stream that allocates it
+        # allocated here, not in reduce(): a GPU's memory belongs to the stream that allocates it
         self.own = None
         if self.free_gradients:
             self.own = self.xp.empty_like(self.block(self.flat))
 
     def reduce(self, t, n_samples, n_total):
-        """In the background: scatter, and add the mean of the own block to the shard's gradient."""
+        """Averages the gradients, keeps this rank's block, and adds it to the shard's gradient.
+        Runs in the background thread. Returns the arrays that a GPU may still be reading."""
         weight(self.flat, n_samples, n_total, t.size)
         own = self.mean_block(t, self.flat, self.bounds)
         released = [self.earlier]
         if self.free_gradients:
-            self.own[...] = own  # a view would keep all of them
+            self.own[...] = own  # copied, because a view would keep the whole gradients alive
             own = self.own
             released.append(self.flat)
             self.own = self.flat = self.views = None
@@ -134,22 +140,25 @@ class ShardedBucket:
         return released
 
     def gives(self, p):
+        """Returns False: only shards get gradients."""
         return False
 
     def give(self, p):
         """Does nothing: reduce() has already set the shard's gradient."""
 
     def gather(self, t):
-        """Every rank's new block becomes part of `weights` here."""
+        """Copies every rank's new block into `weights` on all ranks. Collective. If the weights are
+        freed (stage 3), it only counts a new version."""
         if self.weights is not None:
-            self.block(self.weights)[...] = self.shard.array  # in stage 3 a copy
+            self.block(self.weights)[...] = self.shard.array  # in stage 3 the shard is a copy
             self.all_gather(t, self.weights, self.bounds)
         self.gathered = self.shard.version
         for p in self.params:
             p.version += 1
 
     def holds(self, p):
-        """Whether p's array is still ours: a view of `weights`, or of stage 3 nothing."""
+        """Returns True if p's array is still the one that this bucket set: a view of `weights`, or
+        Freed in stage 3."""
         if self.weights is None:
             return isinstance(p.array, Freed)
         return buffer_of(p.array) is buffer_of(self.weights)
@@ -161,7 +170,7 @@ class ShardedBucket:
 
 
 class Clears:
-    """A hook of a shard: its zero_grad also forgets the whole gradients that wait under no_sync."""
+    """A hook of a shard: zero_grad() also clears the whole gradients that wait under no_sync()."""
 
     def __init__(self, params):
         self.params = params
@@ -175,27 +184,31 @@ class Clears:
 
 
 def collectives_for(x):
-    """(mean_block, all_gather) for arrays like x."""
+    """Returns (mean_block, all_gather) for arrays like x, on a GPU or a CPU."""
     if device.on_device(x):
         return device.mean_block, device.all_gather
     return average.mean_block, ring_blocks.all_gather
 
 
 class Zero1(DataParallel):
-    """`model` on the ranks of `t`, with shards in place of parameters for the optimizer.
+    """ZeRO stage 1: the optimizer updates this rank's shards, not the whole parameters.
 
-    groups:  lists of parameters for which the optimizer has different options, each parameter that
-             requires a gradient in one of them; their shards are `shards(0)`, `shards(1)`, ...
-    free_gradients, runs: the later stages'; runs: lists of parameters, no bucket is of two.
+    groups:  lists of parameters that get different options of the optimizer. Each parameter that
+             requires a gradient must be in one list. Their shards are `shards(0)`, `shards(1)`, ...
+    free_gradients: used by Zero2 and Zero3.
+    runs:    used by Zero3: lists of parameters. A bucket never mixes parameters of two lists.
 
-    The rest as in DataParallel. Frozen parameters stay whole. Gradients add up in the shards until
-    `zero_grad()`: each backward sends, unless under no_sync(), where the whole gradients wait."""
+    The other arguments are as in DataParallel. Frozen parameters stay whole. Gradients add up in
+    the shards until zero_grad(). Each backward sends. Under no_sync() it does not: the whole
+    gradients wait.
+
+    Raises TypeError for parameters on several devices, and ValueError for wrong groups."""
 
     def __init__(self, model: Module, t: Transport,
                  groups: Iterable[Iterable[Tensor]] | None = None, bucket_bytes: float = 25 << 20,
                  first_bucket_bytes: float = 1 << 20, overlap: bool = True,
                  broadcast_buffers: bool = True, free_gradients: bool = False, runs: Any = None):
-        self.wants_plain(model, t)  # before its weights are asked for, which may be freed
+        self.wants_plain(model, t)  # first, because a wrapped model's weights may be freed
         number = number_of_group(t, model, groups)
         devices = sorted({p.device for p in model.parameters()})
         if len(devices) > 1:
@@ -205,7 +218,7 @@ class Zero1(DataParallel):
 
         alike = {p: (number[p], p.copies, p.sharded_by) for p in number}
 
-        def make_buckets(order):  # they are full in the order of their last parameters
+        def make_buckets(order):  # a bucket is full when its last parameter's gradient has come
             place = {p: i for i, p in enumerate(order)}
             buckets = []
             for run in runs or [order]:
@@ -227,16 +240,20 @@ class Zero1(DataParallel):
             bucket.shard.declare(sharded_by=(*first.sharded_by, self), copies=first.copies)
 
     def shards(self, group: int | None = None) -> list[Tensor]:
-        """This rank's block of every bucket (of one group), as 1-d leaves for an optimizer."""
+        """Returns this rank's block of every bucket, as 1-d leaves for an optimizer. group: only
+        the shards of this group."""
         return [b.shard for b in self.reducer.buckets if group is None or b.group == group]
 
     def gather(self) -> None:
-        """After the optimizer's step: everybody's blocks become everybody's parameters."""
+        """Call it after the optimizer's step: all ranks get the new weights of all shards.
+        Collective."""
         for bucket in self.reducer.buckets:
             bucket.gather(self.t)
 
     def check(self):
-        """Before forward: are the parameters what the shards say, and the gradients away?"""
+        """Checks before forward that the parameters match the shards, and removes Scattered
+        gradients. Raises RuntimeError if gather() is missing, or if another array replaced a
+        parameter's."""
         if any(b.gathered != b.shard.version for b in self.reducer.buckets):
             raise RuntimeError(f"rank {self.t.rank}: the shards have been updated and the "
                                "parameters not; call model.gather() after optimizer.step()")
@@ -256,64 +273,66 @@ class Zero1(DataParallel):
         return super().forward(*inputs, **options)
 
     def absent(self, loss: Any = None) -> None:
-        """As DataParallel's: the shards get the mean over the others' samples."""
+        """As in DataParallel; the shards get the mean over the other ranks' samples."""
         self.check()
         super().absent()
 
     def ended(self):
-        """Backward has ended, the gradients are in the shards."""
+        """The reducer calls it at the end of a backward: the gradients are in the shards."""
         for p in self.reducer.params:
             p.grad = Scattered(p.shape, p.dtype)
 
     @contextmanager
     def gathered(self):
-        """`with model.gathered() as module:` every parameter has its array, at every stage."""
+        """`with model.gathered() as module:` inside, every parameter is whole, at every stage."""
         yield self.module
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As a module's, the shards' gradients included."""
+        """As a module's; it also clears the shards' gradients."""
         for p in [*self.parameters(), *self.shards()]:
             clear_gradient(p, set_to_none or type(p.grad) is Scattered)
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """As a module's; a master weight of a shard follows it."""
+        """As a module's; master weights of the shards get the new values, too."""
         result = super().load_state_dict(state, strict)
         for bucket in self.reducer.buckets:
             bucket.shard.version += 1
             bucket.gathered = bucket.shard.version
         return result
 
-    # for GradScaler and clipping, of all ranks' shards
+    # GradScaler and clipping use these for all ranks' shards
     on_any_rank, sum_over_ranks = Shards.on_any_rank, Shards.sum_over_ranks
 
     def sum_in_place(self, x):
-        """x becomes the sum of all ranks' x, a host array: squared norms of tensors
-        (layerwise.py)."""
+        """Replaces x, a host array, by the sum of all ranks' x. Used for squared norms of tensors
+        (layerwise.py). Collective."""
         with about("squared norms of the tensors"):
             ring.all_reduce(self.t, x)
 
     def grad_norm(self) -> float:
-        """The 2-norm of the model's whole gradient, a float, divided experts included. A tied
-        weight counts once."""
+        """Returns the 2-norm of the model's whole gradient, a float. Divided experts count, and a
+        tied weight counts once. Collective. Raises RuntimeError if no shard has a gradient."""
         if all(s.grad is None for s in self.shards()):
-            raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Before backward? Of "
-                               "an offloaded optimizer they are on the host: see offload.py")
+            raise RuntimeError(f"rank {self.t.rank}: no shard has a gradient. Call backward first. "
+                               "With an offloaded optimizer gradients are on the host: see "
+                               "offload.py")
         # on a GPU the host waits here
         return clip.grad_norm([*self.shards(), *self.local_parameters()])
 
     def clip_grad_norm_(self, max_norm: float) -> Any:
-        """`optim.clip_grad_norm_` of the whole gradient; returns the norm that it had."""
+        """Scales the whole gradient so that its norm is at most max_norm. Returns the norm that it
+        had, as optim.clip_grad_norm_ does. Collective."""
         norm, parameters = self.grad_norm(), [*self.shards(), *self.local_parameters()]
         clip.scale_to(parameters, norm, max_norm)
         return clip.norm_tensor(norm, parameters)
 
     def local_parameters(self):
-        """The parameters that stay as they are, because other ranks have other ones (experts)."""
+        """Returns the parameters that are not cut, because each rank has its own (experts)."""
         return [p for p in self.module.parameters() if p.is_local]
 
     def parts(self):
-        """[(bucket's number, shard, parameter, offset, first, end)]: this rank owns elements
-        [first, end) of the parameter, which lie in the shard from offset on."""
+        """Returns [(bucket's number, shard, parameter, offset, first, end)]. This rank owns
+        elements [first, end) of the parameter. In the shard they begin at `offset`."""
         found = []
         for number, bucket in enumerate(self.buckets):
             low = bucket.bounds[self.t.rank]
@@ -324,7 +343,7 @@ class Zero1(DataParallel):
         return found
 
     def owned(self):
-        """A table: which elements of which parameter this rank owns."""
+        """Returns a table, as text: the elements of each parameter that this rank owns."""
         names = {p: name for name, p in self.module.named_parameters()}
         lines = [f"rank {self.t.rank} owns"]
         for i, _, p, _, first, end in self.parts():
@@ -334,14 +353,15 @@ class Zero1(DataParallel):
 
 
 class Zero2(Zero1):
-    """As Zero1; a bucket's whole gradients exist from the first one's arrival until averaged."""
+    """ZeRO stage 2: like Zero1, but a bucket's whole gradients are freed once they are averaged."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options, free_gradients=True)
 
 
 def number_of_group(t, model, groups):
-    """{parameter: which of the groups has it}; one must, if it requires a gradient."""
+    """Returns {parameter: index of its group}. Raises ValueError unless each parameter that
+    requires a gradient is in exactly one group."""
     names = {p: name for name, p in model.named_parameters()}
     if groups is None:
         groups = [names]

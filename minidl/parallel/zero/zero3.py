@@ -1,7 +1,7 @@
-"""ZeRO stage 3: a rank keeps the weights of its share only, too. (PyTorch calls it FSDP.)
+"""ZeRO stage 3: a rank also keeps only its share of the weights. (PyTorch calls it FSDP.)
 
-The plain form, layer after layer: minidl/plain/zero.py. Here: the next unit's weights come while
-this one runs, and any model is taken, not a list of layers.
+The plain form, layer after layer: minidl/plain/zero.py. Here: the next unit's weights are gathered
+while this unit runs, and the model may be any module, not only a list of layers.
 
     forward     gather 1 | run 1, gather 2 | free 1, run 2, gather 3 | free 2, run 3 | free 3
     backward    gather 3 | 3, gather 2     | scatter 3, free, 2 ...                            time
@@ -9,19 +9,20 @@ this one runs, and any model is taken, not a list of layers.
     bytes a parameter, mixed precision     16/n, and one or two whole units
     sent per rank and step                 (n-1)/n X three times: twice to gather, once to scatter
 
-A unit is a module, by default each
-item of the outermost lists (ModuleList, Sequential), such as a transformer's blocks. Its weights
-are whole while it runs, forward and backward; in between its parameters hold a `Freed`. The graph
-holds parameters by name (saved.py), so nothing else holds on to the weights; our packer makes it
-gather them before it looks. Meanwhile the background thread gathers the next unit, in the order of
-the first forward, the same on all ranks. What belongs to no unit (embeddings, the head) is the
-root's: whole from the beginning of forward to the end of backward, so gathered once a step, as are
-units so small that they stay whole (`stay_below`). Frozen weights are cut and gathered in the same
-way; nothing is scattered for them, and the optimizer has no shard of theirs. Experts that are
-divided over the ranks (expert_parallel) stay: each rank has its own already.
+A unit is one item of the outermost lists (ModuleList, Sequential), such as a transformer's block.
+Its weights are whole while it runs, in forward and in backward. Between them its parameters hold a
+`Freed`. The graph saves parameters by reference (saved.py), not their arrays, so the arrays can be
+freed. Our packer gathers the weights again before backward reads them. Meanwhile the background
+thread gathers the next unit. The order is that of the first forward, the same on all ranks.
 
-What a unit computes from a weight before it uses it (a slice, a cast under autocast) is an
-activation, which stays until backward. Under no_sync() the whole gradients wait, not the weights.
+Parameters outside of all units (embeddings, the head) belong to the root. They are whole from the
+start of forward to the end of backward, so they are gathered once a step. Small units
+(`stay_below`) are never freed, and are gathered once a step, too. Frozen weights are cut and
+gathered like the others, but have no gradients to scatter, and the optimizer gets no shard of them.
+Experts that are divided over the ranks (expert_parallel) are not cut: each rank has its own.
+
+If a unit computes a new array from a weight (a slice, a cast under autocast), this array is an
+activation and stays until backward. Under no_sync() whole gradients wait; weights are still freed.
 
 Source: units and gathering ahead: Zhao et al. 2023 (FSDP, arXiv 2304.11277); else as zero.py.
 Test: tests/parallel/zero/test_zero.py   Tutorial: tutorials/11_zero.py
@@ -55,23 +56,24 @@ if TYPE_CHECKING:
 
 
 def use(params, whole):
-    """The parameters' arrays are views of `whole`: the same values, so no new version."""
+    """Makes the parameters' arrays views of the 1-d `whole`. Their versions stay, because the
+    values are the same as before."""
     for p, view in zip(params, flat.views(whole, [p.shape for p in params]), strict=True):
         p.array = view
 
 
 def free(params):
-    """Their elements are no more on this rank, but for its shard."""
+    """Replaces the parameters' arrays by Freed. This rank then holds only its shard of them."""
     for p in params:
         p.array = Freed(p.shape, p.dtype)
 
 
 class Zero3(Zero1):
-    """`model` whose weights are gathered unit by unit.
+    """ZeRO stage 3: weights are gathered unit by unit.
 
-    stay_below: a unit with at most this many elements is never freed. The rest as in Zero1.
-    All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()` together:
-    they gather everything."""
+    stay_below: a unit with at most this many elements is never freed. The other arguments are as in
+    Zero1. All ranks must call `state_dict()`, `load_state_dict()`, `gathered()` and `close()`
+    together, because these gather all weights. Raises ValueError if two units share a parameter."""
 
     def __init__(self, model: Module, t: Transport,
                  groups: Iterable[Iterable[Tensor]] | None = None, stay_below: int = 0,
@@ -79,11 +81,11 @@ class Zero3(Zero1):
         modules = items(model)
         plan = plan_units(t, model, modules)
         super().__init__(model, t, groups, math.inf, math.inf, overlap, broadcast_buffers,
-                         free_gradients=True, runs=plan[::-1])  # as gradients will come
+                         free_gradients=True, runs=plan[::-1])  # in the order of the gradients
         small = [set(params) for params in plan if sum(p.numel() for p in params) <= stay_below]
-        # frozen weights (a base under adapters, say) are cut too; they have no gradients
+        # frozen weights, such as a base model under adapters, are cut too; they have no gradients
         self.frozen_buckets = []
-        self.frozen_beside = {}  # bucket -> the frozen ones of its unit
+        self.frozen_beside = {}  # bucket -> the frozen buckets of its unit
         for params, fixed in zip(plan, plan_units(t, model, modules, requires_grad=False)):
             here = [b for b in self.reducer.buckets if b.params[0] in set(params)]
             cut = [] if set(params) in small and params else [
@@ -91,20 +93,21 @@ class Zero3(Zero1):
             self.frozen_buckets += cut
             self.frozen_beside |= dict.fromkeys([*here, *cut], cut)
         self.frozen_of = {p: b for b in self.frozen_buckets for p in b.params}
-        # one for each unit, group and dtype
+        # one bucket for each unit, group and dtype
         self.buckets = [*self.reducer.buckets, *self.frozen_buckets]
         in_units = {p for module in modules for p in module.parameters()}
         self.root = [b for b in self.buckets if b.params[0] not in in_units]
-        # those that are not freed; the root's stay until the end of backward
+        # buckets that are never freed; the root's buckets stay only until the end of backward
         self.stays = {b for b in self.buckets if any(b.params[0] in unit for unit in small)}
-        self.weighs_nothing = False  # in absent()
+        self.weighs_nothing = False  # True in absent(): the batch counts as 0 samples
         self.coming = {}  # bucket: (array, job), while it is being gathered
-        self.order = []  # of the first forward: a list of buckets for each module
-        self.place, self.direction = {}, 1  # of a bucket in it; 1 in forward, -1 in backward
+        self.order = []  # a list of buckets for each module, in the order of the first forward
+        # place: {bucket: its index in `order`}; direction: 1 in forward, -1 in backward
+        self.place, self.direction = {}, 1
         for b in self.buckets:
             b.n_gathers = 1 if b in self.stays or b in self.root else 2
             b.freed = b not in self.stays
-            b.shard.data = b.shard.array.copy()  # not a view: the whole is to be freed
+            b.shard.data = b.shard.array.copy()  # a view would keep the whole weights alive
             b.shard.version = b.gathered = 0
         self.free(self.buckets)
         self.reducer.on_full = lambda bucket: self.free([bucket, *self.frozen_beside[bucket]])
@@ -119,20 +122,23 @@ class Zero3(Zero1):
         super().ended()
 
     def pack(self, node, held, inputs, outputs):
-        """A packer: what holds one of our parameters gathers it before backward uses it."""
+        """A packer: changes what the graph saves. If `held` is one of our parameters, returns
+        (parameter, a function that gathers and returns its array); else None."""
         if isinstance(held, Tensor):
             bucket = self.reducer.bucket_of.get(held)
             return bucket and (held, partial(self.gathered_array, bucket, held))
-        for x in inputs:  # a frozen one is an array so far: from here on it is held by name, too
+        for x in inputs:  # a frozen parameter is saved as an array: save the parameter instead
             if isinstance(x, Tensor) and x.array is held and x in self.frozen_of:
                 return x, partial(self.gathered_array, self.frozen_of[x], x)
 
     def gathered_array(self, bucket, parameter, _):
-        self.need(bucket, *self.frozen_beside[bucket])  # as a unit: a recomputed part needs all
+        """Gathers the bucket, and returns the parameter's array."""
+        # also the unit's frozen weights: a recomputed part of the forward needs all of them
+        self.need(bucket, *self.frozen_beside[bucket])
         return parameter.array
 
     def enter(self, buckets, *_):
-        """Forward has come to a module, for the first time or to run it again."""
+        """A hook before a unit's forward, also when it is recomputed: gathers its weights."""
         if not current().replaying:
             self.direction = 1
             if buckets and buckets[0] not in self.place:
@@ -142,11 +148,12 @@ class Zero3(Zero1):
         self.need(*buckets)
 
     def leave(self, buckets, *_):
-        if not current().replaying:  # its backward follows at once
+        """A hook after a unit's forward: frees its weights."""
+        if not current().replaying:  # after a recomputed forward, backward needs them at once
             self.free(buckets)
 
     def start(self, buckets):
-        """Begin to gather the weights of those that are freed, behind what the caller does next."""
+        """Starts to gather the freed weights of these buckets in the background."""
         for b in buckets:
             if b.weights is None and b not in self.coming:
                 whole = b.xp.empty(b.bounds[-1], b.dtype)
@@ -156,7 +163,8 @@ class Zero3(Zero1):
                                                           self.buckets.index(b))
 
     def need(self, *buckets):
-        """Return once their weights are gathered; start on the module that follows on the way."""
+        """Waits until the weights of these buckets are gathered. Also starts to gather the next
+        unit, in the direction of forward or backward."""
         for b in buckets:
             self.start([b])
             if b in self.coming:
@@ -170,7 +178,8 @@ class Zero3(Zero1):
 
     def free(self, buckets):
         for b in buckets:
-            if b in self.coming:  # gathered for nothing; after a step it would be out of date
+            # gathered ahead, but not used: after a step the values would be old
+            if b in self.coming:
                 self.coming.pop(b)[1].wait()
             if b.weights is not None and b not in self.stays:
                 b.weights = None
@@ -191,32 +200,36 @@ class Zero3(Zero1):
         return outputs
 
     def absent(self, loss: Any = None) -> None:
-        """A step of a rank that has no batch while others have (join.py). The ranks gather weights
-        together, unit by unit, so this one has to come along: loss() runs the model on any batch,
-        the rank's last or one of zeros, and returns a loss. It counts with no samples."""
+        """Takes part in a backward, on a rank that has no batch (join.py).
+
+        All ranks gather weights together, unit by unit, so this rank must run the model, too. loss:
+        a function that runs the model on any batch (the rank's last batch, or zeros) and returns a
+        loss. The batch counts as 0 samples. Raises TypeError if loss is None."""
         if loss is None:
             raise TypeError(
                 f"rank {self.t.rank}: absent() of stage 3 wants a function that runs the model and "
-                "returns a loss, because the others gather weights in forward and backward: "
-                "model.absent(lambda: F.cross_entropy(model(x), y)), of any batch. It counts with "
-                "no samples")
+                "returns a loss, because the other ranks gather weights in forward and backward. "
+                "Call model.absent(lambda: F.cross_entropy(model(x), y)) with any batch. It counts "
+                "as 0 samples")
         buffers = [(b, b.array.copy()) for b in self.module.buffers()]
         self.weighs_nothing = True
         try:
             loss().backward()
         finally:
             self.weighs_nothing = False
-            for b, before in buffers:  # nor do the statistics of batch norm see that batch
+            for b, before in buffers:  # batch norm's statistics must not change by this batch
                 b.array[...] = before
 
     def gather(self) -> None:
-        """After the optimizer's step. What is freed will be gathered with the new values."""
+        """Call it after the optimizer's step. Frees the old weights; the next use gathers the new
+        ones. Units that stay whole are gathered now."""
         self.free(self.buckets)
         super().gather()
 
     @contextmanager
     def gathered(self):
-        """`with model.gathered() as module:` every parameter has its array, for reading."""
+        """`with model.gathered() as module:` inside, every parameter is whole, for reading only.
+        Collective."""
         self.need(*self.buckets)
         stays, self.stays = self.stays, set(self.buckets)
         try:
@@ -226,21 +239,22 @@ class Zero3(Zero1):
             self.free(self.buckets)
 
     def bytes_sent(self, n_backwards: int = 1) -> int:
-        """As the other stages'; a unit's frozen weights come with the others, twice."""
+        """As in the other stages. Frozen weights that are freed are gathered twice for each
+        backward."""
         return super().bytes_sent(n_backwards) + sum(
             ring_blocks.bytes_sent(b.bounds, b.dtype.itemsize, self.t.rank, n_scatters=0,
                                    n_gathers=b.n_gathers * n_backwards)
             for b in self.frozen_buckets)
 
     def close(self) -> None:
-        """Gather everything for good: `module` is an ordinary one again."""
+        """Gathers all weights: `module` is an ordinary module again. Collective."""
         self.need(*self.buckets)
         for remove in self.remove_hooks:
             remove()
         super().close()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The whole model's, as copies, on every rank."""
+        """Returns the whole model's state dict, as copies, on every rank. Collective."""
         with self.gathered():
             return {name: Tensor(x.array.copy()) for name, x in super().state_dict().items()}
 
@@ -253,24 +267,27 @@ class Zero3(Zero1):
 
 
 def _gather(t, bucket, whole, number):
-    with about(f"weights {number}"):  # ranks that come to their units in other orders hear so
-        bucket.all_gather(t, whole, bucket.bounds)  # returns nothing: a job keeps its result alive
+    # the label lets ranks that run their units in different orders get an error
+    with about(f"weights {number}"):
+        bucket.all_gather(t, whole, bucket.bounds)  # no return: the job would keep the result alive
 
 
 def items(model):
-    """The modules with parameters in the outermost lists: ModuleList, Sequential."""
+    """Returns the items with parameters of the outermost lists (ModuleList, Sequential)."""
     if isinstance(model, (ModuleList, Sequential)):
         return [m for m in model.children() if any(True for _ in m.parameters())]
     return [m for child in model.children() for m in items(child)]
 
 
 def plan_units(t, model, units, requires_grad=True):
-    """Lists of parameters that require a gradient, or of those that do not: the root's, in no unit;
-    then each unit's."""
+    """Returns a list of parameters for the root (in no unit), and then one for each unit.
+
+    Only parameters with this requires_grad are listed. Raises ValueError if two units share one."""
     times = Counter(p for module in units for p in module.parameters())
     if shared := [p for p, n in times.items() if n > 1]:
-        raise ValueError(f"rank {t.rank}: {len(shared)} parameters are in more than one unit; give "
-                         "`units` so that a shared weight is in one of them or in none")
+        raise ValueError(f"rank {t.rank}: want each parameter in at most one unit (an item of a "
+                         f"ModuleList or Sequential); got {len(shared)} that are in several. Keep "
+                         "a shared weight outside of the lists, or use Zero2")
     root = [p for p in model.parameters() if p not in times]
     return [[p for p in params if p.requires_grad == requires_grad and not p.is_local]
             for params in (root, *(module.parameters() for module in units))]

@@ -188,7 +188,7 @@ def test_a_snapshot_goes_on_to_the_same_bits(tmp_path):
             inner.zero_grad()
             diloco.step()
             if step == 3:
-                with pytest.raises(ValueError, match="on its way until step 5, this is 4"):
+                with pytest.raises(ValueError, match="travels until step 5; this is step 4"):
                     diloco.state_dict()
             if step == 4 and restart:
                 own, common = tmp_path / f"rank{t.rank}", tmp_path / "common"

@@ -325,7 +325,7 @@ def test_what_does_not_go_together_is_refused(t):
     stage = Zero1(net("f4"), t)
     with pytest.raises(TypeError, match="LocalSGD wants the plain model; got a Zero1"):
         LocalSGD(stage, t, optim.SGD(stage.shards()), period=2)
-    with pytest.raises(TypeError, match="a ZeRO stage's shards, or those of a divided model"):
+    with pytest.raises(TypeError, match="shards of a ZeRO stage, or parts of a divided model"):
         LocalSGD(stage.module, t, optim.SGD(stage.shards()), period=2)
     stage.close()
 

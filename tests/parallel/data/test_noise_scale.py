@@ -153,6 +153,6 @@ def test_where_it_cannot_measure_it_says_so(t):
     model.close()
     if t.size == 1:
         model = DataParallel(nn.Linear(2, 2), t)
-        with pytest.raises(ValueError, match="one rank has one size of batch"):
+        with pytest.raises(ValueError, match="batches of two sizes; got one rank"):
             NoiseScale(model)
         model.close()
