@@ -29,10 +29,13 @@ PHRASES = {
 }
 
 # Folders and files that are read already. The others follow.
-READ = (":(glob)minidl/*.py", "minidl/optim", "minidl/nn", "minidl/precision", "minidl/memory", "minidl/ops",
-        "docs/course/outlines", "tutorials/28_transformer.py",
-        "tutorials/29_flash_attention.py", "tutorials/30_tokens.py", "tutorials/31_optimizers.py",
-        "tutorials/32_recurrent.py", "tutorials/33_scaling.py")
+READ = (
+    ":(glob)minidl/*.py", "minidl/elastic", "minidl/memory", "minidl/nn", "minidl/ops",
+    "minidl/optim", "minidl/parallel", "minidl/precision",
+    "docs/course/outlines",
+    "tutorials/28_transformer.py", "tutorials/29_flash_attention.py", "tutorials/30_tokens.py",
+    "tutorials/31_optimizers.py", "tutorials/32_recurrent.py", "tutorials/33_scaling.py",
+)
 
 
 def texts(path):
