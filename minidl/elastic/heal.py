@@ -1,6 +1,6 @@
 """Healing in place: if ranks die, the others keep their memory and repeat the interrupted step.
 
-    step 7 .. all-reduce ..  revoke, shrink | which state? | state(t) again, restored| step 7 ..
+    step 7 .. all-reduce ..  revoke, shrink | which state? | state(t), then restored | step 7 ..
               rank 2 dies                     a few messages   its shard from its buddy
 
 `run` calls train for step 0, 1, 2, ... Before each step every rank keeps a copy of its state. State
