@@ -362,6 +362,8 @@ def test_a_generated_source_that_was_damaged_is_written_again(tmp_path, own_cach
 
 
 def test_a_copy_of_the_checkout_finds_its_libraries(tmp_path, monkeypatch):
+    if str(cuda.KERNELS.parent) in str(compiler.find_compiler()):
+        pytest.skip("the compiler lies in the checkout, and its path is a part of the key")
     here = compiler.key_of(f'#line 1 "{cuda.KERNELS}/add3.cu"')
     monkeypatch.setattr(compiler, "KERNELS", tmp_path / "kernels")
     assert compiler.key_of(f'#line 1 "{tmp_path}/kernels/add3.cu"') == here
