@@ -246,7 +246,8 @@ def test_a_picture_for_the_site_is_drawn_in_each_language_that_has_a_font(
 
 NAMES = set("tanh eps out log2 loss float float64 float32 softmax layer norm AdamW "
             "center mine syncthreads rank reduce scatter gather "
-            "all inf max nat ulp Kahan MiB KiB RoPE log token top".split())
+            "all inf max nat ulp Kahan MiB KiB RoPE log token top "
+            "SGD momentum Adam ReLU Xavier LSTM sigmoid tanh rho Blelloch Hoffmann".split())
 
 
 @pytest.mark.slow
