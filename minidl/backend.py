@@ -342,9 +342,14 @@ def promote(operands, to_float=False):
             x.astype(dtype, copy=False) if hasattr(x, "dtype") else x for x in operands]
 
 
-def n_cores():
-    """Returns how many cores this process may use. Under taskset or a batch system this can be
-    fewer than the machine has."""
+def cores():
+    """Returns the numbers of the cores that this process may use. Under taskset or a batch system
+    these can be fewer than the machine has. macOS ties no process to cores: all of them."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def n_cores():
+    """Returns how many cores this process may use."""
+    return len(cores())

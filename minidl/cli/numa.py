@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from minidl import backend
+
 Node = namedtuple("Node", "number cpus n_bytes")  # cpus: a frozenset, empty for memory alone
 TOUCHED = 1 << 24  # bytes that a rank touches to see where they lie
 MEASURED = 1 << 28  # bytes that are read to measure a node's memory: more than any cache
@@ -94,16 +96,9 @@ def touched(array, maps="/proc/self/numa_maps"):
     return dict(found)
 
 
-def cpus_here():
-    """Returns the cpus that this process may use; all of them on macOS, which binds no process."""
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
-
-
 def here(root="/sys"):
     """What a rank knows of itself: its cpus, their nodes, where its memory lies."""
-    cpus = cpus_here()
+    cpus = backend.cores()
     pages = touched(np.ones(TOUCHED, np.uint8))
     return {"cpus": ranges(cpus), "nodes": on(nodes(root), cpus),
             "memory": max(pages, key=pages.get, default=None)}
@@ -128,7 +123,7 @@ def time_s(n_bytes, remote, local_bps, remote_bps):
 def measure(all_nodes):
     """(bytes/s of a node's own memory, of another's), read by one core; None with fewer than two
     nodes that have cores for this process."""
-    before = cpus_here()
+    before = backend.cores()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:
         return None

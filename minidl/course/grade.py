@@ -30,6 +30,8 @@ Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exerc
 import configparser
 from typing import NamedTuple
 
+import numpy as np
+
 from minidl.course.exercise import ROOT, WORK, ExerciseError, existing, sources
 from minidl.course.student import Wrong  # noqa: F401: graders import it from here
 from minidl.course.student import (
@@ -50,6 +52,17 @@ class Result(NamedTuple):
     message: str = ""  # why it did not pass, or what was not checked
     points: float = 0.0
     of: float = POINTS
+
+
+def kind_of(value):
+    """Returns in a few words what a student's function returned, for a message."""
+    if value is None:
+        return "None: is there a return?"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}, shape {value.shape}"
+    return f"{type(value).__name__} {value!r:.40}"
 
 
 def grader_file(number, root=ROOT):

@@ -61,7 +61,7 @@ def kernel(path: str | PathLike[str], name: str | None = None, *,
 def is_watched():
     """Returns True under `minidl kernel run`, where every access of a launch is checked. A launch
     takes some hundred times as long there."""
-    return hasattr(Kernel.__call__, "watches")
+    return inspect.unwrap(Kernel.__call__) is not _launch
 
 
 class Kernel:
@@ -182,7 +182,7 @@ class Kernel:
 def _library_of(kernel):
     """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
     and while `minidl kernel run` watches all."""
-    if kernel.form == "check" or inspect.unwrap(Kernel.__call__) is not _launch:
+    if kernel.form == "check" or is_watched():
         from minidl.cuda.checks import checker
 
         return checker.library_of(kernel)

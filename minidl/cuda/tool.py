@@ -180,7 +180,6 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
                 say(f"    -> {f.remedy}")
                 say(f"    launched by {_caller(2)}")
 
-    watched.watches = True
     status = 0
     folder = str(Path(path).resolve().parent)
     with (mock.patch.object(Kernel, "__call__", watched),

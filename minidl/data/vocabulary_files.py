@@ -266,17 +266,9 @@ def _text_of(path):
 
 def _json_of(path):
     """Returns the object in a JSON file."""
-    def unique(pairs):
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"the name {_short(twice)} comes twice in one object")
-        return found
-
     text = _text_of(path)
     try:
-        found = json.loads(text, object_pairs_hook=unique)
+        found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError(f"it holds {_short(found)} and no object")
     except RecursionError:

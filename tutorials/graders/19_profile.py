@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -59,14 +59,14 @@ def called(module, seed, faults, options):
     """What find_faults returns, sorted; its type where it is no set, list or tuple."""
     found = module.find_faults(traced(seed, faults, **options))
     if not isinstance(found, (set, frozenset, list, tuple)):
-        return type(found).__name__
+        return kind_of(found)
     return sorted(map(str, found))
 
 
 def judge(student, who, seed, faults=(), hint="", **options):
     found = student.run(called, seed, list(faults), options)
     if isinstance(found, str):
-        raise Wrong(f"find_faults returned a {found}; want a set of names")
+        raise Wrong(f"find_faults returned {found}; want a set of names")
     unknown = sorted(set(found) - set(FAULTS))
     if unknown:
         raise Wrong(f"{who}: {unknown[0]!r} is none of the names {', '.join(FAULTS)}")

@@ -3,7 +3,7 @@
 import numpy as np
 
 import minidl
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -38,10 +38,10 @@ def turn(module, shape, first, dtype):
     x_before, gy_before = x.copy(), gy.copy()
     result = module.rope(x, first)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
-        return f"a {type(result).__name__}"
+        return kind_of(result)
     y, backward = result
     if not callable(backward):
-        return f"a pair whose second is a {type(backward).__name__}"
+        return f"a pair whose second is {kind_of(backward)}"
     y = y.copy() if isinstance(y, np.ndarray) else y
     gx = backward(gy)
     same = bool(np.array_equal(x, x_before)), bool(np.array_equal(gy, gy_before))
@@ -77,7 +77,7 @@ def grade_28a(student):
 def _check_array(got, like, name):
     if not isinstance(got, np.ndarray):
         raise Wrong(f"{name} should be an array of shape {like.shape}, is "
-                    f"{'None' if got is None else f'a {type(got).__name__}'}")
+                    f"{kind_of(got)}")
     if got.shape != like.shape:
         raise Wrong(f"{name} should have the shape {like.shape}, has {got.shape}")
     if got.dtype != like.dtype:
@@ -218,7 +218,7 @@ def grade_28b(student):
 def _check_kept(got, p_same, p, top_p, what):
     if not isinstance(got, np.ndarray):
         raise Wrong(f"{what}: wanted an array of shape {p.shape}, got "
-                    f"{'None' if got is None else f'a {type(got).__name__}'}")
+                    f"{kind_of(got)}")
     if got.shape != p.shape:
         raise Wrong(f"{what}: wanted the shape of p, {p.shape}, got {got.shape}")
     if not p_same:
@@ -419,7 +419,10 @@ return x, lambda gy: gy
             _ANGLES + _TURNED + "return turned(x, angles)",
             "wanted (y, backward)",
         ),
-        "nothing is returned": (_ANGLES + _TURNED + "turned(x, angles)", "got a NoneType"),
+        "nothing is returned": (
+            _ANGLES + _TURNED + "turned(x, angles)",
+            "got None: is there a return?",
+        ),
         "no gradient is returned": (
             _ANGLES + _TURNED + "return turned(x, angles), lambda gy: None",
             "the gradient of x should be an array",

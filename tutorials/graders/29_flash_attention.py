@@ -6,7 +6,7 @@ import numpy as np
 
 import minidl
 from minidl import cuda
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -18,7 +18,7 @@ def draw(number, *shape):
 def _check_array(got, shape, dtype, name):
     if not isinstance(got, np.ndarray):
         raise Wrong(f"{name} should be an array of shape {shape}, is "
-                    f"{'None' if got is None else f'a {type(got).__name__}'}")
+                    f"{kind_of(got)}")
     if got.shape != shape:
         raise Wrong(f"{name} should have the shape {shape}, has {got.shape}")
     if got.dtype != dtype:
@@ -88,7 +88,7 @@ def add_all(module, name):
         with np.errstate(all="ignore"):  # what overflows is judged below, in words
             state = module.add_tile(*state, s, v)
         if not isinstance(state, (tuple, list)) or len(state) != 3:
-            return f"a {type(state).__name__}"
+            return kind_of(state)
         same = bool(np.array_equal(before[0], s) and np.array_equal(before[1], v))
         found.append((*[x.copy() if isinstance(x, np.ndarray) else x for x in state], same))
         if not all(isinstance(x, np.ndarray) for x in state):
@@ -211,7 +211,7 @@ def gradients(module, name):
     with np.errstate(all="ignore"):
         result = module.tile_gradients(*arguments)
     if not isinstance(result, (tuple, list)) or len(result) != 3:
-        return f"a {type(result).__name__}"
+        return kind_of(result)
     same = all(np.array_equal(a, b) for a, b in zip(arguments, before, strict=True))
     return tuple(result), same
 

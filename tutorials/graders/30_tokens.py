@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 from minidl.plain import tokens as plain
 
 SEED = 0  # another one for each student: check --student NAME
@@ -52,7 +52,7 @@ def stepped(module, case):
     got = module.merge_step(words, CASES[case][2])
     same = words == before
     if not isinstance(got, tuple) or len(got) != 2 or not isinstance(got[1], dict):
-        return None, None, same, f"{type(got).__name__}: {got!r:.60}"
+        return None, None, same, kind_of(got)
     pair, after = got
     if not all(isinstance(word, tuple) for word in after):
         return None, None, same, "words that are no tuples"
@@ -236,7 +236,7 @@ def encoded(module, case):
     for word in words:
         ids = module.encode_word(word, ranks)
         if not isinstance(ids, list) or not whole(*ids):
-            return [], True, f"{type(ids).__name__}: {ids!r:.60}"
+            return [], True, kind_of(ids)
         found.append([int(i) for i in ids])
     return found, ranks == before, ""
 

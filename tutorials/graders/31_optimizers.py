@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -207,7 +207,7 @@ def grade_31b(student):
         what = f"shape {shape}, slope {slope:g}"
         is_array = isinstance(got, np.ndarray) and got.shape == ()
         if isinstance(got, bool) or not (is_array or isinstance(got, (int, float, np.floating))):
-            raise Wrong(f"{what}: wanted one number, got {type(got).__name__} {got!r:.60}")
+            raise Wrong(f"{what}: wanted one number, got {kind_of(got)}")
         got = float(np.real(got))
         _check_variance(what, got, shape, slope)
         yield f"{what}: {got:.6g}"

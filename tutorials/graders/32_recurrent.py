@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -39,11 +39,11 @@ def grade_32a(student):
             raise Wrong(f"{what}: {', '.join(changed)} was changed; it belongs to the caller")
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise Wrong(f"{what}: wanted two arrays, the gradients by x_t and by h_{{t-1}}; got "
-                        f"{_kind(result)}")
+                        f"{kind_of(result)}")
         for name, part in zip(("x_t", "h_{t-1}"), result, strict=True):
             if np.shape(part) != (n, size):
                 raise Wrong(f"{what}: the gradient by {name} should have the shape {(n, size)}, "
-                            f"got {_kind(part)}")
+                            f"got {kind_of(part)}")
             _check_dtype(f"{what}: the gradient by {name}", part)
         _check_step(what, *(np.asarray(part) for part in result), gw, *inputs(n, size))
         yield what
@@ -53,16 +53,6 @@ def _check_dtype(what, part):
     dtype = np.asarray(part).dtype
     if dtype != np.float64:
         raise Wrong(f"{what} should be float64, as the arguments are; it is {dtype}")
-
-
-def _kind(value):
-    if value is None:
-        return "None: is there a return?"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape}"
-    return f"{type(value).__name__} {value!r:.40}"
 
 
 def _check_step(what, gx, gb, gw, gh, h, before, w, old):
@@ -153,10 +143,10 @@ def grade_32b(student):
         if changed:
             raise Wrong(f"{what}: a pair was changed; both belong to the caller: make new arrays")
         if not isinstance(two, (tuple, list)) or len(two) != 2:
-            raise Wrong(f"{what}: wanted a pair (a, b); got {_kind(two)}")
+            raise Wrong(f"{what}: wanted a pair (a, b); got {kind_of(two)}")
         for name, part in zip("ab", two, strict=True):
             if part is None or np.shape(part) != tuple(shape):
-                raise Wrong(f"{what}: {name} should have this shape, got {_kind(part)}")
+                raise Wrong(f"{what}: {name} should have this shape, got {kind_of(part)}")
             _check_dtype(f"{what}: {name}", part)
         (a1, b1), (a2, b2), _ = pairs(shape)
         h = np.random.default_rng(SEED).normal(size=shape)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minidl.course.grade import Wrong
+from minidl.course.grade import Wrong, kind_of
 
 SEED = 0  # another one for each student: check --student NAME
 
@@ -49,10 +49,10 @@ def grade_33a(student):
 
 def _five(what, got):
     if not isinstance(got, (tuple, list)) or len(got) != 5:
-        raise Wrong(f"{what}: wanted five numbers, {', '.join(NAMES)}; got {_kind(got)}")
+        raise Wrong(f"{what}: wanted five numbers, {', '.join(NAMES)}; got {kind_of(got)}")
     for name, value in zip(NAMES, got, strict=True):
         if not _is_number(value):
-            raise Wrong(f"{what}: the {name} should be one number, is {_kind(value)}")
+            raise Wrong(f"{what}: the {name} should be one number, is {kind_of(value)}")
     return [float(value) for value in got]
 
 
@@ -60,16 +60,6 @@ def _is_number(value):
     if isinstance(value, np.ndarray):
         return value.shape == () and value.dtype.kind in "iuf"
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-
-
-def _kind(value):
-    if value is None:
-        return "None: is there a return?"
-    if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype}, shape {value.shape}"
-    return f"{type(value).__name__} {value!r:.40}"
 
 
 def _check_exact(what, got, exponent, loss):
@@ -164,7 +154,7 @@ def grade_33b(student):
         c, a, b, alpha, beta = case
         what = f"C = {c:g}, A = {a:g}, B = {b:g}, alpha = {alpha:g}, beta = {beta:g}"
         if not isinstance(got, (tuple, list)) or len(got) != 2 or not all(map(_is_number, got)):
-            raise Wrong(f"{what}: wanted two numbers, (N, D); got {_kind(got)}")
+            raise Wrong(f"{what}: wanted two numbers, (N, D); got {kind_of(got)}")
         n, d = map(float, got)
         if not (n > 0 and d > 0 and math.isfinite(n) and math.isfinite(d)):
             raise Wrong(f"{what}: N and D should be numbers above 0, are {n:g} and {d:g}")
