@@ -7,7 +7,9 @@ Prerequisites: 01_autograd, 07_ring.
 
 The text is asyncio, of your own Python's library, as tokens of some bytes (data/byte_pairs.py). The
 model reads `context` tokens and predicts the next one: loss = -mean log p(next), log2 V bits before
-it knows anything. Divided by a token's bytes it says how far the text can be compressed.
+it knows anything. Divided by a token's bytes it says how far the text can be compressed. It
+never trains on the validation text. It sees the training text several times and learns parts of it
+by heart, so the loss there is lower: the picture shows the gap. More text would close it.
 
 Each rank has the whole model and its own part of the batch. During backward the gradients leave in
 buckets, and a ring all-reduce sums them: each rank sends 2(n-1)/n of the gradients' bytes, and the
@@ -115,7 +117,8 @@ def main(t, args):
 
     n_tokens = args.batch * args.context * (args.steps - start)
     table.row("tokens per second, all ranks", int(n_tokens / seconds))
-    picture(t, args, draw, args.vocabulary, losses, valid_loss, sample)
+    n_passes = args.batch * args.context * args.steps / len(data)
+    picture(t, args, draw, args.vocabulary, losses, valid_loss, sample, n_passes)
     ours.parallel.close()
     return table
 
@@ -315,19 +318,20 @@ def write(t, args, state, tokenizer):
     return "\n\n".join(f"    def{part}".rpartition("\n")[0].rstrip() for part in methods)
 
 
-def draw(plt, vocabulary, losses, valid_loss, sample):
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
+def draw(plt, vocabulary, losses, valid_loss, sample, n_passes):
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.5))
     losses, valid_loss = np.asarray(losses) / math.log(2), valid_loss / math.log(2)  # bits
     left.plot(range(1, len(losses) + 1), losses, color=LINES[0], lw=1, label="training")
-    left.plot(len(losses), valid_loss, "o", color=ORANGE, label=f"validation {valid_loss:.2f}")
+    left.plot(len(losses), valid_loss, "o", color=ORANGE,
+              label=f"validation, unseen text: {valid_loss:.2f}")
     line_at(left, f"knows nothing: log2 {vocabulary} bits", y=math.log2(vocabulary), color=GREY)
-    left.set(xlabel="step", ylabel="loss (bits per token)", title="A GPT reads Python",
-             ylim=(0, None))
+    left.set(xlabel="step", ylabel="loss (bits per token)", ylim=(0, None),
+             title=f"A GPT reads Python, {n_passes:.1f} times")
     left.legend(loc="lower left")
     right.set_title("and writes", loc="left")
     right.axis("off")
-    lines = "\n".join(line[:84] for line in sample.splitlines()[:32]).replace("$", r"\$")
-    right.text(0, 1, lines, family="monospace", fontsize=8, va="top", transform=right.transAxes)
+    lines = "\n".join(line[:60] for line in sample.splitlines()[:24]).replace("$", r"\$")
+    right.text(0, 1, lines, family="monospace", fontsize=12, va="top", transform=right.transAxes)
     return figure
 
 
