@@ -4,6 +4,22 @@ from tests.planted.bug import Bug
 
 BUGS = [
     Bug(
+        "what clang compiles has guards, and blocks share their shared memory",
+        "minidl/cuda/host/cpu.py", "_load",
+        'more and chosen.kind == "gnu"', "more",
+        "tests/cuda/host/test_compiler.py::test_clang_gets_no_guards_of_shared_memory"),
+    Bug(
+        "the cores are asked for by a call that macOS does not have",
+        "minidl/backend.py", "cores",
+        'hasattr(os, "sched_getaffinity")', "True",
+        "tests/test_without_proc.py::test_a_kernel_is_compiled_and_launched"),
+    Bug(
+        "a program under watch does not know it",
+        "minidl/cuda/run.py", "is_watched",
+        "is not _launch", "is None",
+        "tests/cuda/test_tool.py"
+        "::test_a_program_under_watch_knows_it_and_does_not_stay_silent"),
+    Bug(
         "where the disk is full a dropout's numbers are drawn twice",
         "minidl/ops/dropout.py", "Dropout.forward",
         "if self.state is None:", "if True:",

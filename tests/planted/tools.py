@@ -91,6 +91,18 @@ BUGS = [
         '"__global__" in text', '"__global__" in ""',
         "tests/course/test_comments.py::test_the_comments_of_a_script_are_found"),
     Bug(
+        "a forgotten return is a riddle",
+        "minidl/course/student.py", "explain",
+        "if words in lines[-1]", "if words not in lines[-1]",
+        "tests/tutorials/test_exercises.py"
+        "::test_a_forgotten_return_is_refused_without_a_riddle"),
+    Bug(
+        "a number without a unit is a network",
+        "minidl/comm/transport/links_text.py", "_items",
+        "if re.fullmatch(_NUMBER, word)", "if not word",
+        "tests/comm/transport/test_links_text.py"
+        "::test_an_unreadable_text_says_what_was_wanted_and_shows_the_form"),
+    Bug(
         "the sharded Adam of the tutorial takes the sum over the ranks",
         "tutorials/11_zero.py", "sharded_adam",
         "bounds) / t.size", "bounds)",

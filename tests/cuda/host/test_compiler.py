@@ -74,6 +74,25 @@ def test_no_kernel_leaves_the_x87_registers_in_use(own_cache, monkeypatch):
     assert seven[0].tolist() == [0, 0] and seven[1] == "20.0" and top.tolist() == [20, 19]
 
 
+@pytest.mark.parametrize("kind, guarded", [("gnu", True), ("clang", False), ("zig", False)])
+def test_clang_gets_no_guards_of_shared_memory(tmp_path, own_cache, monkeypatch, kind, guarded):
+    """Clang ignores __thread in `static __thread union { ... };`: all blocks would share it."""
+    class Compiled(Exception):
+        pass
+
+    def build(key, arguments, code, path):
+        raise Compiled(code)
+
+    monkeypatch.setattr(compiler, "find_compiler", lambda: compiler.Compiler(["g++"], kind))
+    monkeypatch.setattr(compiler, "build", build)
+    path = tmp_path / "shared.cu"
+    path.write_text('extern "C" __global__ void k(float* x) { __shared__ float s[32]; '
+                    "s[threadIdx.x] = 1; __syncthreads(); x[threadIdx.x] = s[threadIdx.x]; }")
+    with pytest.raises(Compiled) as caught:
+        cpu.load(path, {})
+    assert ("static __thread union" in str(caught.value)) == guarded
+
+
 def test_code_for_another_processor_is_another_library(tmp_path, own_cache, monkeypatch):
     file = write(tmp_path)
     run_twice(file)
