@@ -74,7 +74,7 @@ def test_no_kernel_leaves_the_x87_registers_in_use(own_cache, monkeypatch):
     assert seven[0].tolist() == [0, 0] and seven[1] == "20.0" and top.tolist() == [20, 19]
 
 
-@pytest.mark.parametrize("kind, guarded", [("gnu", True), ("clang", False), ("zig", False)])
+@pytest.mark.parametrize("kind, guarded", [("gnu", True), ("clang", False)])
 def test_clang_gets_no_guards_of_shared_memory(tmp_path, own_cache, monkeypatch, kind, guarded):
     """Clang ignores __thread in `static __thread union { ... };`: all blocks would share it."""
     class Compiled(Exception):
