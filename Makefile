@@ -69,7 +69,7 @@ cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, mac
 
 test-clang: $(VENV)/test.stamp ## run the kernels' tests with zig's clang in place of g++ (100 MB)
 	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
-	@MINIDL_CXX="$(CURDIR)/build/zig/ziglang/zig c++" $(BIN)/python -m pytest -q $(CLANG_TESTS) $(ARGS)
+	@MINIDL_CXX="$(CURDIR)/build/zig/ziglang/zig c++" $(BIN)/python -m pytest -q -n 2 --dist loadfile $(CLANG_TESTS) $(ARGS)
 
 test-arm: $(VENV)/test.stamp ## run the kernels' and collectives' tests on an emulated ARM64 Linux: root, debootstrap, qemu; half an hour
 	@tests/arm64.sh $(ARGS)

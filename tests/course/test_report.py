@@ -13,7 +13,8 @@ import pytest
 from minidl.cli import main as cli
 from minidl.course import exercise, grade, report
 from minidl.course.student import Apart, load, load_grader, seed_of
-from tests.course.planted import Here
+from tests.conftest import whole_form
+from tests.course.planted import Here, mistaken
 from tests.course.test_exercise import GRADER, TUTORIAL
 
 CONFIG = "[course]\ntutorials = 07\n[points]\n07a = 4\n"
@@ -157,6 +158,42 @@ def test_a_class_is_a_line_for_each_folder(place, capsys):
     (place / "course.cfg").unlink()
     with pytest.raises(exercise.ExerciseError, match="minidl class class 07"):
         report.grade_class("class", root=place)
+
+
+ANSWERS = exercise.ROOT / "tests" / "course" / "answers"
+
+
+@whole_form
+@pytest.mark.parametrize("hostile", ["tampering/os_exit", "tampering/builtins_agree",
+                                     "07a/wrong_by_the_library"])
+def test_a_class_of_five_real_submissions(hostile, tmp_path, monkeypatch, capsys):
+    """Right, half, wrong, hostile, and right again by a student whose name is Chinese."""
+    monkeypatch.chdir(tmp_path)
+    text = exercise.read(exercise.ROOT / "tutorials" / "07_ring.py")
+    later = "raise NotImplementedError('later')"
+
+    def answered(name):
+        return mistaken(text, "07a", (ANSWERS / f"{name}.py").read_text())
+
+    submissions = {
+        "ada": text,
+        "bob": mistaken(mistaken(text, "07b", later), "07c", later),
+        "chen": answered("07a/wrong_chunk_off_by_one"),
+        "eve": answered(hostile),
+        "王小明": answered("07a/right_pairs_first"),
+    }
+    for name, submission in submissions.items():
+        work = tmp_path / "class" / name / "work"
+        work.mkdir(parents=True)
+        (work / "07_ring.py").write_text(submission)
+    report.grade_class("class", number="07")
+    with open("points.csv", encoding="utf-8-sig") as file:
+        points = {line["student"]: line for line in csv.DictReader(file)}
+    assert list(points) == list(submissions)
+    assert [points[name]["07a"] for name in submissions] == ["10", "10", "0", "0", "10"]
+    assert [points[name]["total"] for name in ("ada", "bob", "chen", "王小明")] == [
+        "30", "10", "20", "30"]
+    assert {line["of"] for line in points.values()} == {"30"}
 
 
 def test_a_folder_that_cannot_be_graded_has_no_points_and_the_others_have_theirs(place, capsys):
