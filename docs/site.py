@@ -511,7 +511,7 @@ def _mathml(found):
 
 # docstrings have lines of 100 columns
 WIDE = """.md-grid { max-width: 78rem }
-.md-typeset pre > code { font-size: .64rem }
+.md-typeset pre > code { font-size: .6rem }
 .md-tabs__link { opacity: 1 }
 .md-typeset table:not([class]) { font-size: .66rem }
 .md-typeset :is(p, li, td) a { text-decoration: underline }
