@@ -9,6 +9,7 @@ it makes tensors. Work on a GPU is started, not waited for: a time that is measu
 `synchronize` is the time of starting it.   Test: tests/cuda/test_device.py
 """
 
+import functools
 import importlib
 
 import numpy as np
@@ -96,7 +97,7 @@ def set_float32_matmul_precision(precision):
         raise ValueError(f"set_float32_matmul_precision: want 'highest' or 'high', got "
                          f"{precision!r}")
     if is_available():
-        linalg = _cublas_modes()
+        linalg = cublas_modes()
         name = "COMPUTE_TYPE_TF32" if precision == "high" else "COMPUTE_TYPE_DEFAULT"
         linalg.set_compute_type(np.float32, getattr(linalg, name))
     _winograd = precision != "highest"
@@ -106,7 +107,7 @@ def get_float32_matmul_precision():
     """'highest' or 'high'."""
     if not is_available():
         return "highest"
-    linalg = _cublas_modes()
+    linalg = cublas_modes()
     return "high" if linalg.get_compute_type(np.float32) == linalg.COMPUTE_TYPE_TF32 else "highest"
 
 
@@ -115,7 +116,8 @@ def winograd_is_on():
     return _winograd
 
 
-def _cublas_modes():
+@functools.cache
+def cublas_modes():
     """The module of CuPy that holds what cuBLAS is asked for; CuPy has no public name for it but
     the environment's CUPY_TF32, which is read once."""
     backend.import_cupy()

@@ -70,7 +70,7 @@ class SideStream:
     computation, and all computation for it."""
 
     def __init__(self):
-        self.streams = {}  # device -> stream
+        self.streams = {}  # number of a device -> stream
 
     def run(self, event, x, fn, *args):
         """fn(*args), its work on x's device after `event`; the event of its end, for `join`. Nobody
@@ -80,9 +80,9 @@ class SideStream:
             return None
         cuda = library_of(x).cuda
         with x.device as device:
-            if device not in self.streams:
-                self.streams[device] = cuda.Stream(non_blocking=True)
-            stream, before = self.streams[device], cuda.get_current_stream()
+            if device.id not in self.streams:
+                self.streams[device.id] = cuda.Stream(non_blocking=True)
+            stream, before = self.streams[device.id], cuda.get_current_stream()
             stream.use()
             try:
                 stream.wait_event(event)
@@ -153,12 +153,12 @@ class CopyStream:
 
 def copy_stream(x):
     """The CopyStream of x's GPU, the same each time: where one ends, the host waits."""
-    return _copy_stream(library_of(x), x.device)
+    return _copy_stream(library_of(x), x.device.id)
 
 
 @functools.cache
-def _copy_stream(library, device):
-    with device:
+def _copy_stream(library, number):
+    with library.cuda.Device(number):
         return CopyStream(library.empty(0, np.uint8))
 
 

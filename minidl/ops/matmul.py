@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from minidl.cuda import rows
+from minidl.cuda import cublas, rows
 from minidl.cuda.launch import scratch
 from minidl.function import Function
 
@@ -33,11 +33,11 @@ def product(xp, a, b):
             return scratch(product(xp, a, b), "temporary").astype(np.float16)
     if b.ndim == 2 and a.ndim > 2 and a.size:
         # (..., n, k) @ (k, m): the leading dimensions are just more rows
-        y = xp.matmul(a.reshape(-1, a.shape[-1]), b)
+        y = product(xp, a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*a.shape[:-1], b.shape[-1])
-    if xp is np:
-        a, b = _for_blas(a), _for_blas(b)
-    return xp.matmul(a, b)
+    if xp is not np:
+        return cublas.matmul(a, b)
+    return np.matmul(_for_blas(a), _for_blas(b))
 
 
 def _for_blas(a):
@@ -117,7 +117,7 @@ def column_sums(xp, g):
     if g.dtype == np.float16:
         with np.errstate(over="ignore"):
             return g.sum(axis=0, dtype=np.float32).astype(np.float16)
-    return xp.ones(g.shape[0], g.dtype) @ g
+    return product(xp, xp.ones((1, g.shape[0]), g.dtype), g)[0]
 
 
 def by_kernel(a, b, rung=3, **form):

@@ -3,6 +3,7 @@ captures nothing itself. It shows: no wait, no upload, the same numbers passed e
 
 import contextlib
 
+import numpy as np
 import pytest
 
 from minidl.cuda.cuda_graph import graphed
@@ -46,6 +47,19 @@ def test_a_step_that_draws_random_numbers_is_refused(capturing):
     step = training("cuda", 0.1, "O2")
     with pytest.raises(RuntimeError, match="every replay would draw the same"):
         graphed(step, warm_up=1)
+
+
+@pytest.mark.parametrize("level, how", [("O0", ""), ("O2", ""), ("O1", "recompute")])
+def test_replayed_steps_train_as_usual_ones(level, how):
+    import cupy
+
+    if hasattr(cupy, "stand_in"):
+        pytest.skip("a real GPU captures")
+    usual = training("cuda", 0.0, level, how=how)
+    wanted = [float(usual().item()) for _ in range(8)]
+    replay = graphed(training("cuda", 0.0, level, how=how), warm_up=2)  # the capture runs nothing
+    found = [float(replay().item()) for _ in range(6)]
+    np.testing.assert_allclose(found, wanted[2:], rtol=2e-3 if level != "O0" else 1e-5)
 
 
 @pytest.mark.parametrize("level, how", [("O0", ""), ("O2", ""), ("O1", "recompute"),

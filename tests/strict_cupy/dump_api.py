@@ -7,6 +7,7 @@
     functions, ndarray   name -> signature, or null where Cython hides it
     ufuncs, special      name -> its loops, as 'ff->f'
     classes              of cupy.cuda and of RawModule: class -> method -> signature
+    unhashable           classes whose objects are no keys of a dict
     modules              of cupy -> its public names
 """
 
@@ -74,6 +75,8 @@ def api():
                         for name in dir(cupy.ndarray)}
     found["classes"] = {name: methods(getattr(cupy.cuda, name)) for name in CLASSES}
     found["classes"] |= {name: methods(getattr(cupy, name)) for name in ("RawModule", "RawKernel")}
+    kinds = {"ndarray": cupy.ndarray, **{name: getattr(cupy.cuda, name) for name in CLASSES}}
+    found["unhashable"] = sorted(name for name, kind in kinds.items() if kind.__hash__ is None)
     found["cuda"] = {name: text(getattr(cupy.cuda, name)) for name in public(cupy.cuda)
                      if inspect.isroutine(getattr(cupy.cuda, name))}
     found["runtime"] = public(cupy.cuda.runtime)

@@ -123,7 +123,7 @@ def clip(a, a_min=None, a_max=None, out=None):
     return ndarray._over(np.asarray(r))
 
 
-def matmul(x1, x2, out=None, **kwargs):
+def matmul(x1, x2, /, *, out=None, **kwargs):  # CuPy refuses `out` by position
     if not isinstance(x1, ndarray) or not isinstance(x2, ndarray):
         raise unsupported(x1 if isinstance(x2, ndarray) else x2)
     a, b = device_args((x1, x2))

@@ -323,8 +323,7 @@ class Device:
     def __eq__(self, other):
         return isinstance(other, Device) and self.id == other.id
 
-    def __hash__(self):
-        return self.id
+    __hash__ = None  # as CuPy's: it is no key of a dict
 
     def __repr__(self):
         return f"<CUDA Device {self.id}>"

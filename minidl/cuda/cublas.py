@@ -1,0 +1,151 @@
+"""Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly.
+
+CuPy's own matmul cannot be part of a CUDA graph: it refuses every call of cuBLAS during a capture,
+although cuBLAS allows it (CuPy 14.2, NotImplementedError in setStream). So `matmul` calls the library
+that CuPy has loaded, with CuPy's handle.
+
+cuBLAS expects matrices by columns, and our arrays are stored by rows. The same memory, read by
+columns, is the transposed matrix. So cuBLAS gets the factors in the other order:
+
+    c = a @ b    ->    c^T = b^T @ a^T
+
+A matrix may be a view: cuBLAS wants one of its last two strides to be 1 element, and takes the other
+one as the "leading dimension". A view with other strides is copied first.
+
+Source: cuBLAS documentation, cublasGemmEx, cublasGemmStridedBatchedEx, "CUDA Graphs Support".
+Test: tests/cuda/test_cublas.py
+"""
+
+import ctypes
+import functools
+import math
+import sys
+from collections import namedtuple
+
+import numpy as np
+
+from minidl import backend
+from minidl.cuda import device
+
+# Constants of cublas_api.h and library_types.h.
+TYPES = {"f": 0, "d": 1, "e": 2}  # CUDA_R_32F, CUDA_R_64F, CUDA_R_16F
+COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
+DEFAULT_ALGORITHM = -1
+LARGEST = 2**31 - 1  # sizes are 32-bit integers
+
+# How cuBLAS reads a matrix: whether it is transposed, the leading dimension, and the elements from
+# one matrix of a batch to the next.
+Layout = namedtuple("Layout", "array transposed leading step")
+
+
+def matmul(a, b):
+    """Returns a @ b. a (..., n, k), b (..., k, m): CuPy arrays of two or more dimensions.
+
+    float16 is summed in float32. What cuBLAS does not take in one call (another dtype, batches that
+    must be broadcast, an empty array) is CuPy's matmul."""
+    library = backend.library_of(a)
+    cublas = load()
+    batch = common_batch(a.shape[:-2], b.shape[:-2])
+    if (cublas is None or batch is None or a.dtype != b.dtype or a.dtype.char not in TYPES
+            or not 0 < max(a.size, b.size) <= LARGEST or not a.size * b.size):
+        return library.matmul(a, b)
+    c = library.empty((*batch, a.shape[-2], b.shape[-1]), a.dtype)
+    handle = library.cuda.device.get_cublas_handle()
+    cublas.cublasSetStream_v2(handle, library.cuda.get_current_stream().ptr)
+    product(cublas, handle, layout(library, a), layout(library, b), c, sums_in(c.dtype.char))
+    return c
+
+
+def product(cublas, handle, a, b, c, compute):
+    """c = a @ b by one call. a, b: Layout. c: contiguous, with the shape of the result. compute: the
+    type in which cuBLAS sums (`sums_in`)."""
+    kind, (one, zero) = TYPES[c.dtype.char], factors(c.dtype.char)
+    n_rows, n_cols, depth = c.shape[-2], c.shape[-1], a.array.shape[-1]
+    n_matrices = math.prod(c.shape[:-2])
+    sizes = (n_cols, n_rows, depth)
+    if n_matrices == 1:
+        status = cublas.cublasGemmEx(
+            handle, b.transposed, a.transposed, *sizes, one,
+            b.array.data.ptr, kind, b.leading, a.array.data.ptr, kind, a.leading, zero,
+            c.data.ptr, kind, n_cols, compute, DEFAULT_ALGORITHM)
+    else:
+        status = cublas.cublasGemmStridedBatchedEx(
+            handle, b.transposed, a.transposed, *sizes, one,
+            b.array.data.ptr, kind, b.leading, b.step, a.array.data.ptr, kind, a.leading, a.step,
+            zero, c.data.ptr, kind, n_cols, n_rows * n_cols, n_matrices, compute,
+            DEFAULT_ALGORITHM)
+    if status:
+        raise RuntimeError(f"cuBLAS ended with status {status} for {a.array.shape} @ "
+                           f"{b.array.shape} of {c.dtype}; cublas_api.h lists the statuses "
+                           "(cublasStatus_t)")
+
+
+def common_batch(of_a, of_b):
+    """Returns the leading dimensions of a @ b, or None if they must be broadcast. One of them may
+    be (): the same matrix for the whole batch."""
+    if of_a == of_b or not of_b:
+        return of_a
+    return None if of_a else of_b
+
+
+def layout(library, x):
+    """Returns the Layout of x (..., rows, cols). Copies x if cuBLAS cannot read its strides."""
+    found = view_layout(x)
+    if found is None:
+        found = view_layout(library.ascontiguousarray(x))
+    return found
+
+
+def view_layout(x):
+    """Returns the Layout of x, or None if it must be copied first."""
+    *steps, row, col = (stride // x.itemsize for stride in x.strides)
+    *batch, n_rows, n_cols = x.shape
+    for i in range(len(batch) - 1):  # the leading dimensions must be one
+        if batch[i] > 1 and steps[i] != steps[i + 1] * batch[i + 1]:
+            return None
+    step = steps[-1] if steps else 0
+    # A dimension of size 1 is never stepped through: any stride is right for it.
+    if (col == 1 or n_cols == 1) and (row >= n_cols or n_rows == 1):
+        return Layout(x, 0, max(row, n_cols) if n_rows > 1 else n_cols, step)
+    if (row == 1 or n_rows == 1) and (col >= n_rows or n_cols == 1):
+        return Layout(x, 1, max(col, n_rows) if n_cols > 1 else n_rows, step)
+    return None
+
+
+@functools.cache
+def factors(char):
+    """Returns pointers to 1 and 0 in the type in which products of this dtype are summed."""
+    c_type = ctypes.c_double if char == "d" else ctypes.c_float
+    return ctypes.byref(c_type(1)), ctypes.byref(c_type(0))
+
+
+def sums_in(char):
+    """Returns the type in which cuBLAS multiplies and sums this dtype, one of its COMPUTE constants.
+    float32 is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1."""
+    if char == "f":
+        modes = device.cublas_modes()
+        if modes.get_compute_type(np.float32) == modes.COMPUTE_TYPE_TF32:
+            return COMPUTE_32F_FAST_TF32
+    return COMPUTE_64F if char == "d" else COMPUTE_32F
+
+
+@functools.cache
+def load():
+    """Returns the cuBLAS that CuPy has loaded, or None if there is none (another platform)."""
+    cuda = backend.import_cupy().cuda
+    try:
+        cuda.device.get_cublas_handle()  # CuPy loads the library here
+        version = cuda.runtime.runtimeGetVersion() // 1000
+        windows = sys.platform == "win32"
+        cublas = ctypes.CDLL(f"cublas64_{version}.dll" if windows else f"libcublas.so.{version}")
+    except (OSError, AttributeError):
+        return None
+    pointer, number, long = ctypes.c_void_p, ctypes.c_int, ctypes.c_longlong
+    matrix, many = [pointer, number, number], [pointer, number, number, long]
+    begin = [pointer, number, number, number, number, number, pointer]
+    cublas.cublasSetStream_v2.argtypes = [pointer, pointer]
+    cublas.cublasGemmEx.argtypes = [
+        *begin, *matrix, *matrix, pointer, *matrix, number, number]
+    cublas.cublasGemmStridedBatchedEx.argtypes = [
+        *begin, *many, *many, pointer, *many, number, number, number]
+    return cublas
