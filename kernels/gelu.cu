@@ -36,8 +36,9 @@ __device__ __forceinline__ void normal(double x, double& p, double& slope) {
 
 __device__ __forceinline__ void logistic(double x, double& p, double& slope) {
   double u2 = x * (1.5957691216057308 + 0.044715 * 1.5957691216057308 * x * x);
-  p = 1.0 / (1.0 + exp(-u2));
-  slope = p * (1.0 - p) * (1.5957691216057308 + 3 * 0.044715 * 1.5957691216057308 * x * x);
+  double e = exp(-fabs(u2)), larger = 1.0 / (1.0 + e);
+  p = u2 < 0.0 ? e * larger : larger;
+  slope = e * larger * larger * (1.5957691216057308 + 3 * 0.044715 * 1.5957691216057308 * x * x);
 }
 
 template <typename V> __device__ __forceinline__ V gelu_of(V x) {

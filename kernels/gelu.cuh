@@ -17,11 +17,13 @@ __device__ __forceinline__ void normal(float x, float& p, float& slope) {
   p = x < 0.0f ? q : 1.0f - q;
   slope = e * 0.3989422804014327f;
 }
-// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'.
+// P = 1 / (1 + e^-2u) and P' = 2 P (1 - P) u'. The exponent is made negative: then P (1 - P) needs no
+// difference of numbers near 1, which would lose digits where P' is small.
 __device__ __forceinline__ void logistic(float x, float& p, float& slope) {
   float u2 = x * (1.5957691216057308f + 0.0713548162726f * x * x);  // 2u
-  p = 1.0f / (1.0f + expf(-u2));
-  slope = p * (1.0f - p) * (1.5957691216057308f + 0.2140644488178f * x * x);
+  float e = exp_below_zero(-fabsf(u2)), larger = 1.0f / (1.0f + e);
+  p = u2 < 0.0f ? e * larger : larger;
+  slope = e * larger * larger * (1.5957691216057308f + 0.2140644488178f * x * x);
 }
 
 // x P(x) in one expression, as generated code wants it.

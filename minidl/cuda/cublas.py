@@ -1,8 +1,9 @@
 """Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly.
 
 CuPy's own matmul cannot be part of a CUDA graph: it refuses every call of cuBLAS during a capture,
-although cuBLAS allows it (CuPy 14.2, NotImplementedError in setStream). So `matmul` calls the library
-that CuPy has loaded, with CuPy's handle.
+although cuBLAS allows it (CuPy 14.2, NotImplementedError in setStream). So during a capture `matmul`
+calls the library that CuPy has loaded, with CuPy's handle. Outside of a capture CuPy's matmul is
+used: it took 25 us a call on an H100's machine, this one 32 us.
 
 cuBLAS expects matrices by columns, and our arrays are stored by rows. The same memory, read by
 columns, is the transposed matrix. So cuBLAS gets the factors in the other order:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minidl import backend, random
+from minidl.cuda.launch import tables_of_a_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         for _ in range(warm_up):
             step()
         stream.synchronize()
-        with random.watched() as used:
+        with random.watched() as used, tables_of_a_graph(cupy.cuda.MemoryPool()) as tables:
             stream.begin_capture()
             try:
                 result = step()
@@ -59,5 +60,6 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         now.wait_event(stream.record())
         return result
 
-    replay.graph, replay.pool = graph, pool  # as long as it can be called, its memory is its own
+    # what a replay reads and writes lives as long as it can be called; a table keeps its own pool
+    replay.graph, replay.pool, replay.tables = graph, pool, tables
     return replay

@@ -12,7 +12,9 @@ move, and gradients mostly come back to where they were.
 Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
 """
 
+import contextlib
 import functools
+import threading
 
 import numpy as np
 
@@ -118,6 +120,8 @@ def on_device(xp, table):
     streams go on after it."""
     if xp is np:
         return table
+    if getattr(_graph, "pool", None):
+        return _upload_for_graph(xp, table)
     device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream()
     there, _, copied, by = _uploaded(xp, device, table.tobytes(), table.dtype, table.shape)
     if stream.ptr != by:
@@ -135,6 +139,39 @@ def _uploaded(xp, device, data, dtype, shape):
     if data:
         queue_copy(host, table, stream)
     return table, host, stream.record(), stream.ptr
+
+
+_graph = threading.local()  # of this thread's capture: its pool, and the tables uploaded so far
+
+
+@contextlib.contextmanager
+def tables_of_a_graph(pool):
+    """`with tables_of_a_graph(pool) as tables:` around the capture of a CUDA graph. Each table of
+    `on_device` is a new one from this pool, filled at once, and in the list `tables`. Hold the list
+    and the pool as long as the graph is replayed.
+
+    A table may not come from the graph's own pool: a replay would overwrite it, if its memory was
+    an intermediate result's before."""
+    _graph.pool, _graph.tables = pool, []
+    try:
+        yield _graph.tables
+    finally:
+        _graph.pool = _graph.tables = None
+
+
+def _upload_for_graph(xp, table):
+    """Returns the table on the device. CuPy allows no copy from the host on a stream that is
+    captured, so another stream does it, and the host waits for it."""
+    host = pinned(xp, table.nbytes, np.uint8)
+    host[...] = np.frombuffer(table.tobytes(), np.uint8)
+    stream = xp.cuda.Stream(non_blocking=True)
+    with stream, xp.cuda.using_allocator(_graph.pool.malloc):
+        there = xp.empty(table.shape, table.dtype)
+        if table.nbytes:
+            queue_copy(host, there, stream)
+    stream.synchronize()
+    _graph.tables.append(there)
+    return there
 
 
 def same_sizes(op, *lists):

@@ -35,9 +35,12 @@ def product(xp, a, b):
         # (..., n, k) @ (k, m): the leading dimensions are just more rows
         y = product(xp, a.reshape(-1, a.shape[-1]), b)
         return y.reshape(*a.shape[:-1], b.shape[-1])
-    if xp is not np:
+    if xp is np:
+        return np.matmul(_for_blas(a), _for_blas(b))
+    try:
+        return xp.matmul(a, b)
+    except NotImplementedError:  # CuPy refuses to call cuBLAS while a CUDA graph is captured
         return cublas.matmul(a, b)
-    return np.matmul(_for_blas(a), _for_blas(b))
 
 
 def _for_blas(a):

@@ -5,6 +5,8 @@
 Test: tests/ops/test_select.py
 """
 
+import numpy as np
+
 from minidl import backend
 from minidl.function import Function
 from minidl.ops.elementwise import binary
@@ -57,10 +59,19 @@ class Clamp(Function):
         if self.needs[2]:
             above = x > max if min is None else (x > max) | (max < min)
         self.save(inside, below, above)
-        return self.xp.clip(x, min, max)
+        return clipped(self.xp, x, min, max)
 
     def backward(self, gy):
         return tuple(None if mask is None else select(gy, mask) for mask in self.saved)
+
+
+def clipped(xp, x, min, max):
+    """Returns x between the bounds; None: no bound. A bound of NaN gives NaN, which CuPy's clip
+    ignores."""
+    if xp is np:
+        return np.clip(x, min, max)
+    x = x if min is None else xp.maximum(x, min)
+    return x if max is None else xp.minimum(x, max)
 
 
 class Where(Function):

@@ -82,7 +82,7 @@ BUGS = [
     Bug(
         "an owner adds the rows before it, not those behind",
         "kernels/embedding_grad.cu", "add_owned",
-        "owner; t < n", "0; t <= owner",
+        "int begin = owner; begin < n", "int begin = 0; begin <= owner",
         "tests/ops/test_embedding_kernel.py::test_the_other_rungs_give_the_same"),
     Bug(
         "gelu's slope forgets the density",

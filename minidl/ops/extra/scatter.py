@@ -142,7 +142,7 @@ class ScatterWhole(Function):
             (dim,) = normalize_dims(dim, x.ndim, "scatter_reduce") or (0,)
             multiply_at(y, at, values, dim)
         else:
-            getattr(xp, name).at(y, at, values)
+            y = combined_at(xp, name, y, at, values)
         if reduce == "mean":
             n = xp.full(x.shape, int(include_self))
             xp.add.at(n, at, 1)
@@ -295,9 +295,44 @@ def _best(reduce, x, dim, index, src):
     y = x.array.copy()
     at = _places("scatter_reduce", xp, y, index.array, dim, src)
     if at is not None:
-        ufunc = xp.maximum if reduce == "amax" else xp.minimum
-        ufunc.at(y, at, src.array[tuple(map(slice, index.shape))])
+        y = combined_at(xp, STARTS[reduce][0], y, at, src.array[tuple(map(slice, index.shape))])
     return Tensor(y)
+
+
+def combined_at(xp, name, y, at, values):
+    """Returns y after ufunc.at(y, at, values), for the ufunc `name`: add, maximum or minimum. May
+    write to y.
+
+    CuPy's `at` takes few dtypes, and its maximum of float64 gives NaN (CuPy 14.2). So on a GPU it
+    gets integers of 32 or 64 bits."""
+    if xp is not np and y.dtype.kind == "f" and name != "add":
+        return _largest_at(xp, y, at, values, sign=1 if name == "maximum" else -1)
+    if xp is not np and y.dtype.kind in "biu" and y.dtype.itemsize < 4:
+        wide = y.astype(np.int64)
+        getattr(xp, name).at(wide, at, values.astype(np.int64))
+        return wide.astype(y.dtype)
+    getattr(xp, name).at(y, at, values)
+    return y
+
+
+def _largest_at(xp, y, at, values, sign):
+    """Returns y with the maximum at each place, as `combined_at`; sign -1: with the minimum. Works
+    on integers that have the order of the floats: a float's bits, read as an integer, grow with the
+    float, but for negative floats, whose bits below the sign are inverted here. NaN comes last, so
+    it wins, as in NumPy."""
+    wide = np.float64 if y.dtype == np.float64 else np.float32
+    integer = np.int64 if y.dtype == np.float64 else np.int32
+    below_sign = np.iinfo(integer).max
+
+    def to_integers(x):
+        x = xp.where(xp.isnan(x), xp.asarray(np.nan, wide), sign * x.astype(wide))
+        bits = x.view(integer)
+        return xp.where(bits < 0, bits ^ below_sign, bits)
+
+    best = to_integers(y)
+    xp.maximum.at(best, at, to_integers(values))
+    bits = xp.where(best < 0, best ^ below_sign, best)
+    return (sign * bits.view(wide)).astype(y.dtype)
 
 
 def index_add(input, dim, index, source, *, alpha=1):

@@ -115,7 +115,13 @@ def where(condition, x=None, y=None):
 def clip(a, a_min=None, a_max=None, out=None):
     on_stream(reads=list(arrays_in((a, a_min, a_max))))
     _count.ops("clip")
-    r = np.clip(a._a, device_args(a_min), device_args(a_max))
+    x, low, high = a._a, device_args(a_min), device_args(a_max)
+    r = np.clip(x, low, high)
+    for bound in (low, high):  # CuPy compares, and no comparison with a bound of NaN is true
+        if bound is not None and np.isnan(bound).any():
+            below = x < (np.nan if low is None else low)
+            above = x > (np.nan if high is None else high)
+            r = np.where(below, low, np.where(above, high, x)).astype(r.dtype)
     if out is not None:
         out._a[...] = r
         on_stream(writes=(out,))

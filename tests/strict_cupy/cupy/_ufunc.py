@@ -136,6 +136,10 @@ class ufunc:
             raise NotImplementedError(f"`{self.name}.at` is not supported yet")
         if self.name in ("add", "subtract") and a.dtype.char not in "iIqQLlefdFD":
             raise TypeError(f"cupy.{self.name}.at: unsupported dtype {a.dtype}")
+        if self.name in ("maximum", "minimum") and a.dtype.char not in "iIqQlLf":
+            # float64 is taken by CuPy, and gave NaN on a GPU (CuPy 14.2, H100)
+            raise TypeError(f"cupy.{self.name}.at only supports int32, int64, float32, float64, "
+                            "uint32, uint64 as data type")
         check_device(a)
         index, _ = host_index(indices)
         on_stream(reads=tuple(arrays_in((indices, b))), writes=(a,))
