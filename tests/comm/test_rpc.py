@@ -237,7 +237,7 @@ def test_a_rank_that_left_by_an_exception_fails_the_calls_to_it(t):
     def slow():
         service.call(1, "pause").wait()  # is never answered: rank 1 has left
 
-    left = "as that rank left its Service by an exception and serves no more"
+    left = "because that rank left its Service by an exception"
     try:
         service = rpc.Service(t, pause=lambda: None, slow=slow)
         with service:
