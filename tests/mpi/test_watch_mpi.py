@@ -110,7 +110,7 @@ CASES = {
     "a rank is killed": (
         60,
         "os.kill(os.getpid(), signal.SIGKILL) if r == 1 else ring.all_reduce(t, x)",
-        [r"rank 0: watch: rank 1 is gone without a word: killed|Killed \(signal 9\)"],
+        [r"rank 0: watch: rank 1 has died without a message: killed|Killed \(signal 9\)"],
     ),
     "a rank computes, one cannot answer": (
         2,
