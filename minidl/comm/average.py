@@ -43,8 +43,8 @@ def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_r
 
 def mean_block(t, x, bounds, divisor=None):
     """Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x. The
-    result is a view of x. The other blocks of x are overwritten. divisor: divides the sum; if None,
-    the number of ranks.
+    result is a view of x. The other blocks of x are overwritten. divisor: the sum is divided by it.
+    None: by the number of ranks.
 
     Sends x.nbytes minus the rank's own block. float32 arrays go around the ring. float16 and
     bfloat16 arrays go all-to-all: a number takes 2 bytes in the message, and the sum is in float32.

@@ -7,9 +7,11 @@ Tutorial: tutorials/09_topologies.py
     beta    seconds per byte of the link          K   bytes of the array on one rank
     gamma   seconds per byte of the reduction
 
+Each function returns a Cost. Its docstring is the formula of the time. The argument n_bytes is K.
+
 The model is Hockney's (1994) with full-duplex ports. The formulas are from Thakur, Rabenseifner &
-Gropp (2005), unless a docstring names another source. Messages and bytes are those that the busiest
-rank *sends*. The formulas are exact in these cases:
+Gropp (2005), unless a docstring names another source. Messages and bytes are counted on the rank
+that *sends* most. The formulas are exact in these cases:
 
     ring                          n divides the elements; else the bytes are the average over ranks
     binomial tree                 n is a power of two; else an upper bound
@@ -60,7 +62,7 @@ def tree_broadcast(n, n_bytes, alpha, beta):
 
 
 def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """ceil(log2 n) (alpha + K beta + K gamma); no rank sends more than once"""
+    """ceil(log2 n) (alpha + K beta + K gamma). No rank sends more than once"""
     steps = (n - 1).bit_length()
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes, steps * (alpha + n_bytes * (beta + gamma)))

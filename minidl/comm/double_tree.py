@@ -8,9 +8,9 @@ At the root (height H, depth 0) the way up ends and the way down begins. Each me
 receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is
 computed from its bits, without a search: `parent(6, 5)` is 4.
 
-The trees are those of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep learning
-training with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that is an
-inner rank of one tree sends 2K. There are 2 ceil(log2 n) steps, and one for each further segment.
+NCCL 2.4 and later use the same trees (Jeaugey 2019, "Massively scale your deep learning training
+with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that is an inner rank
+of one tree sends 2K. There are 2 ceil(log2 n) steps, and one for each further segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """

@@ -37,9 +37,9 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
             bounds: Counts | None = None) -> SameArray:
     """Copies block r of root's x into rank r's `out`. Returns out.
 
-    x: the root's array, with the rows of all blocks; the other ranks pass None. out: this rank's
-    block; it has the dtype of x and the same shape of a row. bounds: n+1 places in x, the same on
-    all ranks. None: equal blocks. The root sends x.nbytes minus its own block."""
+    x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
+    this rank's block. Its dtype and the shape of its rows equal those in x. bounds: n+1 places in
+    x, the same on all ranks. None: equal blocks. The root sends x.nbytes minus its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from minidl.hints import Op, SameArray
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
-SMALL, LARGE = 8, 1 << 22  # bytes: the time is all latency; the time is hardly any latency
+# Bytes of the two arrays that `measure` reduces. For SMALL the time is latency alone. For LARGE
+# latency is hardly a part of it.
+SMALL, LARGE = 8, 1 << 22
 
 # The valid figures in a file: a message takes 1 ns to 10 s, a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
@@ -142,7 +144,7 @@ def _rate(seconds_per_byte):
 
 
 def measure(t, rounds=20):
-    """Measures, and returns rank 0's Figures on all ranks. All ranks must call it.
+    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call it.
 
     Times all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha, beta, ... So alpha
     includes the time that Python takes for a step. It uses the least time of all rounds, because

@@ -108,7 +108,8 @@ class Lookout:
         # _paces: (steps, states, time) when it last asked for stragglers. _slow: their ranks.
         self._paces, self._slow = (-STEPS, {}, 0.0), set()
         self._last_states = {}  # rank -> the State that it sent when it ended
-        self._over = self._left = False  # True: it reports nothing more; this process ends
+        # _over: it reports nothing from now on. _left: its threads end.
+        self._over = self._left = False
         self._main = threading.main_thread().ident
         self._channel = Channel(t)
         self._link()
@@ -273,8 +274,8 @@ class Lookout:
         self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):
-        """Prints the text and ends all ranks. concerned: ranks; the lowest of them reports. Other
-        ranks wait, and report only if it has not."""
+        """Prints the text and ends all ranks. concerned: a list of ranks. The lowest of them
+        reports. The others wait, and report only if it has not."""
         if self.rank != min(concerned):
             time.sleep(2 * SUSPECT_S)
         if not self._over:

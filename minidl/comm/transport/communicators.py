@@ -62,7 +62,7 @@ class Communicators:
 
 def for_group(mpi, parent, ranks):
     """Returns the Communicators for the parent's subgroup of these ranks, free ones or new ones.
-    All these ranks must call it. Raises RuntimeError if MPI can make no more."""
+    All these ranks must call it. Raises RuntimeError if MPI cannot make another one."""
     made = parent.made.setdefault(ranks, [])
     for collect in (lambda: None, gc.collect):  # gc.collect deletes groups in reference cycles
         collect()

@@ -179,7 +179,7 @@ def broadcast(t, x, root=0):
 
 
 def cut(flat, segment_bytes):
-    """Returns views of the 1-d array of segment_bytes each; the last may be shorter. For an empty
+    """Returns views of the 1-d array, of segment_bytes each. The last may be shorter. For an empty
     array returns one empty view."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]

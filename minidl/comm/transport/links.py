@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """alpha: seconds that the first byte travels; beta: seconds per byte."""
+    """alpha: seconds that the first byte travels. beta: seconds per byte."""
 
     alpha: float
     beta: float

@@ -188,7 +188,8 @@ def _line_of(task):
 
 
 def _failure(task):
-    said = traceback.TracebackException.from_exception(task.error)  # its str() has the notes, too
+    # Not str(error): TracebackException completes an error about a keyword (ops/extra/keywords.py).
+    said = traceback.TracebackException.from_exception(task.error)
     error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {said}")
     error.rank = task.rank
     return error

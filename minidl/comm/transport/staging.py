@@ -42,7 +42,7 @@ def on_device(x):
 
 
 def isend(t, x, dst, tag):
-    """t.isend for a device array x. Returns the Request. Raises TypeError if x is not an array."""
+    """Sends a device array by t.isend. Returns the Request. Raises TypeError if x is no array."""
     if not on_device(x):
         check_array(t, x)
     if not t.cuda_aware:
@@ -54,8 +54,8 @@ def isend(t, x, dst, tag):
 
 
 def irecv(t, into, src, tag):
-    """t.irecv into a device array. Returns the Request. After its wait(), later work on the current
-    stream finds the message in `into`. Raises TypeError if `into` is not an array."""
+    """Receives into a device array by t.irecv. Returns the Request. After its wait(), later work on
+    the current stream finds the message in `into`. Raises TypeError if `into` is no array."""
     if not on_device(into):
         check_array(t, into)
     direct = t.cuda_aware and into.flags.c_contiguous
