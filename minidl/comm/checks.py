@@ -105,7 +105,7 @@ def check_bounds(t, bounds, length=None):
         to = "on" if length is None else f"to the length {length}"
         raise ValueError(
             f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} places from 0 {to}, "
-            f"none before the one to its left; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
+            f"that never decrease; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
             "chunks.bounds(length, n) cuts evenly.")
     return b
 

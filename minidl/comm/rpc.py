@@ -24,10 +24,10 @@ sends the name and the arguments. If all ranks do the same at the same time, a c
 5. The block ends when all ranks have reached its end. Until then every rank serves. A rank that
    leaves the block by an exception tells the others, and their calls to it fail at once.
 
-The parameter server (parallel/server/) does not use this file, only framing.py, for two reasons. It
-may answer a pull later, after other workers' pushes; here a served function ends before the next
-call begins. And it sends arrays without a function's name and without a copy, also to a GPU, so its
-bytes equal their formula.
+The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. The
+server may answer a pull later, after other workers' pushes. Here a served function ends before the
+next call begins. And the server sends arrays without a function's name and without a copy, also to
+a GPU. So its bytes equal their formula.
 
 A message is a header (framing.py: the kind and the number of the call) and an object, packed by
 objects.py. A call copies its arrays when it is made. The receiver may change the arrays it gets.

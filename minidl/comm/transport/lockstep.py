@@ -13,7 +13,7 @@ minutes. The loop alone, without a transport, takes one or two minutes: its slic
 2 to 4 us per message. Together they are 8,190 steps of 4,096 messages. The code is the same, the
 code of ring.py. Here `t.rank` is an array, and `chunk[array]` is one chunk of each rank. `sendrecv`
 moves all messages and all clocks of a step at once, by the formulas of network.py and links.py.
-Results, clocks and ledgers have the same bits as one by one.
+Results, clocks and ledgers have the same bits as if the ranks ran one by one.
 
 Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
 last one runs the loop for all. If the result could differ, each rank runs the loop itself: if ranks

@@ -168,7 +168,7 @@ class MPITransport(Transport):
         if least < self.size:
             raise NoSharedMemory(
                 f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
-                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node).")
+                f"one node; got a node with {least} of them. Use t.subgroup(ranks of a node).")
         window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
         window.Lock_all()  # begins the epoch that Sync, a memory fence, needs
         memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]

@@ -80,8 +80,8 @@ class Throttled(Wrapper):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
-            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). Use "
-            "an all-reduce of messages, such as ring.all_reduce.")
+            f"rank {self.rank}: the links ({self.links}) cannot slow down a shared window. Use an "
+            "all-reduce of messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
