@@ -61,7 +61,7 @@ def mean_block(t, x, bounds, divisor=None):
     total = from_rank[(t.rank + 1) % t.size].astype(np.float32)
     for i in range(2, t.size + 1):
         total += from_rank[(t.rank + i) % t.size]
-    # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
+    # cast after the division: a float16 sum of 8 ranks can exceed 65504
     with np.errstate(over="ignore"):
         own[...] = total / divisor
     return own

@@ -54,6 +54,7 @@ def encode_fp16(x):
 
 
 def decode_fp16(payload, length):
+    """Returns the float32 array of `length` elements in a payload of encode_fp16."""
     return payload.view(np.float16)[:length].astype(np.float32)
 
 
@@ -76,6 +77,7 @@ def encode_int8(x):
 
 
 def decode_int8(payload, length):
+    """Returns the float32 array of `length` elements in a payload of encode_int8."""
     n_scales = _n_blocks(length)
     # Copied: the payload may begin at any byte, and a GPU reads 4 bytes only at multiples of 4.
     scale = payload[: 4 * n_scales].copy().view(np.float32)

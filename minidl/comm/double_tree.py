@@ -45,7 +45,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     # the first segment is one of the longest
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
-    # Receives posted a step ahead, into a second buffer, were no faster between processes.
+    # To post the receives one step earlier, into a second buffer, was not faster between processes.
     for step in range(n_segments + 2 * top):
         for tree, (me, segment) in enumerate(both):
             k = step - me.height

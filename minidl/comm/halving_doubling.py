@@ -41,7 +41,7 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
     scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
-    low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
+    low, far = 0, p // 2  # this rank still reduces 2 * far chunks, from low on
     while far:  # far: the distance to the partner in ranks, and the chunks that each one sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)

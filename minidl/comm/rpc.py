@@ -48,7 +48,7 @@ from minidl.comm.checks import check_peer
 from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
-POLL_S = 1e-3  # between two looks at an answer that has a time limit
+POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
 DEEPEST = 50  # nested calls: each takes about 10 of the 1,000 stack frames that Python allows
 
 _frame = contextvars.ContextVar("the served call that is running")
@@ -148,7 +148,7 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left by an exception still takes the answers that are on their way.
+            # A rank that left by an exception still receives the answers that are under way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:
@@ -164,7 +164,7 @@ class Service:
             if self._reason is None:
                 kind, reply = self._run(body)
                 with self._lock:
-                    if self._reason is None:  # else src is told that this rank left
+                    if self._reason is None:  # else src gets LEFT from this rank
                         self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)

@@ -172,7 +172,7 @@ def measure(t, rounds=20):
     gamma, copy = least["sum"] / part.nbytes, least["copy"] / big[0].nbytes
     alpha = beta = 0.0
     signal = read = None
-    moved = (n - 1) / n * LARGE  # in each half of a ring all-reduce
+    moved = (n - 1) / n * LARGE  # bytes that a rank sends in each half of a ring all-reduce
     if n > 1:
         alpha = least["few"] / (2 * (n - 1))
         beta = (least["large"] - least["few"] - moved * gamma) / (2 * moved)

@@ -43,7 +43,7 @@ SEATS = 64  # the most strangers at a time; a process may have 1024 open files
 WINDOW = 64  # the last 64 calls of a process may arrive in any order; an older number is refused
 LINE_BYTES = 1 << 22  # the longest line; the state of a rank with a thousand peers has 200 kB
 CLOSED = "has closed"
-ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
+ANSWER_S = 1.0  # the longest wait for an answer; an idle Python answers in 1 ms, a busy one in 6 ms
 
 
 class Door:

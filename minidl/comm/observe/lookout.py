@@ -298,7 +298,7 @@ class Lookout:
         except TimeoutError:
             why = "does not answer: its C code holds Python's lock, or a signal has stopped it"
         except (OSError, ValueError):
-            if rank in self._last_states:  # it has ended since
+            if rank in self._last_states:  # the rank has ended meanwhile
                 return self._last_states[rank]
             why = "cannot be reached: its process has ended"
         return State(rank, silent=why)

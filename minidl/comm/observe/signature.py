@@ -66,7 +66,7 @@ def signature_of(fn, label, line, *values):
     arguments = {parameter: _text(value) for parameter, value in given.items()}
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]
     at = spot(*line) if line else "a background thread"
-    named = label if label != name else None  # by the user
+    named = label if label != name else None  # set by the user
     # Without the folder: on another host the same program may be in another folder.
     place = None if named or not line else [os.path.basename(line[0]), line[1]]
     compared = [name, arguments, named, place]

@@ -161,7 +161,7 @@ def leave(status):
     """Ends this process after it has reported the reason. The launcher ends the others."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # this may be inside of world()
+    forget_shared_memory()  # if the rank fails inside world(), that has not removed it yet
     supervised.say("failed", status=status)
     os._exit(status)
 

@@ -77,7 +77,7 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # on all members: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members raise it: MPI's ranks agree on a number
             refused = error
         else:
             made.append(new)

@@ -220,7 +220,7 @@ class Transport(ABC):
 
         All ranks must queue the same calls in the same order."""
         if self._background is None:
-            from minidl.comm.transport.background import Background  # here: it imports this file
+            from minidl.comm.transport.background import Background  # it imports this file
 
             self._background = Background(self)
         return self._background.submit(fn, *args)

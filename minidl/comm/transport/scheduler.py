@@ -20,7 +20,7 @@ from minidl.comm.transport.protocol import Request
 
 
 class Deadlock(RuntimeError):
-    """No rank can go on."""
+    """No rank can continue. The message names the waits of all tasks."""
 
 
 class RankFailed(RuntimeError):

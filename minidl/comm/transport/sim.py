@@ -98,8 +98,8 @@ class SimTransport(Transport):
         self._name, self._group = name, network.group(name, ranks)
         self._slowdown = network.links.slowdown(self.world_rank)
         self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
-        self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
-        self._subgroups = {}  # ranks -> how many made
+        self._pairs = {}  # (dst, src, tag) -> the objects for sendrecv
+        self._subgroups = {}  # ranks -> the number of subgroups made of them
         self.board = self._group.board
         self._windows = {}  # n_bytes -> Messages
         self._n_collectives = 0
@@ -110,7 +110,7 @@ class SimTransport(Transport):
         check_array(self, array)
         self._network.keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
-        return channel.send(array.copy())  # the sender may overwrite its own after wait()
+        return channel.send(array.copy())  # a copy: the sender may overwrite its array after wait()
 
     def irecv(self, into, src, tag=0):
         if not isinstance(into, np.ndarray):

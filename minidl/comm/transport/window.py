@@ -30,9 +30,9 @@ from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
 from minidl.comm.labels import current_code, current_label
 
-KINDS = 2  # of signals: shared_memory.py needs two
+KINDS = 2  # kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
-HEADER = KINDS * LINE  # before each rank's piece
+HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
 NOTE_BITS = 63 - BITS  # bits of a note; the bits above hold the collective's code: 8 bytes in all
 TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
@@ -100,7 +100,7 @@ class Window(ABC):
 
 
 class Flags(Window):
-    """Between processes. `fence()` orders memory accesses and lets other threads run."""
+    """The window of MPI processes. fence(): orders memory accesses, and lets other threads run."""
 
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
@@ -142,7 +142,7 @@ class Flags(Window):
 
 
 class Messages(Window):
-    """Between simulated ranks. To read a byte of a peer's piece takes the link's beta.
+    """The window of simulated ranks. To read a byte of a peer's piece takes the link's beta.
 
     betas: of the links from every rank. charge(seconds): adds to this rank's clock."""
 
