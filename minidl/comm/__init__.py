@@ -1,10 +1,10 @@
-"""Communication between ranks: arrays only, never a Tensor, so it can be read and tested alone.
+"""Communication between ranks. It moves arrays, never Tensors: read it and test it alone.
 
 Ranks and the network
-    transport/      the protocol every algorithm is written against, in MPI and in one process
-    collective.py   what makes a function a collective: its messages have a label, a Watch sees it
-    labels.py       what the running collective is called
-    call_code.py    which call a message is of: what ranks must have alike, checked always
+    transport/      the protocol that every algorithm uses: over MPI, or within one process
+    collective.py   the decorator of a collective: it labels the messages and informs a Watch
+    labels.py       the name of the running collective
+    call_code.py    a number in each message: are all ranks in the same call?
     checks.py       errors for wrong arguments, before anything is sent
     objects.py      Python objects as messages: broadcast, gather, all-gather
     framing.py      a message with a header
@@ -13,30 +13,29 @@ Ranks and the network
 Collectives
     chunks.py       how a vector is cut into n chunks
     ring.py         reduce-scatter, all-gather, all-reduce around a ring
-    ring_blocks.py  the same with blocks of any length, of which rank r owns block r
+    ring_blocks.py  the same with blocks of any length; rank r owns block r
     tree.py         binomial broadcast, reduce, all-reduce, barrier
     halving_doubling.py  the ring's bytes in 2 log2 n steps
     double_tree.py  two trees, half of the data on each, in segments
     hierarchical.py inside the nodes, then between them
-    shared_memory.py  one copy instead of two, through a window
-    scatter_gather.py  from one rank to all and back: binomial tree, and direct
+    shared_memory.py  one copy instead of two, through memory that ranks share
+    scatter_gather.py  from one rank to all and back, by a binomial tree
     all_to_all.py   every rank has a block for every rank; equal blocks, or rows by count
     average.py      the mean over ranks, by any all-reduce
-    codec.py        float16, int8 and (index, value) payloads of an array
-    compressed.py   all-reduce of such payloads
+    codec.py        an array in fewer bytes: float16, int8, one bit, (index, value) pairs
+    compressed.py   all-reduce with such codecs
     grid.py         the ranks as a grid, a group for each row along an axis
     cost.py         the alpha-beta-gamma formulas
     select.py       the fastest all-reduce for a size, by cost.py and measured figures
-    tensors.py      A Tensor may stand for its array in a collective; then the results are Tensors,
-                    too
+    tensors.py      a collective accepts a Tensor for its array, and then returns Tensors
 
 Counted and explained
-    observe/        the ledger of bytes and messages; who waits for whom, and why
+    observe/        counts bytes and messages; finds which rank waits for which, and why
 
     t = minidl.comm.world()                                # one MPI process per rank, or
     minidl.comm.simulate(4, lambda t: ring.all_reduce(t, x))   # four ranks in this process
 
-Importing this package imports neither mpi4py nor greenlet: `world` and `simulate` do that.
+Importing this package does not import mpi4py or greenlet: `world` and `simulate` do that.
 """
 
 from minidl.comm import (

@@ -1,18 +1,18 @@
 """All-to-all: every rank has a block for every rank. A transpose of blocks across ranks.
 
-    rank 0   a0 a1 a2        a0 b0 c0       Experts and sequence parallelism use it, and the first
-    rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py.
+    rank 0   a0 a1 a2        a0 b0 c0       Expert parallelism, sequence parallelism and the first
+    rank 1   b0 b1 b2   ->   a1 b1 c1       half of compressed.py use it.
     rank 2   c0 c1 c2        a2 b2 c2
 
-Pairwise exchange: in step s every rank sends to the rank s to its right and receives from the rank
-s to its left. So in every step each port carries one message in and one out. If all ranks sent to
-rank 0 first, then to rank 1, their messages would queue at one port.
+It is a pairwise exchange. In step s, rank r sends to rank r+s and receives from rank r-s (mod n).
+So in every step each port carries one message in and one out. If all ranks sent to rank 0 first,
+then to rank 1, their messages would queue at one port.
 
-Every block is sent once, from its owner to its reader: (n-1)/n of the array leaves each rank, and
-no algorithm can send less.
+Every block is sent once, from the rank that has it to the rank that needs it. So (n-1)/n of the
+array leaves each rank. No algorithm can send less.
 
-Source: Thakur, Rabenseifner & Gropp 2005, section 4.4 (they pair rank r with r xor s where n is a
-power of two: the same steps and bytes).
+Source: Thakur, Rabenseifner & Gropp 2005, section 4.4. If n is a power of two, they pair rank r
+with rank r xor s: the same number of steps and bytes.
 Test: tests/comm/test_all_to_all.py   MPI's names: Alltoall, Alltoallv   Time: cost.py
 """
 
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 @collective
 def all_to_all(t: Transport, x: SameArray) -> SameArray:
-    """Send x[j] to rank j; returns a new array y in which y[i] came from rank i.
+    """Sends x[j] to rank j. Returns a new array y: y[i] came from rank i.
 
-    x: (n, ...), the same shape and dtype on all ranks. Sends x.nbytes (n-1)/n in n-1 messages."""
+    x: (n, ...), the same shape and dtype on all ranks. y: the same shape and dtype. Sends
+    x.nbytes (n-1)/n bytes in n-1 messages."""
     n, r = t.size, t.rank
     if x.ndim == 0 or len(x) != n:
         raise ValueError(
@@ -52,13 +53,14 @@ def all_to_all(t: Transport, x: SameArray) -> SameArray:
 @collective(own_rows=("x",), own_args=("counts", "counts_in"))
 def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
                  counts_in: Counts | None = None) -> tuple[SameArray, Any]:
-    """Send the next counts[j] rows of x to rank j; returns (y, counts_in): the rows that came here,
-    in the order of the ranks that sent them, and how many each did.
+    """Sends the first counts[0] rows of x to rank 0, the next counts[1] rows to rank 1, and so on.
+    Returns (y, counts_in): the rows that this rank received, ordered by sender, and the number of
+    rows from each sender.
 
-    x: (rows, ...), dtype and shape of a row the same on all ranks. counts: n ints whose sum is
-    len(x). counts_in: rows that come from each rank, if known; None: the ranks send each other
-    their counts first, 8 (n-1) bytes in n-1 messages. Then sends x.nbytes less the rows that stay,
-    in n-1 messages (empty ones too)."""
+    x: (rows, ...). The dtype and the shape of a row are the same on all ranks. counts: n ints, with
+    the sum len(x). counts_in: the number of rows from each rank, if known. If None, the ranks first
+    send each other their counts, 8 (n-1) bytes in n-1 messages. Then this rank sends x.nbytes minus
+    the rows that stay here, in n-1 messages. Some of them may be empty."""
     n, r = t.size, t.rank
     counts = _counts(r, n, counts, "counts")
     if x.ndim == 0 or sum(counts) != len(x):
@@ -76,7 +78,7 @@ def all_to_all_v(t: Transport, x: SameArray, counts: Counts,
 
 
 def _exchange(t, outgoing, incoming):
-    """outgoing[j] to rank j, incoming[i] from rank i, pairwise."""
+    """Sends outgoing[j] to rank j and receives incoming[i] from rank i, pairwise."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for s in range(1, n):
@@ -93,6 +95,6 @@ def _counts(rank, n, counts, name):
 
 
 def _cut(x, counts):
-    """x cut along its first axis into blocks of so many rows, as views."""
+    """Returns x cut along its first axis into views of counts[0] rows, counts[1] rows, ..."""
     ends = np.cumsum(counts)
     return [x[end - count : end] for end, count in zip(ends, counts, strict=True)]

@@ -1,10 +1,10 @@
 """The mean over ranks, by any all-reduce. Test: tests/comm/test_average.py
 
     mean(t, gradients)      mean(t, gradients, tree.all_reduce)
-    mean_block(t, gradients, bounds)      of one block on each rank: ZeRO's scatter
+    mean_block(t, gradients, bounds)      each rank gets one block of the mean: ZeRO's scatter
 
-A mean is no op of an all-reduce, as the mean of means is not the mean: it is a sum, then a
-division, then a rounding to the array's dtype.
+A mean cannot be the op of an all-reduce, because the mean of means is not the mean of all. So these
+functions sum, then divide, then round to the array's dtype.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ if TYPE_CHECKING:
 
 @collective
 def mean(t: Transport, x: SameArray, all_reduce: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """The mean of all ranks' floating point x, on every rank, in place; returns x.
+    """Writes the mean of all ranks' floating point x into x, on every rank. Returns x.
 
-    float16 and bfloat16 are summed and divided in float32, and cast last: the float16 sum of 8
-    gradients can pass 65504 where their mean does not. That sends twice the bytes of x."""
+    float16 and bfloat16 arrays are summed and divided in float32, then cast back. A float16 sum of
+    8 gradients can exceed 65504 even if their mean does not. So the messages are twice as long."""
     if x.dtype.kind != "c":
         check_floating(t, x, "a mean")
     total = all_reduce(t, x.astype(accumulate_dtype(x.dtype), copy=False))
     total /= t.size
-    if not xp_of([x]).may_share_memory(total, x):  # of a strided x an all-reduce returns a copy
+    if not xp_of([x]).may_share_memory(total, x):  # an all-reduce of a strided x returns a copy
         x[...] = total
     return x
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """This rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x; a view of x,
-    which is workspace. divisor: of the sum; the number of ranks unless given.
+    """Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean of all ranks' 1-d x. The
+    result is a view of x. The other blocks of x are overwritten. divisor: the sum is divided by it.
+    None: by the number of ranks.
 
-    Sends x.nbytes less a block: for float32 around the ring, for float16 and bfloat16 all-to-all,
-    because the sum is to be in float32 and the message in 2 bytes. Both sum in the ring's order.
-    """
+    Sends x.nbytes minus the rank's own block. float32 arrays go around the ring. float16 and
+    bfloat16 arrays go all-to-all: a number takes 2 bytes in the message, and the sum is in float32.
+    Both ways sum in the ring's order."""
     divisor = t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
         own = ring_blocks.reduce_scatter(t, x, bounds)
@@ -60,7 +61,7 @@ def mean_block(t, x, bounds, divisor=None):
     total = from_rank[(t.rank + 1) % t.size].astype(np.float32)
     for i in range(2, t.size + 1):
         total += from_rank[(t.rank + i) % t.size]
-    # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
+    # cast after the division: a float16 sum of 8 ranks can exceed 65504
     with np.errstate(over="ignore"):
         own[...] = total / divisor
     return own

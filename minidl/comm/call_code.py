@@ -1,27 +1,28 @@
-"""29 bits that say which collective a rank is in, on every message and free of charge.
+"""29 bits in every message tell which collective the sender is in. They cost no extra bytes.
 
     10 bits   the collective, and the name that `t.named` gave it       ring.all_reduce
      6        dtype of its array                                        float32
      5        op                                                        add
      8        root
 
-The length is not in it: the number of bytes of every message is compared anyway (checks.py).
+The code leaves out the length, because every receive checks the number of bytes (checks.py).
 
-MPI sends a number of 4 bytes with every message anyway, the tag, and a receiver may take any tag
-and look at it afterwards. So the tag of a collective's messages is this code, and a rank that gets
-another code than its own raises at once: without it int32 and float32, or a sum and a maximum, have
-messages of one size, and the result is wrong in silence. A header of 16 bytes in front of the data
-would say more, but MPI moves two pieces of memory at half the speed of one, or less (16 MiB between
-2 ranks: 58 ms against 20 ms with MPICH, 128 ms against 26 ms with Open MPI).
+MPI sends a number of 4 bytes, the tag, with every message. A receiver may accept any tag and read
+it afterwards. So the tag of a collective's message is this code. A rank that receives a code other
+than its own raises an error at once. Without this check, a rank that sums and a rank that takes the
+maximum exchange messages of the same size, and so do float32 and int32: the result is silently
+wrong. A header of 16 bytes before the data could hold more. But MPI moves two pieces of memory at
+half the speed of one, or less (16 MiB between 2 ranks: 58 ms and 20 ms with MPICH, 128 ms and 26 ms
+with Open MPI).
 
-The collectives have a communicator of their own (mpi.py), so that no other message is taken. In the
-simulator the ranks compare codes on a common dictionary (sim.py); in shared memory the code goes
-with the signals (window.py).
+The collectives use a separate communicator (mpi.py), so a receive of any tag never takes another
+message. In the simulator the ranks compare codes in a shared dictionary (sim.py). In shared memory
+the code is a part of the signals (window.py).
 
-A Watch compares calls, too (observe/signature.py). Both stay: this check costs no message and is
-always on, but 29 bits have no room for a shape or a line of code; a Watch sends ceil(log2 n)
-messages of 16 bytes before each collective, and says all of it. Both raise CallMismatch, with the
-same remedies.
+A Watch compares calls, too (observe/signature.py). Both checks are useful. This one sends no
+message and is always on, but 29 bits are too few for a shape or a line of code. A Watch sends
+ceil(log2 n) messages of 16 bytes before each collective, and can report everything. Both raise
+CallMismatch, with the same remedies.
 
 Test: tests/comm/test_call_code.py, tests/mpi/test_call_code_mpi.py   Used by: collective.py
 """
@@ -34,7 +35,7 @@ import numpy as np
 
 BITS = 29  # MPICH's largest tag is 2**29 - 1; MPI promises 2**15 - 1
 FIELDS = {"collective": (0, 10), "dtype": (10, 6), "op": (16, 5), "root": (21, 8)}
-DTYPES = "?bBhHiIqQefdFDgGlL"  # by their number here, from 1 on; 0: none; others from 32 on
+DTYPES = "?bBhHiIqQefdFDgGlL"  # code: position here + 1; 0: no dtype; 32 and more: another dtype
 REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
             "dtype": "Cast on all ranks alike.",
             "op": "The result would differ from rank to rank.",
@@ -42,12 +43,13 @@ REMEDIES = {"collective": "Does an `if` send the ranks different ways?",
 
 
 class CallMismatch(ValueError):
-    """The ranks of a group are in different collectives, or in one with different arguments."""
+    """The ranks of a group called different collectives, or one with different arguments."""
 
 
 @functools.cache
 def plan_of(fn):
-    """{"x", "op", "root": (place among the arguments after t, name, default)} of a collective."""
+    """Returns {"x" or "op" or "root": (position among the arguments after t, name, default)} of a
+    collective. "x" is its first argument that all ranks must have alike."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     found = {}
     for place, p in enumerate(parameters):
@@ -61,7 +63,7 @@ def plan_of(fn):
 
 
 def code_of(fn, label, args, kwargs):
-    """The code of a call `fn(t, *args, **kwargs)`; never 0. label: what its messages are called."""
+    """Returns the code of a call `fn(t, *args, **kwargs)`, an int > 0. label: of its messages."""
     code = _of_name(fn.__module__, fn.__name__, label)
     for name, (place, word, default) in plan_of(fn).items():
         value = args[place] if place < len(args) else kwargs.get(word, default)
@@ -95,21 +97,23 @@ def _of_op(op):
 
 
 def check_code(t, src, mine, theirs, label):
-    """Raise unless the codes are equal. src: the rank, in t's group, whose message had `theirs`."""
+    """Raises CallMismatch unless the codes are equal. src: the rank, in t's group, whose message
+    had the code `theirs`."""
     if mine != theirs:
         raise CallMismatch(explain(t.rank, src, mine, theirs, label))
 
 
 def explain(rank, src, mine, theirs, label):
-    """The error in words."""
+    """Returns the error's text: what differs between the codes, and what to do."""
     differ = [name for name in FIELDS if _field(mine, name) != _field(theirs, name)]
     first = differ[0] if differ else "collective"
     what = f"{first} differs"
     if first == "dtype":
         here, there = (_dtype_of(_field(code, first)) for code in (mine, theirs))
         what = f"dtype is {here} here, {there} there"
-    return (f"rank {rank}: {label} wants the same call on all ranks; rank {src}'s message is of "
-            f"another: {what}. {REMEDIES[first]} `minidl run` (or a Watch) says which lines.")
+    return (f"rank {rank}: {label} wants the same call on all ranks; rank {src}'s message belongs "
+            f"to another call: {what}. {REMEDIES[first]} `minidl run` (or a Watch) shows the lines."
+            )
 
 
 def _field(code, name):

@@ -1,4 +1,6 @@
-"""Errors for wrong arguments, before anything is sent: rank, wanted, got, remedy.
+"""Errors for wrong arguments, before anything is sent.
+
+Each error tells the rank, what was wanted, what came, and what to do.
 
 Test: tests/comm/test_checks.py   Used by: the transports, and every algorithm
 """
@@ -12,11 +14,12 @@ from minidl.comm.labels import current_label
 
 
 class SizeMismatch(ValueError):
-    """A message had another byte count than the receive that it matched."""
+    """A message and the receive that it matched have different byte counts."""
 
 
 def size_mismatch(rank, src, expected, got):
-    """The error for a message of `got` bytes (an int, or 'more') where `expected` were wanted."""
+    """Returns the SizeMismatch for a message of `got` bytes (an int, or 'more') from rank src. The
+    receive wanted `expected` bytes."""
     label = current_label(default=None)
     if label is None:
         what = "recv needs a buffer of the message's size"
@@ -29,14 +32,15 @@ def size_mismatch(rank, src, expected, got):
 
 
 def check_peer(t, peer, role):
-    """Raise unless `peer`, the dst, src or root of a call, is a rank of this group."""
+    """Raises ValueError unless `peer` is a rank of this group. role: "dst", "src" or "root"."""
     if not 0 <= peer < t.size:
         raise ValueError(
             f"rank {t.rank}: {role} must be a rank of this group, 0 to {t.size - 1}; got {peer}")
 
 
 def check_ranks(t, ranks):
-    """The subgroup's ranks as a tuple; raise unless they are distinct ranks of the group."""
+    """Returns the subgroup's ranks as a tuple of ints. Raises ValueError unless they are distinct
+    ranks of the group, at least one."""
     ranks = tuple(ranks)
     known = _distinct(ranks, t.size)
     if known is None:
@@ -45,16 +49,17 @@ def check_ranks(t, ranks):
     return known
 
 
-@functools.lru_cache(100)  # 4,096 simulated ranks make the same groups
+@functools.lru_cache(100)  # 4,096 simulated ranks all check the same groups
 def _distinct(ranks, size):
-    """The ranks as ints; None if one is no rank of a group of this size, or comes twice."""
+    """Returns the ranks as a tuple of ints, or None if there are none, if one occurs twice or is
+    not in a group of this size."""
     ranks = tuple(int(r) for r in ranks)
     fits = ranks and len(set(ranks)) == len(ranks) and min(ranks) >= 0 and max(ranks) < size
     return ranks if fits else None
 
 
 def check_array(t, array):
-    """Raise unless `array` is a NumPy array of plain bytes."""
+    """Raises TypeError unless `array` is a NumPy array of any dtype but object."""
     if not isinstance(array, np.ndarray):
         kind = f"{type(array).__module__}.{type(array).__name__}"
         raise TypeError(
@@ -66,7 +71,8 @@ def check_array(t, array):
 
 
 def check_call(name, t, x=None, op=None, *_, **__):
-    """After an error in a collective: raise a better one for a wrong transport, array or op."""
+    """Called after an error in a collective. Raises a TypeError that tells more if the transport,
+    the array or the op has a wrong type."""
     if not hasattr(t, "entering"):
         raise TypeError(f"{name} wants a transport first, comm.world() say; got {type(t).__name__}")
     if isinstance(x, (list, tuple, int, float)) or type(op) is str:
@@ -75,7 +81,8 @@ def check_call(name, t, x=None, op=None, *_, **__):
 
 
 def check_flat(t, x):
-    """x, a workspace that is cut into views; raise unless it is 1-d and contiguous."""
+    """Returns x. Raises ValueError unless it is 1-d and contiguous, so that it can be cut into
+    views."""
     if x.ndim != 1 or not x.flags.c_contiguous:
         raise ValueError(f"rank {t.rank}: working in place wants a 1-d contiguous array; got shape "
                          f"{x.shape}, strides {x.strides}. Pass ascontiguousarray(x).reshape(-1).")
@@ -83,29 +90,31 @@ def check_flat(t, x):
 
 
 def check_floating(t, x, what):
-    """Raise unless x holds floating point numbers."""
+    """Raises TypeError unless x holds floating point numbers. what: begins the error's text."""
     if not is_floating(x.dtype):
         raise TypeError(
             f"rank {t.rank}: {what} needs a floating point array; got {x.dtype}. Cast it first.")
 
 
 def check_bounds(t, bounds, length=None):
-    """`bounds` as a list of ints; raise unless they are n+1 places from 0 on (to `length`, if
-    given), each at least the one before."""
+    """Returns `bounds` as a list of ints. Raises ValueError unless they are n+1 places that begin
+    with 0, never decrease, and end with `length`, if that is given."""
     b = [int(place) for place in bounds]
     whole = len(b) == t.size + 1 and b[0] == 0 and (length is None or b[-1] == length)
     if not whole or b != sorted(b):
         to = "on" if length is None else f"to the length {length}"
         raise ValueError(
             f"rank {t.rank}: bounds of {t.size} blocks must be {t.size + 1} places from 0 {to}, "
-            f"none before the one to its left; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
+            f"that never decrease; got {b if len(b) <= 20 else f'{len(b)} of them'}. "
             "chunks.bounds(length, n) cuts evenly.")
     return b
 
 
 def all_finite(x):
-    """Whether a 1-d array has no inf and no nan, for the price of one read: squares keep them."""
+    """Returns True if a 1-d array has no inf and no nan. Reads it once: the sum of squares is not
+    finite if an element is not."""
     xp = xp_of([x])
     with np.errstate(all="ignore"):
         square = float(x @ x)
-    return bool(np.isfinite(square) or xp.isfinite(x).all())  # large squares overflow
+    # Squares of large numbers overflow, so an infinite sum alone proves nothing.
+    return bool(np.isfinite(square) or xp.isfinite(x).all())

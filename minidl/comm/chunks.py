@@ -1,34 +1,36 @@
 """How a vector is cut into n chunks.
 
-    10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n each, the first L%n one more
+    10 elements on 4 ranks:   |0 1 2|3 4 5|6 7|8 9|      L//n elements in each chunk, and
+                                                         one more in the first L%n chunks
 
-With fewer elements than ranks the last chunks are empty: messages of 0 bytes.
+If there are fewer elements than ranks, the last chunks are empty: their messages have 0 bytes.
 
 Test: tests/comm/test_chunks.py   Tutorial: tutorials/07_ring.py
 """
 
 from collections.abc import Sequence
 
-# Of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB: with
-# shorter ones ranks wake up too often. Between hosts: `cost.best_segments`.
+# The size of a pipeline's segments (double_tree.py). Measured with 4 MPI ranks on 2 cores, 16 MiB:
+# with shorter segments the ranks wake up too often. Between hosts, use `cost.best_segments`.
 SEGMENT_BYTES = 1 << 20
 
 
 def bounds(length, n):
-    """The n+1 places where a vector of `length` elements is cut: chunk i is [b[i], b[i+1])."""
+    """Returns b, n+1 ints: the places where a vector of `length` elements is cut. Chunk i is
+    x[b[i] : b[i+1]]."""
     size, longer = divmod(length, n)
     return [i * size + min(i, longer) for i in range(n + 1)]
 
 
 def split(x, n):
-    """The n chunks of the 1-d array x, as views."""
+    """Returns the n chunks of the 1-d array x, a list of views."""
     b = bounds(len(x), n)
     return [x[b[i] : b[i + 1]] for i in range(n)]
 
 
 class Views(Sequence):
-    """The n chunks of the 1-d array x, as `split`, each made when it is asked for: 4,096 simulated
-    ranks with 4,096 views each would hold 2 GB of views."""
+    """The n chunks of the 1-d array x, as `split`. Each view is made on use: 4,096 simulated ranks
+    with 4,096 views each would hold 2 GB of views."""
 
     def __init__(self, x, n):
         self.whole, self._n = x, n
@@ -43,31 +45,31 @@ class Views(Sequence):
 
 
 def longest(chunk):
-    """Elements in the longest of some chunks."""
+    """Returns the number of elements in the longest chunk. chunk: a list of arrays, or Views."""
     return len(chunk[0]) if isinstance(chunk, Views) else max(map(len, chunk))
 
 
 def segment_count(n_bytes, segment_bytes=SEGMENT_BYTES):
-    """Into how many segments of about segment_bytes a pipeline cuts an array; at least 1."""
+    """Returns into how many segments of about segment_bytes a pipeline cuts an array: 1 or more."""
     return max(1, -(-n_bytes // segment_bytes))
 
 
 def span(x, n, first, end):
-    """Chunks first, ..., end-1 of the n chunks of the 1-d array x, as one view."""
+    """Returns the chunks first, ..., end-1 of the n chunks of the 1-d array x, as one view."""
     size, longer = divmod(len(x), n)
     return x[first * size + min(first, longer) : end * size + min(end, longer)]
 
 
 def size(length, n, i):
-    """Elements in chunk i (taken modulo n)."""
+    """Returns the number of elements in chunk i modulo n, of n chunks of a vector."""
     return length // n + (i % n < length % n)
 
 
 def contiguous(x):
-    """x, or a contiguous copy of it."""
+    """Returns x if it is contiguous, else a contiguous copy."""
     return x if x.flags.c_contiguous else x.copy()
 
 
 def flat(x):
-    """x as a 1-d contiguous array: a view of x where that is possible, else a copy."""
+    """Returns x as a 1-d contiguous array: a view if x is contiguous, else a copy."""
     return contiguous(x).reshape(-1)

@@ -7,14 +7,14 @@
     ONE_BIT      a float32 scale, then L signs       4 + ceil(L / 8)        || x ||: see below
     pairs        k int32 indices, k float32 values   8 k                    0, but k of L elements
 
-A codec is two plain functions, encode(x) -> payload and decode(payload, length) -> float32, and the
-payload's exact size, n_bytes(length): a receiver needs it before the payload comes. Arrays of
-float64 are rounded to float32 first.
+A codec has three functions: encode(x) -> payload, decode(payload, length) -> float32 array, and
+n_bytes(length), the exact size of the payload. A receiver needs the size before the payload comes.
+INT8 rounds a float64 array to float32 first.
 
-A sign alone is no rounding: its error is about as large as the array, and only error feedback
-(compressed.py's `residual`) makes use of it. The scale of ONE_BIT is || x || / sqrt(L), 1-bit
-Adam's, so that the array keeps its norm; ONE_BIT_MEAN's is the mean of |x|, whose error is never
-larger than || x ||.
+One bit is a very rough format: the error is about as large as the array. Use it only with error
+feedback (`residual` in compressed.py). The scale of ONE_BIT is || x || / sqrt(L), as in 1-bit Adam:
+the decoded array has the norm of x. The scale of ONE_BIT_MEAN is the mean of |x|: the error is
+never larger than || x ||.
 
 Overflow stays visible: numbers beyond 65504 become inf in float16 (NumPy warns), and an int8 block
 with inf or nan decodes to nan.
@@ -32,13 +32,15 @@ import numpy as np
 
 from minidl.backend import xp_of
 
-# Elements that share a scale: 0.4 % more bytes, and a large value costs only its neighbours.
+# Elements that share a scale. The scales add 0.4 % to the bytes. A large value makes the rounding
+# coarser only in its own block.
 BLOCK = 1024
 
 
 class Codec(NamedTuple):
-    """encode(1-d floating point array) -> flat uint8 array of n_bytes(length) bytes;
-    decode(payload, length) -> float32 array."""
+    """encode(1-d floating point array) -> flat uint8 array of n_bytes(length) bytes.
+    decode(payload, length) -> 1-d float32 array of `length` elements.
+    n_bytes(length) -> int."""
 
     encode: Callable
     decode: Callable
@@ -46,23 +48,26 @@ class Codec(NamedTuple):
 
 
 def encode_fp16(x):
-    """x rounded to float16: 11 significant bits, a relative error of at most 2**-11."""
+    """Returns x rounded to float16, as uint8. float16 has 11 significant bits: the relative error
+    is at most 2**-11."""
     return x.astype(np.float16).view(np.uint8)
 
 
 def decode_fp16(payload, length):
+    """Returns the float32 array of `length` elements in a payload of encode_fp16."""
     return payload.view(np.float16)[:length].astype(np.float32)
 
 
 def encode_int8(x):
-    """x / scale rounded to the integers -127..127, scale = max |x| / 127 of each block."""
+    """Returns the scales of all blocks, then x / scale rounded to integers -127..127, as uint8. The
+    scale of a block is max |x| / 127."""
     xp = xp_of([x])
-    if not len(x):  # a maximum of no elements is an error of CuPy's
+    if not len(x):  # CuPy raises an error for the maximum of an empty array
         return xp.empty(0, np.uint8)
     blocks = xp.zeros((_n_blocks(len(x)), BLOCK), np.float32)
     blocks.reshape(-1)[: len(x)] = x
     scale = xp.maximum(blocks.max(axis=1), -blocks.min(axis=1)) / np.float32(127)
-    scale[scale < np.finfo(np.float32).tiny] = 0  # subnormal, of too few bits to divide by
+    scale[scale < np.finfo(np.float32).tiny] = 0  # a subnormal number has too few bits to divide by
     lost = ~xp.isfinite(scale)
     blocks[lost], scale[lost] = 0, np.nan
     divisor = xp.where(scale > 0, scale, np.float32(np.inf))
@@ -72,8 +77,9 @@ def encode_int8(x):
 
 
 def decode_int8(payload, length):
+    """Returns the float32 array of `length` elements in a payload of encode_int8."""
     n_scales = _n_blocks(length)
-    # a copy: it may begin at any byte, and a GPU reads 4 bytes at multiples of 4 only
+    # Copied: the payload may begin at any byte, and a GPU reads 4 bytes only at multiples of 4.
     scale = payload[: 4 * n_scales].copy().view(np.float32)
     blocks = xp_of([payload]).zeros((n_scales, BLOCK), np.float32)
     blocks.reshape(-1)[:length] = payload[4 * n_scales :].view(np.int8)
@@ -86,7 +92,9 @@ def _n_blocks(length):
 
 
 def one_bit(scale_of):
-    """The codec that keeps the sign of each element (of 0: +) and one scale, a function of x."""
+    """Returns the codec that keeps one scale and the sign of each element. 0 counts as positive.
+
+    scale_of(xp, x): computes the scale of the array x, a number."""
 
     def encode(x):
         xp = xp_of([x])
@@ -101,7 +109,7 @@ def one_bit(scale_of):
             return xp.empty(0, np.float32)
         scale = payload[:4].copy().view(np.float32)
         signs = xp.unpackbits(payload[4:])[:length].astype(np.float32)
-        signs *= 2 * scale  # 0 or 2 scales, then less one: exact
+        signs *= 2 * scale  # each is 0 or 2 scale; minus scale gives -scale or +scale exactly
         return signs - scale
 
     return Codec(encode, decode, lambda length: length and 4 + -(-length // 8))
@@ -114,10 +122,11 @@ INT8 = Codec(encode_int8, decode_int8, lambda length: length + 4 * _n_blocks(len
 
 
 def encode_pairs(indices, values):
-    """The elements of a long array that count: where they are, and their values in float32.
+    """Returns the payload, flat uint8, of k elements of a long array: their indices as int32, then
+    their values as float32. Raises ValueError for wrong shapes, dtypes or indices.
 
-    indices: k ints in any order, 0 to 2**31 - 1; one that occurs twice adds up in the end.
-    values: k numbers."""
+    indices: k ints in any order, 0 to 2**31 - 1. The receiver adds the values of an index that
+    occurs twice. values: k numbers."""
     indices, values = np.asarray(indices), np.asarray(values)
     if indices.shape != values.shape or indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
@@ -131,6 +140,6 @@ def encode_pairs(indices, values):
 
 
 def decode_pairs(payload):
-    """(indices int32, values float32), as views of the payload."""
+    """Returns (indices int32, values float32), views of the payload."""
     half = len(payload) // 2
     return payload[:half].view(np.int32), payload[half:].view(np.float32)

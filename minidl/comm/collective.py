@@ -1,13 +1,13 @@
-"""The decorator of every collective: it labels the messages, and tells the transport of the call.
+"""The decorator of every collective: it labels the messages and informs the transport of the call.
 
     @collective
-    def all_reduce(t, x, op=np.add): ...        in ring.py: 'ring.all_reduce' labels its
-                                                messages, in ledgers and in errors
+    def all_reduce(t, x, op=np.add): ...        in ring.py: ledgers and errors call its
+                                                messages 'ring.all_reduce' (labels.py)
 
-All ranks of t call it, in the same order as their other collectives. Labels: labels.py.
+All ranks of t must call a collective. They must call their collectives in the same order.
 
-    job = ring.all_reduce(t, x, wait=False)     begins in the background (background.py); x belongs
-    total = job.wait()                          to the job until wait() returns
+    job = ring.all_reduce(t, x, wait=False)     runs in the background (background.py): do not
+    total = job.wait()                          read or write x until wait() returns
 
 Test: tests/comm/test_collective.py   Used by: every algorithm
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from minidl.hints import AsCollective, Collective, P, R_co
 
-if TYPE_CHECKING:  # with the name of its module, so that jedi reads the function itself
+if TYPE_CHECKING:  # `typing.overload`, not `overload`: else jedi does not read the function below
     @typing.overload
     def collective(fn: Callable[P, R_co]) -> Collective[P, R_co]:
         ...
@@ -40,16 +40,16 @@ if TYPE_CHECKING:  # with the name of its module, so that jedi reads the functio
 
 
 def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
-    """Decorator: label the messages of `fn(t, ...)` 'file.function', unless a caller has.
+    """Decorator: labels the messages of `fn(t, ...)` 'file.function', unless a caller set a label.
 
-    Before a collective that no other one calls, `t.entering` is called. All ranks must pass the
-    same arguments (of arrays the same dtype and shape); watch.py checks that, except for
+    Calls `t.entering` first, unless another collective calls this one. All ranks must pass the same
+    arguments, and arrays of the same dtype and shape. watch.py checks that, with two exceptions:
 
-    own_args   names of arguments that may differ, such as a buffer that the root alone has
+    own_args   names of arguments that may differ, such as a buffer that only the root has
     own_rows   names of arrays whose first axis may differ
 
-    A Tensor may stand for its array (tensors.py), except where `tensors` is False: there any value
-    is sent as it is."""
+    tensors    if True, the collective accepts a Tensor for its array (tensors.py). If False, it
+               sends any value unchanged."""
     if fn is None:
         return functools.partial(collective, own_args=own_args, own_rows=own_rows, tensors=tensors)
     fn.own_args, fn.own_rows = own_args, own_rows
@@ -65,10 +65,10 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
             return fn(t, *args, **kwargs)
         name = f"{_label.get(label)}{_subject.get('')}"
         token = _inside.set(code_of(fn, name, args, kwargs))
-        # As `with named(label)`, which takes 2 us: an all-reduce of a few bytes takes ten.
+        # The same as `with named(label)`. That would take 2 us; a small all-reduce takes 10 us.
         named = None if _label.get(None) is not None else _label.set(label)
         try:
-            if (lane := recording.get()) is not None:  # of a profile
+            if (lane := recording.get()) is not None:  # a profile is running
                 return lane.collective(fn, t, args, kwargs)
             t.entering(fn, args, kwargs)
             return fn(t, *args, **kwargs)
@@ -84,8 +84,10 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
 
 
 def in_step(loop):
-    """Decorator of `loop(t, chunk, *args)`, the steps of a collective, in which no line asks for a
-    rank: the simulator may run it once for all ranks (transport/lockstep.py)."""
+    """Decorator of `loop(t, chunk, *args)`, the steps of a collective.
+
+    The simulator may run the loop once for all ranks (transport/lockstep.py). So the loop must not
+    branch on the rank."""
 
     @functools.wraps(loop)
     def steps(t, chunk, *args):

@@ -1,30 +1,32 @@
 """All-reduce of compressed payloads: a quarter of the bytes, each number rounded twice.
 
-    1  all-to-all     rank r encodes its block j for rank j. Rank r decodes what comes, adds it to
-                      its own block in float32:          one rounding of each rank's numbers
-    2  all-gather     rank r encodes its sum; everybody decodes the same payloads, so all ranks
-                      hold the same bits:                one rounding of the sum
+    1  all-to-all     rank r encodes its block j and sends it to rank j. Rank r decodes the payloads
+                      that it receives and adds them to its own block in float32. This rounds each
+                      rank's numbers once.
+    2  all-gather     rank r encodes its sum. All ranks decode the same payloads, so they hold the
+                      same bits. This rounds the sum once.
 
-    error <= sum over ranks k but the block's own of e(x_k)  +  e(sum)      e: see codec.py
+    error of block r <= sum of e(x_k) over the ranks k != r  +  e(sum)      e: see codec.py
 
-A ring that decodes, adds and encodes in every step rounds the growing partial sums n-1 times: with
-int8 and values up to m its bound is about n^2/2 * m/254, here it is 2n * m/254. To gather all
-encoded arrays and add them rounds once, but sends n/2 times the bytes.
+A ring that decodes, adds and encodes in every step would round the growing partial sums n-1 times.
+With int8 and values up to m, its bound is about n^2/2 * m/254. The bound here is 2n * m/254. It
+would also be possible to gather all encoded arrays and add them: that rounds once, but sends n/2
+times the bytes.
 
-Error feedback: what is lost is not gone. With `residual`, an array like x that the caller keeps
-from call to call, every rank adds to its numbers what rounding took from them the last time:
+Error feedback: `residual` is an array like x that the caller keeps from call to call. It holds the
+rounding errors of the last call. Every rank adds them to its numbers before it rounds again:
 
-    residual, rank r     | lost on the way to block 0 | lost by the sum of block r | block 2 ... |
+    residual, rank r     | error of block 0 | error of the sum of block r | error of block 2 | ...
 
-Its own block a rank does not round for itself, so there is room for the error of that block's sum:
-1-bit Adam's two residuals in one array. In every call, and so in the sum of all calls,
+A rank does not round its own block before the sum. So the place of this block holds the error of
+the block's sum: both residuals of 1-bit Adam fit in one array. In every call, and over all calls,
 
     result + sum over ranks of residual = sum over ranks of (x + residual before)
 
-Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths, then every rank
-adds all pairs in rank order. With k = rho L pairs on each rank that sends 8 (n-1) k bytes, where
-the dense ring sends 8 (n-1) L / n: 1 / (n rho) times as many. At rho = 0.001 the ring sends 62
-times as many on 16 ranks, but on 1,000 ranks no more.
+Sparse arrays are sent as (index, value) pairs: an all-gather of unequal lengths. Then every rank
+adds all pairs in rank order. With k = rho L pairs on each rank, a rank sends 8 (n-1) k bytes. The
+dense ring sends 8 (n-1) L / n bytes, 1 / (n rho) times this number. At rho = 0.001 that is 62 times
+the bytes on 16 ranks, but the same bytes on 1,000 ranks.
 
     DataParallel(model, t, all_reduce=functools.partial(compressed.all_reduce, codec=codec.FP16))
 
@@ -32,8 +34,8 @@ Sources: Tang et al. 2021 (1-bit Adam, arXiv 2102.02888; the two steps, error fe
 Wang et al. 2023 (ZeRO++, arXiv 2306.10209; all-to-all against repeated rounding), Lin et al. 2018
 (sparse).
 Test: tests/comm/test_compressed.py
-Time: n alpha + 2(n-1)/n C beta, C the bytes of all n encoded blocks; sparse, of k pairs on each
-rank: (n-1) (2 alpha + 8 beta + 8 k beta)
+Time: n alpha + 2(n-1)/n C beta, where C is the bytes of all n encoded blocks. Sparse, with k pairs
+on each rank: (n-1) (2 alpha + 8 beta + 8 k beta)
 """
 
 from __future__ import annotations
@@ -59,15 +61,16 @@ if TYPE_CHECKING:
 @collective
 def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
                residual: Array | None = None) -> SameArray:
-    """The sum of all ranks' x, compressed on the way, on every rank.
+    """Returns the sum of all ranks' x on every rank, in place like `ring.all_reduce`. The messages
+    are compressed.
 
-    In place like `ring.all_reduce`. Added in float32, whatever x's floating point dtype. Sends all
-    encoded blocks but its own, then all encoded sums but the right neighbour's, in 2(n-1) messages.
-    One rank alone rounds nothing. Integers and booleans (counts and flags) are sent as they are.
+    Adds in float32 for every floating point dtype of x. Sends all encoded blocks but the rank's
+    own, then all encoded sums but the right neighbour's, in 2(n-1) messages. A group of one rank
+    rounds nothing. Integers and booleans (counts and flags) are sent without compression.
 
-    residual: error feedback, see above: an array like x, of zeros at first, overwritten. Then the
-    sum is in x's dtype, which must be float32 or float64, and inf or nan is an error: the residual
-    would never be a number again."""
+    residual: for error feedback, see above. A contiguous array like x, zeros at first, overwritten
+    by each call. With it, the sum is in x's dtype, which must be float32 or float64. Raises
+    FloatingPointError for inf or nan: they would stay in the residual for ever."""
     if x.dtype.kind in "iub":
         return ring_blocks.all_reduce(t, x)
     return (_reduce if residual is None else _with_feedback)(t, x, codec, 1, residual)
@@ -76,17 +79,17 @@ def all_reduce(t: Transport, x: SameArray, codec: Codec = INT8,
 @collective
 def mean(t: Transport, x: SameArray, codec: Codec = INT8,
          residual: Array | None = None) -> SameArray:
-    """As `all_reduce`, divided by n in float32 before the sum is encoded: the sum of 8 ranks can
-    pass float16's 65504 where their mean does not."""
+    """As `all_reduce`, but divides the sum by n before it encodes it. So a sum of 8 ranks may
+    exceed 65504, the largest float16, if the mean does not."""
     return (_reduce if residual is None else _with_feedback)(t, x, codec, t.size, residual)
 
 
 def _with_feedback(t, x, codec, divisor, residual):
     check_residual(t, x, residual)
     x += residual
-    if t.size == 1:  # nothing is rounded, so nothing is owed; else each block's error is written
+    if t.size == 1:  # nothing is rounded: no error. Else _reduce writes the error of each block.
         residual[...] = 0
-    with np.errstate(over="ignore", invalid="ignore"):  # the sentence below instead of a warning
+    with np.errstate(over="ignore", invalid="ignore"):  # the error below instead of a warning
         result = _reduce(t, x, codec, divisor, residual.reshape(-1))
     if not all_finite(residual.reshape(-1)):
         raise FloatingPointError(
@@ -96,7 +99,8 @@ def _with_feedback(t, x, codec, divisor, residual):
 
 
 def check_residual(t, x, residual):
-    """Raise unless the residual is like x."""
+    """Raises ValueError unless the residual is contiguous and has the shape and dtype of x, float32
+    or float64."""
     like = residual.shape == x.shape and residual.dtype == x.dtype
     if not like or x.dtype.itemsize < 4 or not residual.flags.c_contiguous:
         raise ValueError(
@@ -114,14 +118,14 @@ def _reduce(t, x, codec, divisor, residual):
     block, xp = chunks.split(flat, n), xp_of([flat])
     owed = None if residual is None else chunks.split(residual, n)
     total = block[r].astype(np.float32 if residual is None else x.dtype)
-    # While a block is on its way the next one is encoded, so all receives stand ready.
+    # All receives are posted first: this rank encodes the next block while a block is sent.
     incoming = [xp.empty(codec.n_bytes(len(total)), np.uint8) for _ in range(1, n)]
     arriving = [t.irecv(into, (r - s) % n) for s, into in enumerate(incoming, 1)]
     leaving = []
     for s in range(1, n):
         to = (r + s) % n
         outgoing = codec.encode(block[to])
-        leaving.append((t.isend(outgoing, to), outgoing))  # kept until it has gone
+        leaving.append((t.isend(outgoing, to), outgoing))  # the payload must live until it is sent
         if residual is not None:
             xp.subtract(block[to], codec.decode(outgoing, len(block[to])), out=owed[to])
     for request, payload in zip(arriving, incoming):
@@ -135,10 +139,10 @@ def _reduce(t, x, codec, divisor, residual):
     payload = xp.empty(bounds[-1], np.uint8)
     encoded = [payload[begin:end] for begin, end in pairwise(bounds)]
     encoded[r][...] = codec.encode(total)
-    if residual is not None:  # in units of a sum, as the rest of it
+    if residual is not None:  # as an error of the sum, not of the mean, like the other blocks
         xp.subtract(total, codec.decode(encoded[r], len(total)), out=owed[r])
         owed[r] *= divisor
-    for s in range(n):  # the ring's all-gather; a block is decoded while it goes on to the right
+    for s in range(n):  # a ring all-gather: decode a block while it is sent on to the right
         i, requests = (r - s) % n, ()
         if s < n - 1:
             requests = t.irecv(encoded[i - 1], (r - 1) % n), t.isend(encoded[i], (r + 1) % n)
@@ -149,8 +153,8 @@ def _reduce(t, x, codec, divisor, residual):
 
 
 def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
-    """Bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its own, then all
-    encoded sums but its right neighbour's."""
+    """Returns the bytes that `rank` sends in `all_reduce` or `mean`: all encoded blocks but its
+    own, then all encoded sums but its right neighbour's."""
     sizes = [codec.n_bytes(chunks.size(length, n, i)) for i in range(n)]
     return 2 * sum(sizes) - sizes[rank] - sizes[(rank + 1) % n] if n > 1 else 0
 
@@ -158,13 +162,16 @@ def bytes_sent(length: int, codec: Codec, n: int, rank: int) -> int:
 @collective(own_args=("indices", "values"))
 def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: int,
                       equal: bool = False) -> SameArray:
-    """The sum of all ranks' sparse arrays, dense on every rank: float32, of `length` elements.
+    """Returns the sum of all ranks' sparse arrays on every rank: a dense 1-d float32 array of
+    `length` elements.
 
-    indices, values: this rank's pairs, as many as it likes; an index that comes twice adds. Added
-    in rank order: the same bits on all ranks. Of device arrays the pairs are added on the host (the
-    atomic additions of a GPU have no order), and the sum goes to where the values are. Sends 8
-    (n-1) bytes of lengths, then 8 bytes for each pair of all ranks but the right neighbour, in
-    2(n-1) messages. equal: all ranks have as many pairs; then no lengths are sent."""
+    indices, values: this rank's pairs, 1-d arrays of any equal length. The values of an index that
+    occurs twice are added. The additions are in rank order, so all ranks get the same bits. Device
+    arrays are added on the host, because a GPU's atomic additions have no fixed order. Then the sum
+    is copied to the device of `values`. Sends 8 (n-1) bytes of lengths, then 8 bytes for each pair
+    of all ranks but the right neighbour, in 2(n-1) messages.
+
+    equal: True if all ranks have the same number of pairs. Then no lengths are sent."""
     like, (indices, values) = values, (
         staging.download(x) if staging.on_device(x) else x for x in (indices, values))
     try:
@@ -185,5 +192,5 @@ def sparse_all_reduce(t: Transport, indices: Array, values: SameArray, length: i
         total[...] = 0
         for i in range(t.size):
             where, what = decode_pairs(gathered[bounds[i] : bounds[i + 1]])
-            np.add.at(total, where, what)  # += would count a repeated index once
+            np.add.at(total, where, what)  # += would add only one value of a repeated index
     return result

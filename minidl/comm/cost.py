@@ -1,4 +1,4 @@
-"""What each collective costs, by formula.
+"""Formulas for the time, the messages and the bytes of each collective.
 
 Test: tests/comm/test_cost.py (equal to the simulator's clock and the ledger's counts)
 Tutorial: tutorials/09_topologies.py
@@ -7,9 +7,11 @@ Tutorial: tutorials/09_topologies.py
     beta    seconds per byte of the link          K   bytes of the array on one rank
     gamma   seconds per byte of the reduction
 
-Hockney's model (1994) with full-duplex ports; the formulas are Thakur, Rabenseifner & Gropp's
-(2005), where they do not say otherwise. Messages and bytes are what the busiest rank *sends*. Where
-they hold exactly:
+Each function returns a Cost. Its docstring is the formula of the time. The argument n_bytes is K.
+
+The model is Hockney's (1994) with full-duplex ports. The formulas are from Thakur, Rabenseifner &
+Gropp (2005), unless a docstring names another source. Messages and bytes are counted on the rank
+that *sends* most. The formulas are exact in these cases:
 
     ring                          n divides the elements; else the bytes are the average over ranks
     binomial tree                 n is a power of two; else an upper bound
@@ -18,7 +20,7 @@ they hold exactly:
     double tree                   any n, one segment; for more segments the time is an upper bound
     hierarchical                  equal nodes; the number of ranks divides the elements
 
-The bytes of every rank for any length: `bytes_sent` in each algorithm's own file.
+For the bytes of every rank and any length, see `bytes_sent` in each algorithm's file.
 """
 
 import math
@@ -28,7 +30,8 @@ from minidl.comm.halving_doubling import core
 
 
 class Cost(NamedTuple):
-    """messages, n_bytes: sent by the busiest rank; time_s: modelled, until all ranks are done."""
+    """messages, n_bytes: sent by the busiest rank. time_s: modelled seconds until all ranks are
+    done."""
 
     messages: int
     n_bytes: float
@@ -59,7 +62,7 @@ def tree_broadcast(n, n_bytes, alpha, beta):
 
 
 def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """ceil(log2 n) (alpha + K beta + K gamma); no rank sends more than once"""
+    """ceil(log2 n) (alpha + K beta + K gamma). No rank sends more than once"""
     steps = (n - 1).bit_length()
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes, steps * (alpha + n_bytes * (beta + gamma)))
@@ -67,13 +70,13 @@ def tree_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 def tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
     """2 ceil(log2 n) (alpha + K beta) + ceil(log2 n) K gamma"""
-    # The root reduces without sending, then broadcasts; it stays the busiest.
+    # The root does not send in the reduce. In the broadcast it sends most, so it is the busiest.
     down = tree_broadcast(n, n_bytes, alpha, beta)
     return down._replace(time_s=down.time_s + tree_reduce(n, n_bytes, alpha, beta, gamma).time_s)
 
 
 def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma; the fold of n > p ranks costs more:
+    """2 log2 p alpha + 2 (p-1)/p K beta + (p-1)/p K gamma. If n > p, the fold adds
     2 alpha + 2 K beta + K gamma"""
     p, fold = core(n), int(n > core(n))
     steps, moved = p.bit_length() - 1, (p - 1) * (n_bytes / p)
@@ -83,7 +86,7 @@ def halving_doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
-    """log2 p (alpha + K beta + K gamma), and 2 alpha + 2 K beta + K gamma for the fold"""
+    """log2 p (alpha + K beta + K gamma). If n > p, the fold adds 2 alpha + 2 K beta + K gamma"""
     p, fold = core(n), int(n > core(n))
     steps = p.bit_length() - 1
     time_s = (steps + 2 * fold) * (alpha + n_bytes * beta) + (steps + fold) * n_bytes * gamma
@@ -91,14 +94,15 @@ def doubling_all_reduce(n, n_bytes, alpha, beta, gamma=0.0):
 
 
 def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
-    """The first segment 2H alpha + (2H-1) K/S beta, each further one alpha + 2 K/S beta; H is the
-    height ceil(log2 n), S the number of segments of each half.
+    """2H alpha + (2H-1) K/S beta for the first segment, alpha + 2 K/S beta for each further one.
+    H is the height ceil(log2 n), S the number of segments of each half.
 
-    The formula is ours. A part is K/2S, a segment of one tree. On the way up two parts go through a
-    rank's port at each of the H levels, but one at the root's; on the way down the same: 2(2H-1)
-    parts. (Unless n is a power of two, one part comes early each way: two less.) Then a further
-    segment every 4 parts, which is what an inner rank sends: one up and two down on its tree, one
-    up on the other. gamma: two parts are added on each level."""
+    The formula is ours. A segment of one tree has K/2S bytes. On the way up, two such segments go
+    through a rank's port at each of the H levels, but only one at the root's level. The way down is
+    the same. So the first segment takes 2(2H-1) of them, which is (2H-1) K/S bytes. If n is not a
+    power of two, one comes early each way: K/S less. Each further segment takes four: an inner rank
+    sends one up and two down on its tree, and one up on the other tree. gamma: a rank adds two of
+    them at each level."""
     if n == 1:
         return Cost(0, 0, 0.0)
     height = (n - 1).bit_length()
@@ -110,13 +114,15 @@ def double_tree_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=1):
 
 
 def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=0.0, share=1):
-    """Rings of g ranks inside m nodes, 2(g-1)(alpha + K/g beta) of the inside link, and of m ranks
-    between nodes, 2(m-1)(alpha + K/gm beta) of the other; (1 - 1/gm) K gamma.
+    """2(g-1)(alpha + K/g beta) on the links inside, for rings of g ranks in each of m nodes, plus
+    2(m-1)(alpha + K/gm beta) on the links between nodes, for rings of m ranks, plus
+    (1 - 1/gm) K gamma.
 
     inside, between   (alpha, beta) of the links
-    share             how many ranks of a node share one port to other nodes: 1, or g. With g a step
-                      takes max(alpha + b, g b), b = K/gm beta, and the first one alpha + g b: while
-                      one rank's message travels, the port sends those of the others"""
+    share             how many ranks of a node share one port to other nodes: 1 or g. If g, a step
+                      between nodes takes max(alpha + b, g b), where b = K/gm beta, and the first
+                      step alpha + g b: while the message of one rank travels, the port sends the
+                      messages of the others"""
     alpha, beta = between
     steps, part = 2 * (n_nodes - 1), n_bytes / (node_size * n_nodes)
     port = share * part * beta
@@ -128,12 +134,13 @@ def hierarchical_all_reduce(n_nodes, node_size, n_bytes, inside, between, gamma=
 
 
 def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
-    """Through a window: (S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, in S >= 1 segments; of a
-    short array, S = 0, all ranks read all: alpha + (n-1) K (beta + gamma).
+    """(S+1) alpha + 2(n-1)/n K beta + (n-1)/n K gamma, through a window in S >= 1 segments.
+    alpha + (n-1) K (beta + gamma) for a short array, S = 0: every rank reads the whole array.
 
-    alpha: seconds from a signal to who waits for it; beta: per byte read of a peer's memory; no
-    messages, and the bytes are read, not sent. Of two signals per segment one travels while the
-    segment before is copied. Exact where n divides every segment."""
+    alpha: seconds from a signal until a waiting rank sees it. beta: seconds per byte read from a
+    peer's memory. There are no messages: n_bytes counts the bytes that a rank reads. There are two
+    signals per segment. One of them travels while the segment before is copied. Exact if n divides
+    every segment."""
     if n == 1:
         return Cost(0, 0, 0.0)
     read = (n - 1) * n_bytes
@@ -144,11 +151,11 @@ def shared_memory_all_reduce(n, n_bytes, alpha, beta, gamma=0.0, segments=0):
 
 
 def best_segments(n_bytes, beta, per_segment, extra):
-    """The number of segments S >= 1 with the least per_segment * S + extra * K beta / S.
+    """Returns the number of segments S >= 1 that makes per_segment * S + extra * K beta / S least.
 
-    A pipeline of S segments takes S steps, and `extra` ones until the first segment is through;
-    each step costs `per_segment` seconds and the time of K/S bytes. Double tree: extra =
-    2 ceil(log2 n) - 3, per_segment = alpha."""
+    A pipeline of S segments takes S steps, and `extra` more steps until the first segment is
+    through. Each step takes `per_segment` seconds and the time of K/S bytes. For a double tree,
+    extra = 2 ceil(log2 n) - 3 and per_segment = alpha. Raises ValueError if per_segment <= 0."""
     if per_segment <= 0:
         raise ValueError(f"per_segment must be positive, got {per_segment}: segments that cost "
                          "nothing are best as short as can be")
@@ -158,11 +165,12 @@ def best_segments(n_bytes, beta, per_segment, extra):
 
 
 def crossover(first, second, low=1, high=1 << 40):
-    """The size from which `second` is faster, in bytes; None if it is not even at `high`.
+    """Returns the smallest size in bytes at which `second` is faster than `first`. Returns low if
+    `second` is faster at low already, None if it is not faster at high.
 
-    first, second   functions of the bytes that give seconds or a Cost, such as
-                    `lambda k: tree_all_reduce(n, k, alpha, beta)`. They cross once at most between
-                    low and high. `low` if second is faster from there on."""
+    first, second   functions of the bytes that return seconds or a Cost, such as
+                    `lambda k: tree_all_reduce(n, k, alpha, beta)`. Between low and high they may
+                    cross only once."""
 
     def slower(n_bytes):
         a, b = (getattr(cost, "time_s", cost) for cost in (first(n_bytes), second(n_bytes)))
@@ -184,13 +192,14 @@ def all_to_all(n, n_bytes, alpha, beta):
 
 
 def scatter(n, n_bytes, alpha, beta):
-    """ceil(log2 n) alpha + (n-1)/n K beta, by a binomial tree; K the root's bytes"""
+    """ceil(log2 n) alpha + (n-1)/n K beta, by a binomial tree. K: the bytes of the root's array"""
     steps, carried = (n - 1).bit_length(), (n - 1) * (n_bytes / n)
     return Cost(steps, carried, steps * alpha + carried * beta)
 
 
 def gather(n, n_bytes, alpha, beta):
-    """ceil(log2 n) alpha + (n-1)/n K beta; half of it leaves the root's last child"""
+    """ceil(log2 n) alpha + (n-1)/n K beta. The busiest rank is the root's last child: it sends
+    K/2"""
     once = min(n - 1, 1)
     return Cost(once, once * n_bytes / 2, scatter(n, n_bytes, alpha, beta).time_s)
 

@@ -1,16 +1,16 @@
 """Double binary tree all-reduce (Sanders, Speck & Träff 2009): few steps, and every rank is busy.
 
-The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here: each half is
-cut into segments, which follow each other up to the root and down again. In step s
+The plain form, with the picture of the two trees: minidl/plain/double_tree.py. Here each half of x
+is cut into segments. They follow each other up to the root and down again. In step s, on each tree,
     a rank of height h    adds its children's segment s-h to its own and sends it to its parent
     a rank of depth d     gets the sum of segment s-H-d from its parent and sends it to its children
-on both trees; at the root (height H, depth 0) the way up ends and the way down begins. Whatever is
-received in a step was sent in an earlier one, so there is no deadlock. The parent of a rank follows
-from its bits without a search: `parent(6, 5)` is 4.
+At the root (height H, depth 0) the way up ends and the way down begins. Each message that a rank
+receives in a step was sent in an earlier step, so there is no deadlock. The parent of a rank is
+computed from its bits, without a search: `parent(6, 5)` is 4.
 
-The trees are those of NCCL 2.4 and later (Jeaugey 2019, "Massively scale your deep learning
-training with NCCL 2.4"). Sent: 2(n-1)K by all ranks together, as in the ring; 2K by an inner rank.
-Steps: 2 ceil(log2 n), and one for each further segment.
+NCCL 2.4 and later use the same trees (Jeaugey 2019, "Massively scale your deep learning training
+with NCCL 2.4"). All ranks together send 2(n-1)K bytes, as in the ring. A rank that is an inner rank
+of one tree sends 2K. There are 2 ceil(log2 n) steps, and one for each further segment.
 
 Test: tests/comm/test_double_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
                segment_bytes: int = chunks.SEGMENT_BYTES) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    The same bits on all ranks: each half is reduced on one root, and copied. Sends `bytes_sent`
-    bytes, in pieces of segment_bytes or a little less."""
+    All ranks get the same bits: one root reduces each half, the others copy it. Sends `bytes_sent`
+    bytes, in messages of segment_bytes or a little less."""
     n, top = t.size, height_of(t.size)
     flat = chunks.flat(x)
     halves = chunks.split(flat, 2 if n > 1 else 1)
@@ -45,7 +45,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
     # the first segment is one of the longest
     theirs = t.scratch(len(both[0][1][0]), x.dtype, flat)
     going_up, going_down = [deque(), deque()], []
-    # Receives posted a step ahead, into a second buffer, were no faster between processes.
+    # To post the receives one step earlier, into a second buffer, was not faster between processes.
     for step in range(n_segments + 2 * top):
         for tree, (me, segment) in enumerate(both):
             k = step - me.height
@@ -57,7 +57,7 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
             k = step - top - me.depth
             if 0 <= k < n_segments:
                 if me.parent is not None:
-                    going_up[tree].popleft().wait()  # the sum comes to where it was sent from
+                    going_up[tree].popleft().wait()  # the sum overwrites the segment sent up
                     t.recv(segment[k], me.parent, tree)
                 going_down += [t.isend(segment[k], child, tree) for child in me.children]
     for request in going_down:
@@ -66,12 +66,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add,
 
 
 def segments(n_bytes):
-    """How many segments each half of an array of n_bytes is cut into."""
+    """Returns into how many segments each half of an array of n_bytes is cut."""
     return chunks.segment_count(-(-n_bytes // 2))
 
 
 def parent(n, r):
-    """Tree 1 of n ranks: the parent of r; None for the root, 0."""
+    """Returns the parent of rank r in tree 0 of n ranks, or None for the root, rank 0."""
     if r == 0:
         return None
     bit = r & -r  # 2^height
@@ -80,7 +80,7 @@ def parent(n, r):
 
 
 def children(n, r):
-    """Tree 1 of n ranks: the children of r, at most two; the root has one."""
+    """Returns the children of rank r in tree 0 of n ranks: at most two. The root has one."""
     bit = (r & -r) >> 1
     if r == 0:
         return [1 << ((n - 1).bit_length() - 1)] if n > 1 else []
@@ -101,7 +101,8 @@ class Seat(NamedTuple):
 
 
 def seat(n, rank, tree):
-    """Where `rank` sits in tree 0 or tree 1 of n ranks."""
+    """Returns the Seat of `rank` in tree 0 or tree 1 of n ranks. Tree 1 is tree 0 with the ranks
+    renamed: mirrored if n is even, shifted by one if n is odd."""
     if tree == 0:
         rename = back = lambda r: r
     elif n % 2 == 0:
@@ -118,14 +119,15 @@ def seat(n, rank, tree):
 
 
 def height_of(n):
-    """The depth of both trees, ceil(log2 n)."""
+    """Returns the height of both trees, ceil(log2 n)."""
     return (n - 1).bit_length()
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
+    """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
+    2(n-1)K bytes.
 
-    On each tree its half of x goes up once, but from the root, and down once to every child."""
+    On each tree a rank sends half of x up once, unless it is the root, and down to each child."""
     elems = 0
     for tree in (0, 1):
         me = seat(n, rank, tree)

@@ -1,16 +1,17 @@
-"""A message with a header: what remote calls and the parameter server send. All that they share.
+"""A message with a header. Remote calls and the parameter server send such messages.
 
     header   | kind | number | more | bytes of the body |     four int64: HEADER_BYTES
-    body     | anything                                 |     a second message, if not empty
+    body     | any bytes                                |     a second message, if not empty
 
     framing.send(t, 1, PULL, version, 0, ids, "table.ids")
-    src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from anybody
+    src, kind, version, _, n_bytes = framing.recv(t, "param_server.header")         from any rank
     ids = framing.recv_body(t, src, n_bytes // 8, np.int64, "table.ids")
 
-The body is a message of its own, so that gradients arrive in an array of their dtype without a
-copy, and a ledger counts them apart: label `family.what`, and `family.header` for the header. Use a
-group for nothing else: `recv` takes the next message from anybody. Only one task of a rank may send
-to a given rank: bodies must follow in the order of their headers.
+The body is a separate message. So gradients arrive in an array of their dtype without a copy. A
+ledger counts headers and bodies separately: for a body's label `family.what`, the header has the
+label `family.header`. Send only such messages in this group, because `recv` takes the next message
+from any rank. Only one task of a rank may send to a given rank: the bodies must arrive in the order
+of their headers.
 
 Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 """
@@ -18,12 +19,14 @@ Test: tests/comm/test_framing.py   Used by: rpc.py, parallel/server/
 import numpy as np
 
 HEADER_BYTES = 32
-HEADER, BODY = range(2)  # tags
+HEADER, BODY = range(2)  # the tags of the two messages
 NO_BODY = np.empty(0, np.uint8)
 
 
 def isend(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
-    """Start sending a header and its body; returns the requests to wait for."""
+    """Starts to send a header and its body. Returns the list of requests to wait for.
+
+    kind, number, more: ints for the receiver. body: any contiguous array."""
     header = np.array([kind, number, more, body.nbytes], np.int64)
     with t.named(label.partition(".")[0] + ".header"):
         request = t.isend(header, dst, HEADER)
@@ -31,19 +34,21 @@ def isend(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
 
 
 def isend_body(t, dst, body, label):
-    """Start sending one more body, whose size the receiver knows; returns the requests."""
+    """Starts to send one more body. The receiver must know its size. Returns the requests."""
     with t.named(label):
         return [t.isend(body, dst, BODY)] if body.nbytes else []
 
 
 def send(t, dst, kind, number=0, more=0, body=NO_BODY, label="framing.body"):
-    """`isend`, and wait."""
+    """Sends a header and its body, as `isend`, and waits until both are sent."""
     for request in isend(t, dst, kind, number, more, body, label):
         request.wait()
 
 
 def recv(t, label, src=None):
-    """The next header, from anybody or from src: (src, kind, number, more, bytes of the body)."""
+    """Receives the next header, from rank src, or from any rank if src is None.
+
+    Returns (src, kind, number, more, bytes of the body)."""
     with t.named(label):
         if src is None:
             src, header = t.recv_any(HEADER)
@@ -53,7 +58,7 @@ def recv(t, label, src=None):
 
 
 def recv_body(t, src, n_elems, dtype, label, xp=np):
-    """The next body from src: a 1-d array of this library."""
+    """Receives the next body from rank src. Returns a 1-d array of n_elems, of the library xp."""
     body = xp.empty(n_elems, dtype)
     with t.named(label):
         return t.recv(body, src, BODY) if body.nbytes else body

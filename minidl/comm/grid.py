@@ -1,11 +1,11 @@
 """The ranks as a grid: one axis for each way to divide the work, and a group of ranks for each row.
 
 The plain form, with three axes and a step that uses them: minidl/plain/grid.py. Here: five axes in
-any order, groups along several of them, and the figures of an order.
+any order, groups along several axes, and a model of what each order costs.
 
     tp 2, dp 2, pp 2; tp is fastest        dp 0      dp 1
                                   pp 0     0  1      2  3      tensor-parallel groups  01 23 45 67
-                                  pp 1     4  5      6  7      data-parallel ones      02 13 46 57
+                                  pp 1     4  5      6  7      data-parallel groups    02 13 46 57
                                                                pipelines               04 15 26 37
 
     rank = tp + 2 (dp + 2 pp)              the coordinates are the digits of the rank
@@ -17,14 +17,15 @@ any order, groups along several of them, and the figures of an order.
     dp      all weights                the batch                gradients
     pp      the batch                  the layers               activations, stage to stage
 
-So dense gradients are averaged over `grid.group("dp", "ep", "cp")`, those of experts over ("dp",
-"cp"), and the batch is divided over ("dp", "ep").
+So dense gradients are averaged over `grid.group("dp", "ep", "cp")`. The gradients of experts are
+averaged over ("dp", "cp"). The batch is divided over ("dp", "ep").
 
-The order decides which groups lie inside a node. Tensor parallelism sends most, four all-reduces a
-layer, and comes first; pipelines send least. `traffic` gives the figures for a network.
+The order decides which groups lie inside a node. Tensor parallelism sends most bytes, four
+all-reduces in a layer, so it comes first. Pipelines send least. `traffic` computes the times for a
+network.
 
-`sizes` in the functions is what `shape` returns: {axis: ranks}, the fastest axis first. They need
-no transport: a planner can ask for 100,000 ranks.
+The argument `sizes` of the functions is the dict that `shape` returns: {axis: ranks}, the fastest
+axis first. The functions need no transport, so a planner can use them for 100,000 ranks.
 
 Source: Narayanan et al. 2021 (arXiv 2104.04473), section 3; the order is Megatron's.
 Test: tests/comm/test_grid.py   Tutorial: tutorials/13_tensor_parallel.py, 15_hybrid_3d.py
@@ -48,9 +49,11 @@ AXES = tuple(ORDER.split())
 
 
 def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
-    """{axis: ranks along it} in this order, the fastest first; axes that are not named have 1.
+    """Returns {axis: ranks along it} in this order, the fastest axis first. An axis that is not
+    given has 1 rank.
 
-    n_ranks: what the product must be; None: anything."""
+    n_ranks: the product of all axes must be this number. None: any product is right. Raises
+    ValueError for a wrong order, axis, size or product."""
     order = order.split() if isinstance(order, str) else list(order)
     if sorted(order) != sorted(AXES):
         raise ValueError(f"the order of a grid has each of {', '.join(AXES)} once, the fastest "
@@ -63,14 +66,14 @@ def shape(n_ranks=None, order: str | Sequence[str] = ORDER, **sizes):
     if n_ranks is not None and math.prod(sizes.values()) != n_ranks:
         product = " x ".join(f"{axis} {size}" for axis, size in sizes.items())
         raise ValueError(f"{product} = {math.prod(sizes.values())} ranks; got {n_ranks}. Change an "
-                         "axis, or start as many ranks")
+                         "axis, or start that many ranks")
     return sizes
 
 
 def coordinates(sizes, rank):
-    """{axis: index} of a rank."""
+    """Returns {axis: index} of a rank. Raises ValueError if there is no such rank."""
     if not 0 <= rank < math.prod(sizes.values()):
-        raise ValueError(f"wanted a rank of {math.prod(sizes.values())}; got {rank}")
+        raise ValueError(f"wanted a rank from 0 to {math.prod(sizes.values()) - 1}; got {rank}")
     where = {}
     for axis, size in sizes.items():
         rank, where[axis] = divmod(rank, size)
@@ -78,7 +81,8 @@ def coordinates(sizes, rank):
 
 
 def rank_of(sizes, where):
-    """The rank at these coordinates, {axis: index}; 0 along axes that are not named."""
+    """Returns the rank at these coordinates, {axis: index}. An axis that is not given has index 0.
+    Raises ValueError for an unknown axis or an index outside of it."""
     _check_axes(where)
     rank, stride = 0, 1
     for axis, size in sizes.items():
@@ -90,12 +94,13 @@ def rank_of(sizes, where):
 
 
 def members(sizes, *axes):
-    """All groups of ranks that differ in these axes alone, as lists of ranks, in order."""
+    """Returns all groups along these axes, lists of ranks in order. The ranks of a group differ
+    only in these axes."""
     return _table(sizes, axes).tolist()
 
 
 def group_of(sizes, rank, *axes):
-    """The one of `members` that has this rank, by arithmetic alone."""
+    """Returns the group along these axes that contains this rank, without a list of all groups."""
     _check_axes(axes)
     where, group = coordinates(sizes, rank), [0]
     stride = 1
@@ -107,7 +112,7 @@ def group_of(sizes, rank, *axes):
 
 
 def _table(sizes, axes):
-    """`members` as an array, (groups, ranks of one)."""
+    """Returns `members` as an array (groups, ranks of a group)."""
     _check_axes(axes)
     slowest_first = list(sizes)[::-1]
     ranks = np.arange(math.prod(sizes.values())).reshape([sizes[a] for a in slowest_first])
@@ -127,9 +132,9 @@ def _check_axes(axes):
 
 
 class Traffic(NamedTuple):
-    """crosses    whether a group of this axis has ranks on several nodes
-    share      how many of its messages leave by one port at the same time
-    time_s     modelled, of the bytes asked for, while all groups of the axis do the same"""
+    """crosses    True if a group of this axis has ranks on several nodes
+    share      how many messages of this axis leave a node through one port at the same time
+    time_s     modelled seconds for the bytes, while all groups of the axis send"""
 
     crosses: bool
     share: int
@@ -137,13 +142,15 @@ class Traffic(NamedTuple):
 
 
 def traffic(sizes, links, n_bytes):
-    """{axis: Traffic} of n_bytes, {axis: bytes of one rank's array}, on this network (links.Links).
+    """Returns {axis: Traffic} on the network `links`, a links.Links.
 
-    An axis does a ring all-reduce (cost.py), "pp" one send to the next stage. All groups of an axis
-    send at the same time, to the right neighbours, by the slowest link among these; messages that
-    share a node's NIC queue.
-    Exact where a group's links are alike and none queue, else an upper bound: a chunk goes over
-    each link in turn, and a queue hides latency (hierarchical.py)."""
+    n_bytes: {axis: bytes of the array on one rank}. The model: an axis does a ring all-reduce
+    (cost.py), and "pp" one send to the next stage. All groups of an axis send at the same time, to
+    their right neighbours. The slowest of these links decides. Messages that share the network card
+    of a node queue.
+
+    The time is exact if all links of a group are alike and no message queues. Else it is an upper
+    bound: a chunk goes over fast links, too, and a queue hides latency (hierarchical.py)."""
     n = math.prod(sizes.values())
     node = np.array([links.node_of(rank) for rank in range(n)])
     result = {}
@@ -153,7 +160,7 @@ def traffic(sizes, links, n_bytes):
             result[axis] = Traffic(False, 0, 0.0)
             continue
         source, right = table.ravel(), np.roll(table, -1, axis=1).ravel()
-        if axis == "pp":  # the last stage has nobody to send to
+        if axis == "pp":  # the last stage does not send
             source, right = table[:, :-1].ravel(), table[:, 1:].ravel()
         leaves = node[source] != node[right]
         share = int(np.bincount(node[source[leaves]]).max()) if leaves.any() else 1
@@ -173,11 +180,13 @@ def _send(n, n_bytes, alpha, beta):
 
 
 class Grid:
-    """This rank's place in a grid of all ranks of t, and its groups. All ranks of t make it.
+    """This rank's place in a grid of all ranks of t, and its groups. All ranks of t must make it.
 
-    tp, cp, ep, dp, pp    the transport of this rank's group along an axis, also if it is alone
-    sizes                 {axis: ranks along it}, the fastest first
-    coordinate            {axis: index} of this rank"""
+    tp, cp, ep, dp, pp    the transport of this rank's group along an axis; it may have one rank
+    sizes                 {axis: ranks along it}, the fastest axis first
+    coordinate            {axis: index} of this rank
+
+    Raises ValueError unless the product of the sizes is t.size."""
 
     def __init__(self, t: Transport, dp: int = 1, pp: int = 1, tp: int = 1, cp: int = 1,
                  ep: int = 1, order: str | Sequence[str] = ORDER):
@@ -185,29 +194,32 @@ class Grid:
             self.sizes = shape(t.size, order, dp=dp, pp=pp, tp=tp, cp=cp, ep=ep)
         except ValueError as error:
             raise ValueError(f"rank {t.rank}: {error}") from None
-        self.t: Any = t  # a Ledger, say: it has methods that others do not
+        self.t: Any = t  # Any: t may be a Ledger, with more methods than a Transport
         self.coordinate = coordinates(self.sizes, t.rank)
         self._groups = {}
         self.tp, self.cp, self.ep, self.dp, self.pp = map(self.group, AXES)
 
     def group(self, *axes: str) -> Any:
-        """The transport of the ranks that differ from this one in these axes alone, by rank. The
-        first call for some axes makes it: all ranks of the group make their calls in one order."""
+        """Returns the transport of the ranks that differ from this rank only in these axes, in rank
+        order. The first call for these axes makes it, so all ranks of the group must make their
+        first calls in the same order."""
         key = tuple(axis for axis in self.sizes if axis in axes)
         if key not in self._groups or len(set(axes)) != len(key):
             self._groups[key] = self.t.subgroup(group_of(self.sizes, self.t.rank, *axes))
         return self._groups[key]
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """{axis: index} of any rank of t."""
+        """Returns {axis: index} of any rank of t."""
         return coordinates(self.sizes, rank)
 
     def rank_of(self, **where: int) -> int:
-        """The rank at these coordinates, grid.rank_of(pp=0); this rank's along the other axes."""
+        """Returns the rank at these coordinates: grid.rank_of(pp=0). Along the other axes it has
+        the coordinates of this rank."""
         return rank_of(self.sizes, {**self.coordinate, **where})
 
     def members(self, *axes: str) -> list[list[int]]:
-        """All groups of these axes, this rank's or not, as lists of ranks of t."""
+        """Returns all groups along these axes, lists of ranks of t, also those without this rank.
+        """
         return members(self.sizes, *axes)
 
     def __repr__(self):

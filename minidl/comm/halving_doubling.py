@@ -1,11 +1,12 @@
 """Recursive halving and doubling: the bytes of the ring in 2 log2 n steps (Rabenseifner 2004).
 
-The plain form: minidl/plain/halving_doubling.py. Here: rank r owns chunk r of `chunks.split`, so
-that each half is a collective by itself; other operations and arrays of any shape; a form for short
-messages that never halves (`doubling_all_reduce`); and the formula of the bytes.
+The plain form: minidl/plain/halving_doubling.py. This file adds five things. Rank r owns chunk r of
+`chunks.split`, so each half is a collective by itself. It takes other operations, and arrays of any
+shape. `doubling_all_reduce` never halves: it is for short messages. `bytes_sent` is a formula.
 
-If n is no power of two, the extra ranks send all of x to the first ones, which add it ("fold in"),
-and get the result at the end. (Rabenseifner's own fold halves that addition, by one more message.)
+If n is not a power of two, let p be the largest power of two below n. Each extra rank r >= p sends
+all of x to rank r-p, which adds it ("fold in"). At the end rank r-p sends the result back.
+Rabenseifner's own fold sends one more message and halves the time of this addition.
 
 Source: Rabenseifner 2004, "Optimization of collective reduction operations"; Thakur et al. 2005.
 Test: tests/comm/test_halving_doubling.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
@@ -27,21 +28,21 @@ if TYPE_CHECKING:
 
 
 def core(n):
-    """The largest power of two that is at most n: the number of ranks that halve and double."""
+    """Returns the largest power of two <= n. This many ranks halve and double."""
     return 1 << (n.bit_length() - 1)
 
 
 @collective
 def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduce x over the ranks; returns this rank's complete chunk of `chunks.split(x, core(n))`.
+    """Reduces x over the ranks. Returns this rank's complete chunk of `chunks.split(x, core(n))`.
 
-    x: as for `ring.reduce_scatter`. Rank r owns chunk r; an extra rank nothing (an empty array)."""
+    x: as for `ring.reduce_scatter`. Rank r owns chunk r. An extra rank gets an empty array."""
     p, r = core(t.size), t.rank
     scratch = t.scratch(len(check_flat(t, x)), x.dtype, x)
     if not _fold_in(t, x, scratch, p, op):
         return x[:0]
-    low, far = 0, p // 2  # this rank still reduces 2 far chunks, from low on
-    while far:
+    low, far = 0, p // 2  # this rank still reduces 2 * far chunks, from low on
+    while far:  # far: the distance to the partner in ranks, and the chunks that each one sends
         lower = chunks.span(x, p, low, low + far)
         upper = chunks.span(x, p, low + far, low + 2 * far)
         mine, theirs = (upper, lower) if r & far else (lower, upper)
@@ -53,12 +54,12 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def all_gather(t: Transport, x: SameArray) -> SameArray:
-    """Copy every rank's own chunk of `chunks.split(x, core(n))` to all ranks; returns x."""
+    """Copies every rank's own chunk of `chunks.split(x, core(n))` to all ranks. Returns x."""
     check_flat(t, x)
     p, r = core(t.size), t.rank
     far = 1
     while far < p and r < p:
-        low = r // far * far  # this rank holds far chunks, from low on; its partner as many
+        low = r // far * far  # this rank holds `far` chunks from low on; its partner also `far`
         mine = chunks.span(x, p, low, low + far)
         theirs = chunks.span(x, p, low ^ far, (low ^ far) + far)
         t.sendrecv(mine, r ^ far, theirs, r ^ far)
@@ -69,10 +70,11 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    The same bits on all ranks: each chunk is reduced on one and copied. Sends `bytes_sent` bytes in
-    2 log2 core(n) messages, and one more on the ranks that fold."""
+    All ranks get the same bits: one rank reduces each chunk, the others copy it. Sends `bytes_sent`
+    bytes in 2 log2 core(n) messages, plus one message on a rank r < p with an extra rank. An extra
+    rank sends one message."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -81,10 +83,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @collective
 def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """All-reduce for short messages: log2 n steps in which partners swap all of x and both add.
+    """All-reduce for short messages: log2 n steps. In each, two partners swap all of x and both
+    add. Returns the result, in place like `ring.all_reduce`.
 
-    Half the steps of `all_reduce`, log2 core(n) * K bytes. The same bits on all ranks, because both
-    partners add the same two operands in the same order."""
+    Takes half the steps of `all_reduce`. A rank r < p = core(n) sends log2 p * K bytes, and K more
+    if it has an extra rank. An extra rank sends K. All ranks get the same bits: both partners add
+    the same operands in the same order."""
     p, r = core(t.size), t.rank
     flat = chunks.flat(x)
     theirs = t.scratch(len(flat), x.dtype, x)
@@ -100,7 +104,7 @@ def doubling_all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArra
 
 
 def _fold_in(t, x, scratch, p, op):
-    """The extra ranks send x to their partners; returns False on the extra ranks."""
+    """The extra ranks send x to their partners, who add it. Returns False on the extra ranks."""
     if t.rank >= p:
         t.send(x, t.rank - p)
         return False
@@ -110,7 +114,7 @@ def _fold_in(t, x, scratch, p, op):
 
 
 def _fold_out(t, x, p):
-    """The extra ranks get the result."""
+    """The partners send the result to the extra ranks."""
     if t.rank >= p:
         t.recv(x, t.rank - p)
     elif t.rank + p < t.size:
@@ -118,10 +122,11 @@ def _fold_out(t, x, p):
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Bytes that `rank` sends in `all_reduce`, for any length; over all ranks 2(n-1)K in sum.
+    """Returns the bytes that `rank` sends in `all_reduce`, for any length. All ranks together send
+    2(n-1)K bytes.
 
     Halving sends all but the rank's own chunk. Doubling sends the rank's block of 1, 2, ..., p/2
-    chunks. Folding sends all of x: in from an extra rank, out from its partner."""
+    chunks. The fold sends all of x twice: from an extra rank to its partner, and back."""
     p = core(n)
     if rank >= p:
         return length * itemsize

@@ -1,12 +1,15 @@
 """Hierarchical all-reduce: most bytes are sent inside the nodes, few between them.
 
-The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here: nodes of different sizes.
-Then the cuts of all nodes together divide x into pieces: with 2 and 3 ranks the cuts 1/2 and 1/3,
-2/3 make 4. Each piece has one owner in every node, and its owners all-reduce it; a rank of a
-smaller node owns more pieces. And: any all-reduce between the nodes, other operations, the formula
-of the bytes, and a second form, of leaders: it reduces onto one rank of each node, all-reduces
-among these, and broadcasts. That takes fewer messages, but all bytes between nodes leave from one
-rank.
+The plain form, for nodes of one size: minidl/plain/hierarchical.py. Here nodes may have different
+sizes. Each node cuts x into one chunk per rank. The cuts of all nodes together divide x into
+pieces. Example: nodes of 2 and 3 ranks have the cuts 1/2 and 1/3, 2/3, which make 4 pieces. Each
+piece has one owner in every node, and its owners all-reduce it. A rank of a smaller node owns more
+pieces. This file also takes any all-reduce between the nodes and other operations, and has the
+formula of the bytes.
+
+A second form, `leader_all_reduce`, reduces onto one rank of each node (the leader), all-reduces
+among the leaders, and broadcasts. It sends fewer messages, but one rank of each node sends all
+bytes that leave the node.
 
     sent per rank, g ranks in each of m nodes:
         inside    2 (g-1)/g K          between nodes    2 (m-1)/m K/g
@@ -38,13 +41,15 @@ if TYPE_CHECKING:
 
 
 class Groups(NamedTuple):
-    """Who talks to whom; made once by `groups`.
+    """The transports of a hierarchy. `groups` makes them once.
 
-    world     the ranks (world ranks) that take part
+    world     the world ranks that take part
     inside    the transport of this rank's node
     leaders   the transport of the first ranks of all nodes; None on the other ranks
-    pieces    (first unit, end unit, transport of its owners or None) of every piece of x
-    n_units   into so many units x is cut; every node's chunks are whole units"""
+    pieces    (first unit, end unit, transport of the owners) of every piece of x. The transport is
+              None if this rank is not an owner
+    n_units   the number of units that x is cut into. A chunk of any node is a whole number of them
+    """
 
     world: tuple
     inside: Transport
@@ -54,15 +59,18 @@ class Groups(NamedTuple):
 
 
 def by_node_size(n: int, node_size: int) -> list[list[int]]:
-    """[[0, 1, ...], [node_size, ...], ...]: consecutive ranks share a node; the last may be
-    smaller."""
+    """Returns the ranks of each node, [[0, 1, ...], [node_size, ...], ...]: node_size consecutive
+    ranks share a node. The last node may be smaller."""
     return [list(range(first, min(first + node_size, n))) for first in range(0, n, node_size)]
 
 
 def groups(t: Transport, nodes: Nodes) -> Groups:
-    """The groups of a hierarchy; all ranks of t call it, with the same nodes.
+    """Returns the Groups of a hierarchy. All ranks of t must call it, with the same nodes.
 
-    nodes   ranks of each node, [[0, 1], [2, 3, 4]], or how many consecutive ranks share one"""
+    nodes   the ranks of each node, [[0, 1], [2, 3, 4]], or the number of consecutive ranks that
+            share a node
+
+    Raises ValueError unless every rank is in one node."""
     nodes = nodes if isinstance(nodes, int) else tuple(map(tuple, nodes))
     plan = _plan(t.size, nodes)
     if plan is None:
@@ -75,9 +83,10 @@ def groups(t: Transport, nodes: Nodes) -> Groups:
     return Groups(t.ranks, inside, leaders, pieces, n_units)
 
 
-@functools.lru_cache(10)  # simulated ranks share it: else n of them would list n ranks each
+@functools.lru_cache(10)  # n simulated ranks share one plan, a list of n ranks
 def _plan(n, nodes):
-    """(node of each rank, first rank of each node, units, pieces); None if the nodes do not fit."""
+    """Returns ({rank: its node}, first rank of each node, units, pieces), or None if the nodes are
+    not a division of the n ranks."""
     nodes = tuple(map(tuple, by_node_size(n, nodes))) if isinstance(nodes, int) else nodes
     if sorted(rank for node in nodes for rank in node) != list(range(n)) or () in nodes:
         return None
@@ -88,7 +97,8 @@ def _plan(n, nodes):
 
 
 def cut(nodes):
-    """(units in x, [(first unit, end unit, its owner in every node)]) of the pieces of x."""
+    """Returns (the number of units of x, the pieces of x). A piece is (first unit, end unit, its
+    owner in every node)."""
     n_units = math.lcm(*map(len, nodes))
     cuts = sorted({i * n_units // len(node) for node in nodes for i in range(len(node) + 1)})
     return n_units, [(first, end, [node[first * len(node) // n_units] for node in nodes])
@@ -98,18 +108,19 @@ def cut(nodes):
 @collective(own_args=("groups",))
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                across: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    groups   `groups(t, nodes)`; as an argument for others: `partial(all_reduce, groups=...)`
+    groups   the result of `groups(t, nodes)`. `partial(all_reduce, groups=...)` is an all_reduce
+             that other functions accept
     across   the all-reduce between nodes, any `f(t, array, op)` that works in place
 
-    All ranks end with the same bits if `across` leaves its own with the same."""
+    If `across` gives the same bits on all its ranks, so does this all-reduce."""
     _check(t, groups)
     flat = chunks.flat(x)
     unit = chunks.bounds(len(flat), groups.n_units)
     bounds = unit[:: groups.n_units // groups.inside.size]
     ring_blocks.reduce_scatter(groups.inside, flat, bounds, op)
-    for first, end, owners in groups.pieces:  # in one order on all ranks: no deadlock
+    for first, end, owners in groups.pieces:  # the same order on all ranks: no deadlock
         if owners is not None:
             across(owners, flat[unit[first] : unit[end]], op)
     ring_blocks.all_gather(groups.inside, flat, bounds)
@@ -119,10 +130,11 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
 @collective(own_args=("groups",))
 def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Groups,
                       across: Callable[..., Any] = ring.all_reduce) -> SameArray:
-    """The leader form: reduce inside each node, all-reduce among the leaders, broadcast inside.
+    """The leader form: reduces inside each node, all-reduces among the leaders, broadcasts inside.
+    Returns the result, in place like `ring.all_reduce`, with the same bits on all ranks.
 
-    The time of a tree all-reduce of g ranks on the inner links, then of `across` on the others.
-    In place like `ring.all_reduce`, the same bits on all ranks."""
+    Takes the time of a tree all-reduce of g ranks on the links inside a node, plus the time of
+    `across` on the links between nodes. groups, across: as for `all_reduce`."""
     _check(t, groups)
     flat = chunks.flat(x)
     tree.reduce(groups.inside, flat, 0, op)
@@ -134,8 +146,8 @@ def leader_all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, groups: Gr
 
 def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
                rank: int) -> tuple[int, int]:
-    """(inside, between): what `rank` sends in `all_reduce` by rings, inside its node and between
-    nodes, for any length. Over all ranks 2(n-1)K in sum."""
+    """Returns (inside, between): the bytes that `rank` sends inside its node and between nodes in
+    `all_reduce` by rings, for any length. All ranks together send 2(n-1)K."""
     n_units, pieces = cut(nodes)
     unit = chunks.bounds(length, n_units)
     i, node = next((i, node) for i, node in enumerate(nodes) if rank in node)
@@ -147,7 +159,9 @@ def bytes_sent(length: int, itemsize: int, nodes: Sequence[Sequence[int]],
 
 def on_nodes(t: Transport, nodes: Nodes,
              across: Callable[..., Any] = ring.all_reduce) -> Callable[..., Any]:
-    """`all_reduce` with its groups, for `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
+    """Returns `all_reduce` with its groups, f(t, x, op). All ranks of t must call on_nodes.
+
+    Example: `DataParallel(model, t, all_reduce=on_nodes(t, 4))`."""
     return partial(all_reduce, groups=groups(t, nodes), across=across)
 
 

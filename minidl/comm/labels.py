@@ -1,12 +1,12 @@
-"""What the running collective is called, and what it is about: for ledgers, watches and errors.
+"""The name and the subject of the running collective: for ledgers, watches and errors.
 
     ring.all_reduce(t, x)                   its messages have the label 'ring.all_reduce'
-    with t.named("weights"): ...            everything inside has the label "weights"
-    with about("bucket 3"): ...             the ranks compare this, too, and errors name it
+    with t.named("weights"): ...            all messages inside have the label "weights"
+    with about("bucket 3"): ...             the ranks compare this text, too, and errors name it
 
-The outermost label counts: what `hierarchical.all_reduce` sends through a ring has the label of
-`hierarchical`. While a collective runs, `current_code()` is a number that is equal on all ranks of
-the same call. The transports compare it (call_code.py).
+The outermost label counts: if `hierarchical.all_reduce` calls a ring, the ring's messages have the
+label 'hierarchical.all_reduce'. While a collective runs, `current_code()` is a number that is equal
+on all ranks of the same call. The transports compare it (call_code.py).
 
 Test: tests/comm/test_collective.py   Used by: collective.py, checks.py, the transports
 """
@@ -14,7 +14,7 @@ Test: tests/comm/test_collective.py   Used by: collective.py, checks.py, the tra
 import contextlib
 import contextvars
 
-# One per thread and per greenlet, so a background task's are its own.
+# Each thread and each greenlet has its own values, so a background task has its own label.
 _label = contextvars.ContextVar("label")
 _subject = contextvars.ContextVar("what the collectives of this block are about")
 _inside = contextvars.ContextVar("the code of the running collective")
@@ -22,7 +22,7 @@ _inside = contextvars.ContextVar("the code of the running collective")
 
 @contextlib.contextmanager
 def named(label):
-    """Label the messages of this block, unless a caller has done so."""
+    """Labels the messages of this block, unless an outer block or collective has a label."""
     if _label.get(None) is not None:
         yield
         return
@@ -35,8 +35,8 @@ def named(label):
 
 @contextlib.contextmanager
 def about(subject):
-    """Say what this block's collectives move, `with about("bucket 3")`: the ranks compare that,
-    too, and errors name it. Ledgers keep the collective's label."""
+    """Sets the subject of this block's collectives: `with about("bucket 3")`. The ranks compare it,
+    too, and errors name it. Ledgers do not use it: they show the collective's label."""
     token = _subject.set(f" of {subject}")
     try:
         yield
@@ -45,25 +45,26 @@ def about(subject):
 
 
 def current_subject():
-    """' of bucket 3', or nothing."""
+    """Returns the subject as ' of bucket 3', or '' if none is set."""
     return _subject.get("")
 
 
 def label_of(fn):
-    """'ring.all_reduce': file and name of a function."""
+    """Returns file and name of a function: 'ring.all_reduce'."""
     return f"{fn.__module__.rpartition('.')[2]}.{fn.__name__}"
 
 
 def in_collective():
-    """Whether this task is inside a collective."""
+    """Returns True if this task is inside a collective."""
     return bool(_inside.get(0))
 
 
 def current_code():
-    """The code of the collective in which this task is (call_code.py); 0 outside of them."""
+    """Returns the code of the running collective of this task (call_code.py), 0 if there is none.
+    """
     return _inside.get(0)
 
 
 def current_label(default="point-to-point"):
-    """The label of the running collective or block."""
+    """Returns the label of the running collective or block, `default` if there is none."""
     return _label.get(None) or default

@@ -1,18 +1,19 @@
 """Python objects as messages, and the three collectives that move them.
 
-    settings = objects.broadcast(t, settings)      rank 0's, on every rank
-    reports = objects.gather(t, report)            every rank's, in rank order, on rank 0
-    names = objects.all_gather(t, hostname)        every rank's, in rank order, on every rank
+    settings = objects.broadcast(t, settings)      every rank gets the object of rank 0
+    reports = objects.gather(t, report)            rank 0 gets the list of all ranks' objects
+    names = objects.all_gather(t, hostname)        every rank gets the list of all ranks' objects
 
-Anything that pickles. The sizes are sent first: two rounds of messages. Not for gradients.
+They move any object that pickles. The sizes are sent first, so there are two rounds of messages.
+For gradients use the collectives of arrays, which are faster.
 
 A message is a header of int64, then the raw bytes of each array inside the object, then the pickle
-of the rest, each filled up to 8 bytes:
+of the rest. Each part is padded to a multiple of 8 bytes:
 
-    how many arrays, size of the pickle, size of each array | array | array | ... | pickle
+    number of arrays, size of the pickle, size of each array | array | array | ... | pickle
 
-So an array is copied once here and not at all where it arrives: there it is a view of the message.
-Unpickling can run any code, so these messages must come from ranks of the same job.
+So the sender copies an array once, and the receiver does not copy it: there the array is a view of
+the message. Unpickling can run any code, so accept such messages only from ranks of the same job.
 
 Test: tests/comm/test_objects.py   Used by: select.py, throttled.py, watch.py, rpc.py, the tutorials
 """
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 @collective(own_args=("value",), tensors=False)
 def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
-    """Root's `value` on every rank; what the others pass does not matter."""
+    """Returns root's `value` on every rank. The `value` of the other ranks is ignored."""
     message = pack(value) if t.rank == root else None
     size = tree.broadcast(t, np.array([0 if message is None else len(message)]), root)
     if message is None:
@@ -46,7 +47,7 @@ def broadcast(t: Transport, value: Any, root: int = 0) -> Any:
 
 @collective(own_args=("value",), tensors=False)
 def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
-    """The list of every rank's `value` on root; None on the others."""
+    """Returns the list of every rank's `value`, in rank order, on root. None on the others."""
     message = pack(value)
     bounds = ring_blocks.bounds_of(t, len(message))
     messages = scatter_gather.gather(t, message, root, bounds)
@@ -55,22 +56,22 @@ def gather(t: Transport, value: Any, root: int = 0) -> list[Any] | None:
 
 @collective(own_args=("value",), tensors=False)
 def all_gather(t: Transport, value: Any) -> list[Any]:
-    """The list of every rank's `value` on every rank."""
+    """Returns the list of every rank's `value`, in rank order, on every rank."""
     return _unpack_all(*ring_blocks.all_gather_v(t, pack(value)))
 
 
 def pack(value):
-    """The message of `value`, flat uint8."""
+    """Returns the message that holds `value`, a flat uint8 array."""
     text, arrays = pickled(value)
     header = np.array([len(arrays), len(text), *map(len, arrays)], np.int64)
     parts = [header.view(np.uint8)]
     for part in (*arrays, np.frombuffer(text, np.uint8)):
-        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next is aligned
+        parts += [part, np.zeros(-len(part) % 8, np.uint8)]  # so the next part is aligned
     return np.concatenate(parts)
 
 
 def unpack(message):
-    """The value in a message; its arrays are views of the message."""
+    """Returns the value in a message, flat uint8. Its arrays are views of the message."""
     n_arrays, n_text = message[:16].view(np.int64).tolist()
     at = 16 + 8 * n_arrays
     sizes = message[16:at].view(np.int64).tolist()
@@ -82,7 +83,7 @@ def unpack(message):
 
 
 def pickled(value):
-    """(pickle without the arrays' contents, those as flat uint8 arrays)."""
+    """Returns (the pickle without the contents of arrays, the contents as flat uint8 arrays)."""
     buffers = []
     text = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     return text, [np.frombuffer(b.raw(), np.uint8) for b in buffers]

@@ -1,10 +1,10 @@
 """Ring all-reduce (Patarasuk & Yuan 2009).
 
-The plain form: minidl/plain/ring.py. Here: any elementwise operation and arrays of any shape, with
-the same bits; no new memory in a step; a check that all ranks make the same call; the two halves
-are steps of other collectives too (ring_blocks.py); and the formula of the bytes.
+The plain form: minidl/plain/ring.py. This file takes any elementwise operation and arrays of any
+shape, and gives the same bits. A step allocates no memory. There is a check that all ranks make the
+same call. Other collectives use the two halves (ring_blocks.py). `bytes_sent` is a formula.
 
-All ranks end with the same bits, because the gather copies them. Which bits depends on n and on
+All ranks end with the same bits, because the all-gather copies them. The bits depend on n and on
 where the chunks begin: chunk c is summed around the ring from rank c, x_c + x_(c+1) + ...
 
 Test: tests/comm/test_ring.py   Tutorial: tutorials/07_ring.py   Time: cost.py
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @collective
 def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduce x over the ranks; returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
+    """Reduces x over the ranks. Returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
 
-    x: 1-d contiguous array, equal size on all ranks. It is the workspace: its other chunks hold
-    partial sums afterwards. Sends x.nbytes less the owned chunk, in n-1 messages."""
+    x: 1-d contiguous array, equal size on all ranks. It is overwritten: its other chunks hold
+    partial sums afterwards. Sends x.nbytes minus the returned chunk, in n-1 messages."""
     chunk = chunks.Views(check_flat(t, x), t.size)
     scatter_chunks(t, chunk, op)
     return chunk[(t.rank + 1) % t.size]
@@ -38,7 +38,7 @@ def reduce_scatter(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 @in_step
 def scatter_chunks(t, chunk, op):
-    """The n-1 steps of the reduce-scatter; chunk: n 1-d arrays, of any lengths (ring_blocks.py)."""
+    """Runs the n-1 steps of the reduce-scatter. chunk: n 1-d arrays of any lengths."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     scratch = t.scratch(chunks.longest(chunk), chunk[0].dtype, chunk[0])
@@ -51,9 +51,9 @@ def scatter_chunks(t, chunk, op):
 
 @collective
 def all_gather(t: Transport, x: SameArray) -> SameArray:
-    """Copy every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks; returns x.
+    """Copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all ranks. Returns x.
 
-    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes less chunk rank+2, in n-1
+    x: 1-d contiguous array, equal size on all ranks. Sends x.nbytes minus chunk rank+2, in n-1
     messages."""
     gather_chunks(t, chunks.Views(check_flat(t, x), t.size))
     return x
@@ -61,7 +61,7 @@ def all_gather(t: Transport, x: SameArray) -> SameArray:
 
 @in_step
 def gather_chunks(t, chunk):
-    """The n-1 steps of the all-gather."""
+    """Runs the n-1 steps of the all-gather. chunk: n 1-d arrays of any lengths."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
     for s in range(n - 1):
@@ -71,12 +71,13 @@ def gather_chunks(t, chunk):
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank.
+    """Returns the elementwise op of all ranks' x on every rank.
 
-    A contiguous x of any shape is overwritten and returned; of another x a reduced copy is
-    returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or; any that commutes and
-    associates. It works in x's dtype: a float16 or bfloat16 sum rounds after every addition, so
-    average those with `average.mean`. Sends `bytes_sent` bytes in 2(n-1) messages."""
+    A contiguous x of any shape is overwritten and returned. For any other x, a reduced copy is
+    returned. op: np.add, np.maximum, np.minimum, np.multiply, np.logical_or, or another operation
+    that is commutative and associative. It works in x's dtype: a float16 or bfloat16 sum rounds
+    after every addition, so use `average.mean` for these. Sends `bytes_sent` bytes in 2(n-1)
+    messages."""
     flat = chunks.flat(x)
     reduce_scatter(t, flat, op)
     all_gather(t, flat)
@@ -84,11 +85,12 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
 
 
 def bytes_sent(length: int, itemsize: int, n: int, rank: int) -> int:
-    """Bytes that `rank` sends in `all_reduce`, for any length: 2K less its chunks r+1 and r+2.
+    """Returns the bytes that `rank` sends in `all_reduce`, for any length: 2K minus its chunks r+1
+    and r+2.
 
-    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. It is
-    2(n-1)/n K on every rank only if n divides the length (or n <= 2); the sum over ranks is always
-    2(n-1)K. A rank receives what its left neighbour sends."""
+    The reduce-scatter sends every chunk but r+1, the all-gather every chunk but r+2. Every rank
+    sends 2(n-1)/n K if n divides the length, or if n <= 2. All ranks together always send 2(n-1)K.
+    A rank receives all that its left neighbour sends."""
     if n == 1:
         return 0
     not_sent = chunks.size(length, n, rank + 1) + chunks.size(length, n, rank + 2)

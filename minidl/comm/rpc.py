@@ -1,7 +1,7 @@
 """Remote calls: run a function on another rank, get its result later, or its error.
 
-The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. Here: every rank
-serves and calls, in any order and nested, and the end of a rank is told to the others.
+The plain form, one server that asks its clients in turn: minidl/plain/rpc.py. Here every rank
+serves and calls, in any order, and calls may be nested. A rank that stops tells the others.
 
     def pull():                       rank 1   --- call(0, "pull") ---- future.wait() -> weights ---
         return weights                                  |                 ^
@@ -9,30 +9,31 @@ serves and calls, in any order and nested, and the end of a rank is told to the 
     with rpc.Service(t, pull=pull) as service:        pull() -> weights --'
         weights = service.call(0, "pull").wait()      in rank 0's serving task
 
-Every rank offers functions by name, and may call those of any rank (itself included). Only the name
-is sent. Where all ranks do the same thing at the same time, a collective is faster.
+Every rank offers functions by name. A rank may call the functions of any rank, also its own. A call
+sends the name and the arguments. If all ranks do the same at the same time, a collective is faster.
 
-1. One task of each rank serves: it runs one call at a time, in the order of arrival, so served
-   functions need no locks among themselves. While it runs one, replies to its own rank wait, too.
-2. A served function may call another rank and wait. Only then does its rank serve other calls in
-   between, so ranks may call each other in circles; each call nests one deeper on the stack, 50
-   at most. (Not so in a task that a served function spawned.)
-3. A call returns to its caller after all calls that it made itself.
-4. An error on the other rank is raised by `wait` as RemoteError, with the traceback from there. If
-   nobody waits, it is raised at the end of the block, or of the served function that made the call.
-5. The block ends when all ranks have come to its end, so all calls are served until then. A rank
-   that leaves it by an exception tells the others, whose calls to it then fail at once.
+1. One task of each rank serves. It runs one call at a time, in the order of arrival, so served
+   functions need no locks among themselves. While a call runs, replies to this rank wait, too.
+2. A served function may call another rank and wait. During this wait its rank serves other calls,
+   so ranks may call each other in circles. Each nested call takes stack space: at most 50 are
+   allowed. (A task that a served function spawned does not serve while it waits.)
+3. A served call sends its result after all calls that it made itself have ended.
+4. `wait` raises an error of the other rank as RemoteError, with the traceback from there. If the
+   program does not call `wait`, the error is raised at the end of the block, or at the end of the
+   served function that made the call.
+5. The block ends when all ranks have reached its end. Until then every rank serves. A rank that
+   leaves the block by an exception tells the others, and their calls to it fail at once.
 
-The parameter server (parallel/server/) does not stand on this file; the two share framing.py. It
-answers a pull that its rule does not allow yet later, after other workers' pushes; a served
-function here ends before the next call begins. And its arrays travel as they are, onto a GPU too,
-without a function's name and without a copy: so its bytes equal their formula.
+The parameter server (parallel/server/) uses framing.py, but not this file, for two reasons. The
+server may answer a pull later, after other workers' pushes. Here a served function ends before the
+next call begins. And the server sends arrays without a function's name and without a copy, also to
+a GPU. So its bytes equal their formula.
 
-A message is a header (framing.py: its kind, the number of the call) and an object as objects.py
-packs it. Arrays are copied when the call is made; the receiver may change those that it gets.
+A message is a header (framing.py: the kind and the number of the call) and an object, packed by
+objects.py. A call copies its arrays when it is made. The receiver may change the arrays it gets.
 
 Source: Birrell & Nelson 1984.   Test: tests/comm/test_rpc.py
-Time: 2 alpha + (bytes there + bytes back) beta, where neither rank is busy
+Time: 2 alpha + (bytes of the call + bytes of the reply) beta, if neither rank is busy
 """
 
 import contextvars
@@ -47,14 +48,14 @@ from minidl.comm.checks import check_peer
 from minidl.comm.transport.background import Background
 
 CALL, RESULT, ERROR, LEFT = range(4)
-POLL_S = 1e-3  # between two looks at an answer that has a time limit
-DEEPEST = 50  # nested calls: each takes some ten of Python's 1,000 frames on its rank
+POLL_S = 1e-3  # seconds between two checks for the answer, if wait() has a time limit
+DEEPEST = 50  # nested calls: each takes about 10 of the 1,000 stack frames that Python allows
 
 _frame = contextvars.ContextVar("the served call that is running")
 
 
 class RemoteError(RuntimeError):
-    """A call failed on the other rank, or that rank serves no more.
+    """A call failed on the other rank, or that rank has stopped to serve.
 
     rank: the other rank, in the service's group. remote_traceback: its traceback, as text."""
 
@@ -67,28 +68,31 @@ class RemoteError(RuntimeError):
 
 
 class Service:
-    """Offers functions of this rank, and calls those of others. All ranks of t make one.
+    """Offers functions of this rank, and calls functions of other ranks. All ranks of t make one.
 
-    It serves from the beginning of the block. If a served function uses the variable `service`,
-    write `service = Service(...)` first, then `with service:`. It may run before `as` sets it."""
+    functions: {name: function}, as keyword arguments. The service serves from the beginning of the
+    `with` block. A served function may run before `as` sets the variable `service`. If it uses this
+    variable, write `service = Service(...)` first, then `with service:`."""
 
     def __init__(self, t, **functions):
-        # Messages are sent in the background: if the serving task waited until a large reply is
-        # received, two ranks that reply to each other would wait for ever.
+        # Messages are sent in the background. If the serving task waited until the other rank has
+        # received a large reply, two ranks that reply to each other would wait for ever.
         self._background = Background(t)
         self._t = self._background.transport
         self.rank, self.size = t.rank, t.size
         self._functions = functions
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # for what both the caller and the serving task change
+        self._lock = threading.Lock()  # guards the values that caller and serving task both change
         self._pending = {}  # number of a call -> its Future, until it is answered
-        self._left = {}  # rank -> None, or why it serves no more
-        self._open, self._reason = False, None  # inside the block; why this rank serves no more
+        self._left = {}  # rank that left its block -> None, or the traceback of the exception
+        self._open, self._reason = False, None  # inside the block; the exception that ended it
         self._main = _Frame(self)
         self._serving = None  # the serving task, once the block has begun
 
     def call(self, rank, name, /, *args, **kwargs):
-        """Run the function that `rank` offers as `name`; returns a Future at once."""
+        """Runs the function that `rank` offers as `name`. Returns a Future at once.
+
+        args, kwargs: any objects that pickle. Raises RuntimeError outside of the block."""
         check_peer(self, rank, "the rank to call")
         frame = _frame.get(None)
         if frame is None or frame.service is not self:
@@ -117,7 +121,7 @@ class Service:
 
     def __exit__(self, kind, error, trace):
         if kind is not None:
-            # The others may never answer: tell them, and do not wait.
+            # The other ranks may never answer: tell them, and do not wait.
             self._leave("".join(traceback.format_exception(kind, error, trace)))
             return
         try:
@@ -144,7 +148,7 @@ class Service:
 
     def _serve(self):
         try:
-            # A rank that left by an exception still takes the answers that are on their way.
+            # A rank that left by an exception still receives the answers that are under way.
             while len(self._left) < self.size or self._pending:
                 self._serve_one()
         except Exception as error:
@@ -153,14 +157,14 @@ class Service:
             raise
 
     def _serve_one(self):
-        """Receive a message, and do what it says."""
+        """Receives a message and handles it: runs a call, or completes a Future."""
         src, kind, number, _, n_bytes = framing.recv(self._t, "rpc.serve")
         body = framing.recv_body(self._t, src, n_bytes, np.uint8, "rpc.serve")
         if kind == CALL:
             if self._reason is None:
                 kind, reply = self._run(body)
                 with self._lock:
-                    if self._reason is None:  # else src is told that this rank left
+                    if self._reason is None:  # else src gets LEFT from this rank
                         self._send("rpc.reply", src, kind, number, reply)
         elif kind == LEFT:
             reason = objects.unpack(body)
@@ -176,7 +180,7 @@ class Service:
                 future = self._pending.pop(number)
             try:
                 value = objects.unpack(body)
-            except Exception as error:  # a class that this rank cannot make: raised by wait()
+            except Exception as error:  # a class that this rank cannot unpickle: wait() raises this
                 future._fail(error)
                 return
             if kind == ERROR:
@@ -189,7 +193,7 @@ class Service:
                 future._event.set()
 
     def _run(self, body):
-        """Run a call; returns (RESULT or ERROR, the body of the reply)."""
+        """Runs a call. Returns (RESULT or ERROR, the body of the reply)."""
         outer = _frame.get(None)
         frame = _Frame(self, 1 if outer is None else outer.depth + 1)
         token = _frame.set(frame)
@@ -211,14 +215,15 @@ class Service:
             what = traceback.format_exception_only(error)[-1].strip()
             error.__traceback__ = error.__traceback__.tb_next  # without this function's own line
             trace = "".join(traceback.format_exception(error))
-            # of nested calls each has the texts of those inside twice: n deep they grow as 2**n
+            # The text of a nested call contains the text of the inner call twice. So n calls deep
+            # it would grow as 2**n: cut it.
             return ERROR, objects.pack((what[-1000:], trace[-20_000:]))
         finally:
             _frame.reset(token)
 
 
 class Future:
-    """The answer to a call, once it has come."""
+    """The answer to a call. It may come later."""
 
     def __init__(self, number, frame, rank, name, event):
         self.number, self.frame, self.rank, self.name = number, frame, rank, name
@@ -226,10 +231,10 @@ class Future:
         self._result = self._error = None
 
     def wait(self, timeout_s=None):
-        """The function's result; raises RemoteError if it failed.
+        """Returns the function's result. Raises RemoteError if the function failed.
 
-        timeout_s: TimeoutError after so many seconds. The call goes on, and may be waited for
-        again; a served function cannot give up, as it serves while it waits."""
+        timeout_s: raises TimeoutError after this many seconds. The call continues, and you may wait
+        for it again. A served function ignores timeout_s, because it serves while it waits."""
         running = _frame.get(None)
         if running is not None and running.service is self.frame.service:
             while not self.done():  # this is the serving task: no other task receives the answer
@@ -255,7 +260,7 @@ class Future:
             t.pause(POLL_S)
 
     def done(self):
-        """Whether wait() would return at once."""
+        """Returns True if wait() would return at once."""
         return self._event.is_set()
 
     def _fail(self, error):
@@ -264,14 +269,14 @@ class Future:
 
 
 class _Frame:
-    """Where calls are made: the block of a Service, or one served call."""
+    """A place that makes calls: the block of a Service, or one served call."""
 
     def __init__(self, service, depth=0):
         self.service, self.depth = service, depth
         self.open = {}  # number -> Future: not answered, or failed and not yet waited for
 
     def wait_for_all(self):
-        """Wait for all open calls; raises the first error."""
+        """Waits for all open calls. Raises the first error."""
         errors = []
         for future in list(self.open.values()):
             try:
@@ -285,6 +290,6 @@ class _Frame:
 def _stopped(future, reason):
     return RemoteError(
         f"rank {future.frame.service.rank}: wanted the result of {future.name}() on rank "
-        f"{future.rank}; got none, as that rank left its Service by an exception and serves no "
-        "more. Repair that first.",
+        f"{future.rank}; got none, because that rank left its Service by an exception. Repair that "
+        "exception first.",
         future.rank, reason)

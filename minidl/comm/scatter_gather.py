@@ -1,15 +1,17 @@
-"""Scatter and gather: one rank has it all, every rank has its block.
+"""Scatter sends each rank its block of the root's array. Gather collects the blocks on the root.
 
-    step 0   0 ---[4 5 6 7]---> 4             Binomial tree: the root sends ceil(log2 n) messages,
-    step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      each rank passes on the blocks of its subtree. Gather
-    step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture read backwards.
+    step 0   0 ---[4 5 6 7]---> 4             Binomial tree: the root sends ceil(log2 n) messages.
+    step 1   0 -[2 3]-> 2   4 -[6 7]-> 6      Each rank passes on the blocks of its subtree. Gather
+    step 2   0 [1] 1  2 [3] 3  4 [5] 5  6 [7] 7      is the same picture, backwards.
 
-If the root sent every block itself, n-1 messages, its link would carry the same bytes. By the model
-of cost.py that is no slower, as the latencies overlap; but each message also takes time of the
-root's processor, which the model leaves out: n-1 times, and in the tree log2 n times.
+The root could also send every block itself, in n-1 messages. Its link would carry the same bytes.
+In the model of cost.py that is not slower, because the latencies overlap. But each message also
+takes time of the root's processor, which the model ignores. The tree needs only ceil(log2 n)
+messages.
 
-Arrays are cut along their first axis, into equal blocks or at `bounds`. With another root the ranks
-are renamed (rank - root) mod n, as in tree.py; the subtree of rank v holds ranks from v on.
+Arrays are cut along their first axis, into equal blocks or at `bounds`. For a root other than 0 the
+ranks are renamed (rank - root) mod n, as in tree.py. The subtree of the renamed rank v holds the
+ranks v, v+1, ...
 
 Source: Thakur, Rabenseifner & Gropp 2005, section 4.2.   Test: tests/comm/test_scatter_gather.py
 """
@@ -33,11 +35,11 @@ if TYPE_CHECKING:
 @collective(own_args=("x",), own_rows=("out",))
 def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
             bounds: Counts | None = None) -> SameArray:
-    """Copy block r of root's x into rank r's `out`; returns out.
+    """Copies block r of root's x into rank r's `out`. Returns out.
 
-    x: root's array, its first axis as long as all blocks; the others pass None. out: this rank's
-    block; x has its dtype and shape of a row. bounds: n+1 places in x, the same on all ranks; None:
-    equal blocks. The root sends x.nbytes less its own block."""
+    x: on root, the array with the rows of all blocks. The other ranks pass None. out: the array for
+    this rank's block. Its dtype and the shape of its rows equal those in x. bounds: n+1 places in
+    x, the same on all ranks. None: equal blocks. The root sends x.nbytes minus its own block."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, out, root, bounds)
     if t.rank == root:
@@ -58,10 +60,12 @@ def scatter(t: Transport, x: Array | None, out: SameArray, root: int = 0,
 @collective(own_rows=("x",))
 def gather(t: Transport, x: SameArray, root: int = 0,
            bounds: Counts | None = None) -> SameArray | None:
-    """All ranks' x one after the other along the first axis, on root; None elsewhere.
+    """Joins all ranks' x in rank order along the first axis. Returns the result on root, None on
+    the other ranks.
 
-    x: this rank's block, dtype and shape of a row the same on all ranks. bounds: n+1 places in the
-    result, the same on all ranks; None: equal blocks. The root receives all blocks but its own."""
+    x: this rank's block. The dtype and the shape of a row are the same on all ranks. bounds: n+1
+    places in the result, the same on all ranks. None: equal blocks. The root receives all blocks
+    but its own."""
     n, me = t.size, (t.rank - root) % t.size
     bounds = _bounds(t, x, root, bounds)
     at = _places(bounds, root)
@@ -73,31 +77,31 @@ def gather(t: Transport, x: SameArray, root: int = 0,
     if me:
         t.send(whole, (parent(me) + root) % n)
         return None
-    first = bounds[-1] - bounds[root]  # rank 0's block comes after those of root..n-1
+    first = bounds[-1] - bounds[root]  # rank 0's block comes after the blocks of root..n-1
     return xp.roll(whole, -first, 0) if root else whole
 
 
 def _end(n, me):
-    """The first renamed rank after `me` that is not in its subtree."""
+    """Returns the first renamed rank after `me` that is not in the subtree of `me`."""
     return min(me + (me & -me), n) if me else n
 
 
 def _places(bounds, root):
-    """Where the blocks of the renamed ranks begin in their own order: root's at 0; n+1 places."""
+    """Returns n+1 places: where the blocks begin in the order of the renamed ranks, root's at 0."""
     lengths = np.roll(np.diff(bounds), -root)
     return [0, *np.cumsum(lengths).tolist()]
 
 
 def _bounds(t, block, root, bounds):
-    """`bounds`, or those of equal blocks; raises ValueError unless they fit this rank's block, and
-    root is a rank."""
+    """Returns `bounds`, or the bounds of equal blocks if None. Raises ValueError if they do not fit
+    this rank's block, or if root is not a rank."""
     check_peer(t, root, "root")
     if bounds is None:
         return [i * len(block) for i in range(t.size + 1)]
     bounds = check_bounds(t, bounds)
     if len(block) != bounds[t.rank + 1] - bounds[t.rank]:
         raise ValueError(f"rank {t.rank}: wanted a block of {bounds[t.rank + 1] - bounds[t.rank]} "
-                         f"rows, as bounds say; got {len(block)}")
+                         f"rows, as in bounds; got {len(block)}")
     return bounds
 
 

@@ -1,20 +1,20 @@
 r"""Chooses the fastest all-reduce, by formula and measured figures; the same one on all ranks.
 
-    figures = select.measure(t)              rank 0's, on every rank; takes about a second
-    figures = select.stored(t)               or those that `minidl doctor --links` measured here
-    print(select.explain(t.size, figures))   the choice by size, with the time that each would take
+    figures = select.measure(t)              takes about a second; all ranks get rank 0's figures
+    figures = select.stored(t)               the figures that `minidl doctor --links` stored
+    print(select.explain(t.size, figures))   the choice for each size, with the modelled times
 
     all_reduce = functools.partial(select.all_reduce, figures=figures)
     DataParallel(model, t, all_reduce=all_reduce)
 
            time |        \        / ring, halving and doubling: 2(n-1)/n K beta
                 |  doubling: few  /
-                |  steps    \____/___ shared memory, where there is some
+                |  steps    \____/___ shared memory, if the ranks have it
                 +--------------------- size
 
-All ranks have rank 0's figures and equal sizes, so all choose the same without a message. The
-formulas of cost.py leave out caches, and two ranks on one core: benchmarks/bench_all_reduce.py
-shows how far off they are.
+All ranks use rank 0's figures and arrays of the same size, so all choose the same algorithm without
+a message. The formulas of cost.py ignore caches, and that two ranks may share a core.
+benchmarks/bench_all_reduce.py shows how large this error is.
 
 Test: tests/comm/test_select.py   Used by: doctor_links.py (`minidl doctor --links`)
 """
@@ -44,21 +44,24 @@ if TYPE_CHECKING:
     from minidl.hints import Op, SameArray
 
 SIZES = tuple(4**k for k in range(5, 15))  # 1 KiB to 256 MiB
-SMALL, LARGE = 8, 1 << 22  # bytes: all latency, and hardly any
+# Bytes of the two arrays that `measure` reduces. For SMALL the time is latency alone. For LARGE
+# latency is hardly a part of it.
+SMALL, LARGE = 8, 1 << 22
 
-# What figures in a file may be: a message takes at least 1 ns and at most 10 s, a byte 1 ms.
+# The valid figures in a file: a message takes 1 ns to 10 s, a byte at most 1 ms.
 TINY, MOST_S, MOST_S_PER_BYTE = 1e-9, 10, 1e-3
-MOST_BYTES = 1 << 16  # of the file
+MOST_BYTES = 1 << 16  # the longest file that is read whole
 
 
 class Figures(NamedTuple):
-    """Seconds, all measured while every rank does the same.
+    """Seconds, measured while every rank does the same.
 
-    alpha, beta     per message, and per byte of it
+    alpha, beta     per message, and per byte of a message
     gamma           per byte of a sum
-    signal, read    of a shared window: from a signal to who waits for it, and per byte read of a
-                    peer's memory, with what copying in takes; None: no shared memory
-    copy            per byte copied from memory to memory, of arrays larger than the caches"""
+    signal          from a signal in a shared window until a waiting rank sees it
+    read            per byte read of a peer's piece of the window, including the copy into the
+                    window. signal and read are None if the ranks share no memory
+    copy            per byte copied from memory to memory, for arrays larger than the caches"""
 
     alpha: float
     beta: float
@@ -68,19 +71,20 @@ class Figures(NamedTuple):
     copy: float
 
 
-# The other all-reduces of this folder, and why they are no candidates.
+# The other all-reduces of this folder, and why they are not candidates.
 NOT_CANDIDATES = {
-    "tree.all_reduce": "doubling_all_reduce has fewer steps, and no more bytes in each",
-    "ring_blocks.all_reduce": "the bytes and the time of the ring; its blocks are ZeRO's",
-    "hierarchical.all_reduce": "it wants to know the nodes, and both links: Figures have one link",
+    "tree.all_reduce": "doubling_all_reduce has fewer steps, with the same bytes in each",
+    "ring_blocks.all_reduce": "it has the bytes and the time of the ring; its blocks are for ZeRO",
+    "hierarchical.all_reduce": "it needs the nodes, and two links; Figures have one link",
     "hierarchical.leader_all_reduce": "the same",
-    "compressed.all_reduce": "its sum is another one: rounded on the way",
-    "select.all_reduce": "it is the choice",
+    "compressed.all_reduce": "its result differs: it is rounded on the way",
+    "select.all_reduce": "it makes the choice",
 }
 
 
 def candidates(n, n_bytes, figures):
-    """{function: modelled seconds} of every all-reduce that can run here, the fastest first."""
+    """Returns {function: modelled seconds} of every all-reduce that can run here, the fastest
+    first. n: ranks. n_bytes: of the array on one rank."""
     f = figures
     link = f.alpha, f.beta, f.gamma
     pieces = double_tree.segments(n_bytes)
@@ -98,20 +102,21 @@ def candidates(n, n_bytes, figures):
 
 @functools.cache
 def choose(n, n_bytes, figures):
-    """The all-reduce with the least modelled time."""
+    """Returns the all-reduce with the least modelled time, for n ranks and n_bytes on each."""
     return next(iter(candidates(n, n_bytes, figures)))
 
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *, figures: Figures) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank, in place, by the fastest way.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`, by
+    the fastest algorithm for x.nbytes.
 
-    figures: the same on all ranks, as `measure` and `stored` give them."""
+    figures: the result of `measure` or `stored`. It must be the same on all ranks."""
     return choose(t.size, x.nbytes, figures)(t, x, op)
 
 
 def explain(n, figures, sizes=SIZES):
-    """The choice for n ranks by size, as a table, and the figures that it comes from."""
+    """Returns a text: the figures, and a table of the choice for n ranks and each of the sizes."""
     lines = [f"{n} ranks: {describe(figures)}", f"{'bytes':>12}  all-reduce"]
     for n_bytes in sizes:
         times = candidates(n, n_bytes, figures)
@@ -121,7 +126,7 @@ def explain(n, figures, sizes=SIZES):
 
 
 def describe(figures):
-    """The figures in one line."""
+    """Returns the figures as one line of text."""
     f = figures
     shared = "no shared memory"
     if f.signal is not None:
@@ -139,14 +144,15 @@ def _rate(seconds_per_byte):
 
 
 def measure(t, rounds=20):
-    """Rank 0's Figures, on all ranks, who must all call it.
+    """Measures the Figures. Returns the Figures of rank 0 on all ranks. All ranks must call it.
 
-    Times all-reduces of a few bytes and of 4 MiB, and solves the formulas for alpha, beta, ...: so
-    alpha includes what a step costs in Python. Of each the least time over all rounds counts:
+    Times all-reduces of 8 bytes and of 4 MiB, and solves the formulas for alpha, beta, ... So alpha
+    includes the time that Python takes for a step. It uses the least time of all rounds, because
     other programs can only make a round slower."""
     n = t.size
     x, few = np.zeros(LARGE // 4, np.float32), np.zeros(SMALL // 4, np.float32)
-    part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)  # 256 KiB, in a cache; 2 x 32 MiB
+    # part: 256 KiB, fits in a cache. big: 2 arrays of 32 MiB.
+    part, big = x[: 1 << 16], np.ones((2, 1 << 23), np.float32)
     works = {"sum": (lambda: np.add(part, part, out=part), 20),
              "copy": (lambda: np.copyto(big[0], big[1]), 1),
              "few": (lambda: ring.all_reduce(t, few), 10),
@@ -166,7 +172,7 @@ def measure(t, rounds=20):
     gamma, copy = least["sum"] / part.nbytes, least["copy"] / big[0].nbytes
     alpha = beta = 0.0
     signal = read = None
-    moved = (n - 1) / n * LARGE  # in each half of a ring all-reduce
+    moved = (n - 1) / n * LARGE  # bytes that a rank sends in each half of a ring all-reduce
     if n > 1:
         alpha = least["few"] / (2 * (n - 1))
         beta = (least["large"] - least["few"] - moved * gamma) / (2 * moved)
@@ -174,14 +180,14 @@ def measure(t, rounds=20):
         signal = least["few shared"]
         signals = (shared_memory.segments(n, LARGE) + 1) * signal
         read = (least["large shared"] - signals - moved * gamma) / (2 * moved)
-        read = max(0.0, read)  # so noisy a machine that a sum alone took longer
-    # a choice must not differ by a rank's own clock
+        read = max(0.0, read)  # negative if noise made the sum alone slower than the all-reduce
+    # All ranks get the same figures: they must make the same choice.
     return objects.broadcast(t, Figures(alpha, max(0.0, beta), gamma, signal, read, copy))
 
 
 def _shares_memory(t):
     try:
-        shared_memory.all_reduce(t, np.zeros(1))  # makes the window, or says that there is none
+        shared_memory.all_reduce(t, np.zeros(1))  # makes the window, or raises NoSharedMemory
     except NoSharedMemory:
         return False
     return True
@@ -191,20 +197,20 @@ def _shares_memory(t):
 
 
 def file_of(t):
-    """Where the figures of this host, MPI and number of ranks are kept."""
+    """Returns the Path of the file for the figures of this host, MPI and number of ranks."""
     return file_in("links", f"{platform.node()}-{t.library}-{t.size}")
 
 
 def file_in(folder, words):
-    """The file of these words in a folder of $MINIDL_CACHE, else of $XDG_CACHE_HOME/minidl, else of
-    ~/.cache/minidl."""
+    """Returns the Path of the file `words`.json in a folder of the cache. The cache is
+    $MINIDL_CACHE, or $XDG_CACHE_HOME/minidl, or ~/.cache/minidl: the first that is set."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.environ.get("MINIDL_CACHE") or os.path.join(base, "minidl")
     return Path(cache, folder, re.sub(r"[^\w.-]", "-", words) + ".json")
 
 
 def keep(path, figures):
-    """Write them, a dict, to this file; a sentence that says where, or why not."""
+    """Writes the dict `figures` to the file `path`. Returns a text that tells where, or why not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(figures, indent=1) + "\n")
@@ -217,7 +223,7 @@ def keep(path, figures):
 def kept(path, are_good, doctor):
     """Returns the dict that `keep` wrote to this file, or None if there is no file.
 
-    Also returns None, and warns, if the file is damaged, if are_good(dict) is false, or if another
+    Also returns None, and warns, if the file is damaged, if are_good(dict) is False, or if another
     user may have written it. doctor: the option of `minidl doctor` that writes the file."""
     try:
         if not path.exists():
@@ -236,13 +242,13 @@ def kept(path, are_good, doctor):
 
 
 def is_number(x, least, most):
-    """Returns whether x is an int or a float from least to most. NaN is not."""
+    """Returns True if x is an int or a float from least to most. Returns False for NaN."""
     return type(x) in (int, float) and least <= x <= most
 
 
 def _are_good(found, n):
-    """Returns whether these may be the Figures of n ranks. With wrong ones every later run would
-    choose the wrong algorithm."""
+    """Returns True if the dict `found` can be the Figures of n ranks. Wrong figures would make
+    every later run choose the wrong algorithm."""
     f = Figures(**found)
     has_window = f.signal is not None
     per_byte = [f.gamma, f.copy, *([f.read] if has_window else [])]
@@ -255,15 +261,16 @@ def _are_good(found, n):
 
 
 def store(t, figures):
-    """Rank 0 writes the figures to its `file_of`, and says so; "" on other ranks."""
+    """Writes the figures to the file of rank 0, `file_of(t)`. Returns a text that tells where, or
+    why not, on rank 0, and "" on the other ranks."""
     return keep(file_of(t), figures._asdict()) if t.rank == 0 else ""
 
 
 def stored(t):
-    """Returns the figures in rank 0's `file_of`, on all ranks, or None if there is no such file.
-    Also None, with a warning on rank 0, if they cannot be right.
+    """Returns the Figures in the file of rank 0, `file_of(t)`, on all ranks, or None if there is no
+    file. Also returns None, and warns on rank 0, if they cannot be right.
 
-    All ranks must call it. `select.stored(t) or select.measure(t)` is a fair start of a program."""
+    All ranks must call it. A program may begin with `select.stored(t) or select.measure(t)`."""
     figures = None
     if t.rank == 0:
         found = kept(file_of(t), functools.partial(_are_good, n=t.size), f"--links {t.size}")

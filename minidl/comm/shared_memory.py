@@ -1,36 +1,40 @@
 """All-reduce through memory that the ranks of a node share: one copy, where a message makes two.
 
-    message         x  ->  the MPI's buffer  ->  scratch, then the addition
-    here            x  ->  a window that all ranks see, then the addition reads it where it lies
+    message         x  ->  MPI's buffer  ->  scratch, then the addition
+    here            x  ->  a window that all ranks see, then the addition reads it there
 
-Each rank has a piece of the window (window.py). x goes through it in segments, here of 3 ranks:
+Each rank has a piece of the window (window.py). x goes through it in segments. With 3 ranks:
 
-    rank 1's piece     | for rank 0 | . | for rank 2 |      1  copy x in, but for the own chunk
+    rank 1's piece     | for rank 0 | . | for rank 2 |      1  copy x in, except rank 1's own chunk
     of the window      | for rank 0 | S | for rank 2 |      2  S: the sum of all ranks' chunk 1
     rank 1's x         |     S      | S |     S      |      3  copy out every rank's sum
 
     copy in 0, signal A0
-    for each segment i:   wait A(i) of all      reduce the own chunk of i      signal R(i)
-                          copy in i+1           signal A(i+1)
-                          wait R(i) of all      copy out i
+    for each segment i:   wait for A(i) of all     reduce the own chunk of i     signal R(i)
+                          copy in i+1              signal A(i+1)
+                          wait for R(i) of all     copy out i
 
-Segment i uses half i mod 2 of the window, so i+1 can be copied in while others still copy i out.
-Half h is used again for i+2. Why no rank overwrites what another still reads:
-  - i+2 is copied in after R(i) of all ranks: all have then read the chunks of i meant for them;
-  - a sum of i+2 is written after A(i+2) of all, which each signals after it has copied i out.
+Segment i uses half i mod 2 of the window. So a rank can copy i+1 in while others still copy i out.
+Segment i+2 uses the same half as i. Two rules keep a rank from overwriting numbers that another
+rank still reads:
+  - A rank copies i+2 in after R(i) of all ranks. Then all have read their chunks of i.
+  - A rank writes a sum of i+2 after A(i+2) of all ranks. Each signals this after it copied i out.
 
-A segment stays in the cache, so that memory has little more to do than to read and write x once.
-A short array is copied in whole and every rank adds all of them itself: one signal instead of two,
-for n-1 times the additions. Then i+2 is copied in after A(i+1) of all, which each signals after it
-has added i.
+A segment stays in the cache, so the memory does little more than to read and write x once.
 
-The order of every sum is x_0 + x_1 + ... + x_(n-1), whatever the length: the same bits on all
-ranks, and the same as in minidl/plain/naive.py, however the array was cut into buckets.
+A short array takes another way. Every rank copies it in whole, and every rank adds all of them.
+That needs one signal instead of two, but n-1 times the additions. A rank copies array i+2 in after
+A(i+1) of all ranks. Each signals this after it has added array i.
 
-A ledger counts what a rank reads of each peer's piece as received, and what the peer reads of its
-own as sent: `bytes_read`. There are no messages; copies to and from the own piece do not count.
+The order of every sum is x_0 + x_1 + ... + x_(n-1), for any length. So all ranks get the same bits.
+They equal the bits of minidl/plain/naive.py, and do not depend on how gradients are cut into
+buckets.
 
-Source: as in MPI's own collectives for shared memory (Graham & Shipman 2008), with flags.
+A ledger counts the bytes that a rank reads from a peer's piece as received from that peer. It
+counts the bytes that the peer reads from this rank's piece as sent. `bytes_read` is the formula.
+There are no messages. Copies to and from a rank's own piece do not count.
+
+Source: Graham & Shipman 2008, MPI's collectives through shared memory. Here with flags.
 Test: tests/comm/test_shared_memory.py   Time: cost.py   Window: MPI.Win.Allocate_shared
 """
 
@@ -48,12 +52,14 @@ if TYPE_CHECKING:
     from minidl.comm.transport.protocol import Transport
     from minidl.hints import Op, SameArray
 
-# A chunk and its n-1 peers' fit a core's second-level cache with room for x (1 to 2 MiB on today's
-# servers); less and the signals cost more than the cache gains. The whole piece is at most 8 MiB.
+# The bytes of a chunk. A rank reads its chunk from n pieces. For few ranks these n chunks and x fit
+# in a core's second-level cache (1 to 2 MiB on today's servers). With smaller chunks the signals
+# cost more than the cache saves. A rank's piece of the window has 8 MiB, two halves.
 CHUNK_BYTES = 512 << 10
 HALF_BYTES = 4 << 20
 
-# Up to here one signal with n-1 additions of all of x is faster than two signals: 2 ranks, 256 KiB.
+# x of up to WHOLE_BYTES / n bytes is copied whole: then one signal, with n-1 additions of all of x,
+# is faster than two signals. Measured with 2 ranks: 256 KiB in all.
 WHOLE_BYTES = 256 << 10
 
 ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
@@ -62,10 +68,11 @@ ARRIVED, REDUCED = 0, 1  # the kinds of signals: A and R above
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
                chunk_bytes: int = CHUNK_BYTES) -> SameArray:
-    """The elementwise op of all ranks' x, on every rank, in place like `ring.all_reduce`.
+    """Returns the elementwise op of all ranks' x on every rank, in place like `ring.all_reduce`.
 
-    The ranks must share memory: else NoSharedMemory on all of them. The first call makes the
-    window, 8 MiB per rank, which lives as long as the transport. One user at a time."""
+    Raises NoSharedMemory on all ranks if they do not share memory. The first call makes the window,
+    8 MiB per rank, and later calls use it again. Only one task of a rank may use it at a time.
+    chunk_bytes: the largest chunk of a segment."""
     flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
@@ -78,20 +85,22 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
 
 
 def segment_bytes(n, chunk_bytes=CHUNK_BYTES):
-    """Bytes of x that go through the window at a time."""
+    """Returns the bytes of a segment: this many bytes of x go through the window at a time."""
     return min(n * chunk_bytes, HALF_BYTES)
 
 
 def segments(n, n_bytes):
-    """How many segments an array of n_bytes is cut into; 0: whole."""
+    """Returns into how many segments an array of n_bytes is cut. 0: it is short, and stays whole.
+    """
     return 0 if n_bytes * n <= WHOLE_BYTES else -(-n_bytes // segment_bytes(n))
 
 
 def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
-    """Bytes that rank `reader` reads of rank `owner`'s piece of the window in an all-reduce.
+    """Returns the bytes that rank `reader` reads from the piece of rank `owner` in an all-reduce.
 
-    Of each segment its own chunk, to add it, and the owner's, which is summed; the whole of x where
-    x is short. In sum over the owners (n-2) chunks + K, or (n-1) K."""
+    In each segment it reads the reader's chunk, to add it, and the owner's chunk, which holds the
+    sum. It reads all of x if x is short. From all owners together a rank reads (n-2) chunks + K, or
+    (n-1) K if x is short."""
     if length * itemsize * n <= WHOLE_BYTES:
         return length * itemsize
     longest = segment_bytes(n, chunk_bytes) // itemsize
@@ -119,13 +128,13 @@ def _in_segments(window, x, op, n_bytes):
     halves = window.halves(x.dtype)
     longest = n_bytes // x.itemsize
     segments = [chunks.split(x[lo : lo + longest], n) for lo in range(0, len(x), longest)]
-    # Chunk c begins at the same place in every segment, in a shorter last one too: else that could
-    # be copied in over a sum that is still copied out.
+    # Chunk c begins at the same place in every segment, also in a shorter last segment. Else a rank
+    # could copy the last segment over a sum that another rank still copies out.
     places = chunks.bounds(min(len(x), longest), n)
     turn = window.take_turns(len(segments))
 
     def slots(i, c):
-        """Chunk c of segment i in every rank's piece."""
+        """Returns chunk c of segment i in every rank's piece."""
         end = places[c] + len(segments[i][c])
         return [piece[places[c] : end] for piece in halves[(turn + i) % 2]]
 

@@ -1,9 +1,10 @@
-"""A Tensor may stand for its array in a collective; then the results are Tensors, too.
+"""A collective accepts a Tensor in place of its array, and then returns Tensors.
 
     ring.all_reduce(t, p.grad)        sums the array of p.grad in place, and returns p.grad
 
-A collective is no operation of the graph. So it takes no result of one, and no leaf that wants a
-gradient unless gradients are switched off: Tensor.array_to_change says what to do instead.
+A collective is not an operation of the autograd graph. So it raises an error for a Tensor that an
+operation computed, and for a leaf that needs a gradient, unless gradients are switched off. The
+error comes from Tensor.array_to_change and tells what to do instead.
 
 Test: tests/comm/test_tensors.py   Used by: collective.py
 """
@@ -13,17 +14,18 @@ from minidl.nest import each
 
 
 def is_tensor(x):
-    """Whether x is a Tensor. (comm/ does not import the engine: it knows one by this attribute.)"""
+    """Returns True if x is a Tensor. comm/ does not import the engine, so an attribute decides."""
     return hasattr(x, "array_to_change")
 
 
 def place(array):
-    """Returns where an array is, and how: two arrays of one place are the same numbers."""
+    """Returns (address, shape, strides, dtype). If two arrays have equal places, they are one."""
     return address(array), tuple(array.shape), tuple(array.strides), array.dtype
 
 
 def with_tensors(call, name, t, args, kwargs, wait):
-    """call(t, *args, **kwargs) with the arrays of its Tensors; its arrays come back as Tensors."""
+    """Returns call(t, *args, **kwargs), given the arrays of the Tensors. Each array in the result
+    becomes a Tensor: the given Tensor if it is its array, else a new one."""
     tensors = [x for x in (*args, *kwargs.values()) if is_tensor(x)]
     given = {place(x.array): x for x in tensors}
     who = f"rank {t.rank}: {name}"
@@ -32,7 +34,7 @@ def with_tensors(call, name, t, args, kwargs, wait):
         return x.array_to_change(who) if is_tensor(x) else x
 
     def tensor(result):
-        if not hasattr(result, "strides"):  # no array: a count, None
+        if not hasattr(result, "strides"):  # not an array: a count, None
             return result
         found = given.get(place(result))
         return type(tensors[0])(result) if found is None else found

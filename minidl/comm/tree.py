@@ -1,10 +1,10 @@
 """Binomial trees: ceil(log2 n) steps instead of n-1, for short messages.
 
-The plain form: minidl/plain/tree.py. Here: with any root, for which the ranks are renamed
-(rank - root) mod n; with other operations; a check that all ranks make the same call; and a
-barrier. `parent` and `children` say the tree by the bits of a renamed rank: the parent is the rank
-without its lowest set bit, a child has one more bit set, below that one. `parent(6)` is 4,
-`children(8, 4)` are 5 and 6.
+The plain form: minidl/plain/tree.py. This file adds four things: any root, other operations, a
+check that all ranks make the same call, and a barrier. For a root other than 0 the ranks are
+renamed (rank - root) mod n. `parent` and `children` use the bits of a renamed rank. The parent is
+the rank without its lowest set bit. A child has one more bit set, below the lowest set bit of the
+rank. `parent(6)` is 4, `children(8, 4)` are 5 and 6.
 
 Test: tests/comm/test_tree.py   Tutorial: tutorials/09_topologies.py   Time: cost.py
 """
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
 
 @collective
 def broadcast(t: Transport, x: SameArray, root: int = 0) -> SameArray:
-    """Copy root's x into every rank's x; returns x. The root sends ceil(log2 n) messages."""
+    """Copies root's x into every rank's x. Returns x. The root sends ceil(log2 n) messages.
+
+    x: the same byte count on all ranks."""
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     if me:
         t.recv(x, (parent(me) + root) % n)
-    for child in reversed(children(n, me)):  # the largest subtree first: it has the longest way
+    for child in reversed(children(n, me)):  # the largest subtree first: it takes the most steps
         t.send(x, (child + root) % n)
     return x
 
 
 @collective
 def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameArray | None:
-    """Reduce x onto root, in x's dtype; returns x on root, None elsewhere.
+    """Reduces x onto root, in x's dtype. Returns x on root, None on the other ranks.
 
-    x is the workspace: contiguous or not, it is overwritten with the result on root and with
-    partial results on inner ranks. Every rank but root sends one message of x.nbytes."""
+    x is overwritten: with the result on root, with partial results on inner ranks. It need not be
+    contiguous. Every rank but root sends one message of x.nbytes."""
     check_peer(t, root, "root")
     n, me = t.size, (t.rank - root) % t.size
     below = children(n, me)
@@ -56,24 +58,25 @@ def reduce(t: Transport, x: SameArray, root: int = 0, op: Op = np.add) -> SameAr
 
 @collective
 def all_reduce(t: Transport, x: SameArray, op: Op = np.add) -> SameArray:
-    """Reduce onto rank 0, then broadcast, in place; returns x. 2(n-1) messages in all."""
+    """Reduces onto rank 0, then broadcasts, in place. Returns x, the result, on every rank. All
+    ranks together send 2(n-1) messages."""
     reduce(t, x, 0, op)
     return broadcast(t, x)
 
 
 @collective
 def barrier(t: Transport) -> None:
-    """Return once every rank has called it: an all-reduce of nothing."""
+    """Returns when every rank has called it. It is an all-reduce of an empty array."""
     all_reduce(t, np.empty(0, np.uint8))
 
 
 def parent(me):
-    """The parent of the renamed rank `me`, not of 0, the root."""
+    """Returns the parent of the renamed rank `me`. Rank 0, the root, has no parent."""
     return me & (me - 1)
 
 
 def children(n, me):
-    """The children of the renamed rank `me` of n, the one with the smallest subtree first."""
+    """Returns the children of the renamed rank `me` of n, the smallest subtree first."""
     lowest = me & -me if me else n
     bits = [1 << k for k in range((n - 1).bit_length())]
     return [me + bit for bit in bits if bit < lowest and me + bit < n]

@@ -31,7 +31,7 @@ def test_a_call_that_would_be_wrong_in_silence_raises(words, n):
     with pytest.raises(RankFailed, match=words) as failed:
         simulate(n, lambda t: WRONG[words](t) if t.rank == 1 else right(t))
     assert isinstance(failed.value.__cause__, call_code.CallMismatch)
-    assert "rank 0's message is of another" in str(failed.value)
+    assert "rank 0's message belongs to another call" in str(failed.value)
 
 
 def test_two_roots():

@@ -68,7 +68,7 @@ def test_wrong_places_are_refused():
     sizes = grid.shape(dp=2)
     with pytest.raises(ValueError, match="wanted dp 0 to 1; got 2"):
         grid.rank_of(sizes, {"dp": 2})
-    with pytest.raises(ValueError, match="wanted a rank of 2; got 2"):
+    with pytest.raises(ValueError, match="wanted a rank from 0 to 1; got 2"):
         grid.coordinates(sizes, 2)
     with pytest.raises(ValueError, match="got mp"):
         grid.group_of(sizes, 0, "mp")

@@ -237,7 +237,7 @@ def test_a_rank_that_left_by_an_exception_fails_the_calls_to_it(t):
     def slow():
         service.call(1, "pause").wait()  # is never answered: rank 1 has left
 
-    left = "as that rank left its Service by an exception and serves no more"
+    left = "because that rank left its Service by an exception"
     try:
         service = rpc.Service(t, pause=lambda: None, slow=slow)
         with service:
@@ -275,7 +275,7 @@ def test_a_call_that_was_running_when_its_rank_left_fails_too(t):
                 started.wait()
                 raise KeyError("lost")
             if t.rank == 0:
-                with pytest.raises(rpc.RemoteError, match="none, as that rank left its Service"):
+                with pytest.raises(rpc.RemoteError, match="because that rank left its Service"):
                     service.call(1, "slow").wait()
     except KeyError:
         assert t.rank == 1

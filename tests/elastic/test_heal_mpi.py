@@ -256,7 +256,7 @@ def test_a_death_in_the_instant_in_which_a_group_is_made_ends_who_is_in_it_too(t
     """The group is of ranks 1 and 2: the others go on. (The random numbers of a rank whose buddy
     died, too, are others.)"""
     _, err, left = heal(tmp_path, "dp", "instant", 1)
-    assert "rank 2: another rank died in the instant in which MPI made a group of both" in err, err
+    assert "rank 2: another rank died while MPI made a group of both" in err, err
     found = re.search("ranks 1, 2 lost; 2 ranks go on from step ([45]),", err)
     assert found, err
     for k in range(int(found[1]), N_STEPS):  # each sample once

@@ -110,7 +110,7 @@ CASES = {
     "a rank is killed": (
         60,
         "os.kill(os.getpid(), signal.SIGKILL) if r == 1 else ring.all_reduce(t, x)",
-        [r"rank 0: watch: rank 1 is gone without a word: killed|Killed \(signal 9\)"],
+        [r"rank 0: watch: rank 1 has died without a message: killed|Killed \(signal 9\)"],
     ),
     "a rank computes, one cannot answer": (
         2,
@@ -120,7 +120,7 @@ CASES = {
             r"rank 0: watch: waited \d+ s \(deadline_s 2\) for ranks 1, 2",
             r"rank 1 computes: has not arrived, last seen at .*script.py:15 \(its last collective: "
             r"tree.barrier at",
-            r"rank 2 does not answer: in C code",
+            r"rank 2 does not answer: its C code",
         ],
     ),
     "a rank does not come to shared memory": (

@@ -1,27 +1,28 @@
-"""A listening socket that hears only callers who know its token, and lines of JSON with them.
+"""A listening socket that accepts only callers with its token. Then both sides send lines of JSON.
 
-    listener   door = Door(token)                   on the loopback address, unless told otherwise
+    listener   door = Door(token)                   on the loopback address by default
                select([*door.sockets(), ...], ..., door.patience_s())
-               for lines in door.callers(): ...     those that have shown that they know the token
+               for lines in door.callers(): ...     connections with a right proof
     caller     lines, _ = call(addresses, proof(token, me, 0), timeout_s, say="state?")
 
-What a caller sends: a proof of 97 bytes, then lines of JSON.
+A caller sends a proof of 97 bytes, then lines of JSON. The proof:
 
     8b1f.. (16)   0000.. (16)   3fa9.. (64)   \\n
-    who calls     its call 0    HMAC-SHA256 of the two before, by the token
+    the caller    its call 0    HMAC-SHA256 of the two parts before, keyed by the token
 
-Any program may connect. Nothing that it sends is parsed before its proof is checked, and each of
-these ends by itself, is counted and costs at most KNOCK_S seconds of one of SEATS places:
+Any program may connect. The door checks the proof before it parses any other byte. A connection
+without a proof is a stranger. The door closes and counts it. Each stranger takes one of SEATS
+places, for at most KNOCK_S seconds:
 
-    another first line             turned away at its first newline, or after 97 bytes
-    silence, or a byte a second    turned away after KNOCK_S
-    a thousand connections         the oldest of more than SEATS is turned away
-    the proof of a former call     its number has been seen
+    another first line             closed at its first newline, or after 97 bytes
+    silence, or a byte a second    closed after KNOCK_S
+    a thousand connections         if there are more than SEATS strangers, the oldest is closed
+    the proof of an earlier call   closed: its number was used before
 
-No call here waits for a stranger: those who wait stand in `select` beside everything else. A proof
-comes together with the connection, so a caller of ours does not wait either.
+No function here waits for a stranger: its socket is in `select` with all the others. Our own
+callers send the proof together with the connection, so they do not wait, either.
 
-This file imports nothing of minidl: cli/rank.py runs it before anything else is imported.
+This file imports nothing from minidl: cli/rank.py runs it before anything else is imported.
 
 Source: RFC 2104 (HMAC); RFC 4303, 3.4.3 (a window of numbers against replays)
 Test: tests/comm/observe/test_door.py, tests/cli/test_strangers.py
@@ -38,58 +39,62 @@ import time
 
 PROOF_BYTES = 16 + 16 + 64 + 1
 KNOCK_S = 3.0  # from the connection to the last byte of its proof; on one host it takes 1 ms
-SEATS = 64  # connections that have not proved anything; a process may hold 1024 files
-WINDOW = 64  # the last calls of a process may arrive in any order; an older number is refused
-LINE_BYTES = 1 << 22  # the state of a rank that talks to a thousand others has 200 kB
+SEATS = 64  # the most strangers at a time; a process may have 1024 open files
+WINDOW = 64  # the last 64 calls of a process may arrive in any order; an older number is refused
+LINE_BYTES = 1 << 22  # the longest line; the state of a rank with a thousand peers has 200 kB
 CLOSED = "has closed"
-ANSWER_S = 1.0  # an idle interpreter answers in a millisecond, one that computes in six
+ANSWER_S = 1.0  # the longest wait for an answer; an idle Python answers in 1 ms, a busy one in 6 ms
 
 
 class Door:
-    """One listening socket. n_turned_away: connections that did not prove anything."""
+    """One listening socket. n_turned_away: the number of strangers that were closed.
+
+    token: the secret that callers must know. one_host: listen only on the loopback address."""
 
     def __init__(self, token, one_host=True, backlog=1024):
         self.listener = socket.create_server(("127.0.0.1" if one_host else "", 0), backlog=backlog)
         self.listener.setblocking(False)
         self.n_turned_away = 0
         self._token = token
-        self._strangers = {}  # connection -> (what it has sent, until when it may go on)
-        self._numbers = {}  # who has called -> the numbers of its last calls
+        self._strangers = {}  # connection -> (the bytes that it has sent, when it will be closed)
+        self._numbers = {}  # caller -> the numbers of its last calls
 
     def sockets(self):
-        """For `select`: when one of them is readable, ask callers()."""
+        """Returns sockets for `select`. If one of them is readable, call callers()."""
         return [self.listener, *self._strangers]
 
     def patience_s(self):
-        """Returns the timeout for `select`, in seconds: until the first proof is late. None if no
-        proof is awaited."""
+        """Returns the timeout for `select`: the seconds until the first stranger must be closed.
+        None if there are no strangers."""
         if not self._strangers:
             return None
         first = min(until for _, until in self._strangers.values())
         return max(0.0, first - time.monotonic())
 
     def callers(self):
-        """Returns the Lines of those that have been let in since the last call. Never waits."""
+        """Returns a list of Lines, the connections that have shown a right proof since the last
+        call. Never waits."""
         for _ in range(SEATS):
             try:
                 connection = self.listener.accept()[0]
             except BlockingIOError:
                 break
-            except OSError:  # this process has no file left, or the door is closed
+            except OSError:  # this process can open no more files, or the door is closed
                 time.sleep(0.01)
                 break
             connection.setblocking(False)
             self._strangers[connection] = b"", time.monotonic() + KNOCK_S
         let_in = [connection for connection in list(self._strangers) if self._knows(connection)]
         while len(self._strangers) > SEATS:
-            self._turn_away(next(iter(self._strangers)))  # a caller of ours would be in
+            self._turn_away(next(iter(self._strangers)))  # our own callers are accepted by now
         return [Lines(connection) for connection in let_in]
 
     def _knows(self, connection):
-        """Whether the connection has proved by now that it knows the token."""
+        """Returns True if the connection has sent a right proof. Closes it if its bytes are not the
+        beginning of a proof, or if it is late."""
         shown, until = self._strangers[connection]
         try:
-            more = connection.recv(PROOF_BYTES - len(shown))  # what follows is for Lines
+            more = connection.recv(PROOF_BYTES - len(shown))  # no further: later bytes are lines
         except BlockingIOError:
             more = None
         except OSError:
@@ -120,7 +125,7 @@ class Door:
         self.n_turned_away += 1
 
     def refuse(self):
-        """Accept nobody from now on; wakes a thread that sleeps in `select` on the listener."""
+        """Accepts no connection from now on. Wakes a thread that waits in `select`."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
 
@@ -130,10 +135,10 @@ class Door:
 
 
 class Lines:
-    """Lines of JSON on one connection, both ways; it may stand in `select`.
+    """Lines of JSON on one connection, in both directions. `select` accepts this object.
 
-    over: why nothing more comes, once that is so: its end, or a line that is too long or is no JSON
-    object. Such a line ends the connection, and nothing else."""
+    over: "" while the connection works. Then the reason for its end: the other side closed it, or
+    sent a line that is too long or is not a JSON object. Such a line ends only this connection."""
 
     def __init__(self, connection):
         connection.settimeout(ANSWER_S)
@@ -144,11 +149,13 @@ class Lines:
         return self.connection.fileno()
 
     def say(self, **line):
-        """Raises OSError if the other side is gone, or does not read for ANSWER_S."""
+        """Sends a JSON object. Raises OSError if the other side has closed the connection, or does
+        not read for ANSWER_S."""
         self.connection.sendall(json.dumps(line).encode() + b"\n")
 
     def heard(self):
-        """Returns the objects of all lines that are here. For when `select` says that some are."""
+        """Returns the objects of all complete lines that have come. Call it when `select` returns
+        this connection: else it waits for up to ANSWER_S."""
         try:
             data = self.connection.recv(1 << 16)
         except TimeoutError:
@@ -174,7 +181,8 @@ class Lines:
         return objects
 
     def answer(self):
-        """Returns the object of one line. Raises TimeoutError after ANSWER_S in all, ValueError."""
+        """Waits for one line, and returns its object. Raises TimeoutError after ANSWER_S,
+        ValueError if the connection has ended."""
         until = time.monotonic() + ANSWER_S
         while not self.over:
             self.connection.settimeout(max(1e-3, until - time.monotonic()))
@@ -195,7 +203,7 @@ class Lines:
 
 
 def parse(line):
-    """Returns the JSON object in a line. Raises ValueError if there is none."""
+    """Returns the JSON object in a line, a dict. Raises ValueError if there is none."""
     try:
         value = json.loads(line)
     except RecursionError:
@@ -206,6 +214,7 @@ def parse(line):
 
 
 def new_token():
+    """Returns a new secret: 32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
@@ -215,7 +224,7 @@ def new_caller():
 
 
 def proof(token, caller, number):
-    """Returns the bytes that open the door with this token, once. number: 0, 1, 2, ..."""
+    """Returns the proof for one call: 97 bytes. number: 0, 1, 2, ..., a new one for each call."""
     return _signed(token, f"{caller}{number:016x}".encode())
 
 
@@ -224,10 +233,11 @@ def _signed(token, text):
 
 
 def call(addresses, shown, timeout_s, **line):
-    """Returns (the Lines of a connection on which a proof and one line were sent, the address that
-    was reached).
+    """Connects, sends a proof and one line. Returns (the Lines of the connection, the address that
+    it reached).
 
-    addresses: [(host, port)], tried one after another. Raises the last one's OSError."""
+    addresses: [(host, port)], tried one after another. shown: from `proof`. line: the JSON object.
+    Raises the OSError of the last address if none works."""
     error = ConnectionError("there is no address that others can reach")
     for address in addresses:
         try:

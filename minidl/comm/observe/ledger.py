@@ -2,20 +2,20 @@
 
     t = Ledger(t)                       around any transport; use it in its place
     ring.all_reduce(t, x)
-    t.bytes_sent                        ring.bytes_sent(...), exactly
+    t.bytes_sent                        equals ring.bytes_sent(...)
     t.count(label="ring.all_reduce", peer=1).messages_sent
     print(t.report())                   by collective, group, peer, and line of your code
-    t.matrix()                          bytes from rank i to rank j, of all ranks
+    t.matrix()                          bytes from rank i to rank j, for all ranks
 
-What a Watch inside sends to compare the calls (watch.control_bytes) is in a column of its own,
-`control`, so that the others are the formulas'. The check of every collective without a Watch
-(call_code.py) sends no byte.
+If there is a Watch inside, it sends bytes to compare the calls (watch.control_bytes). They are in a
+separate column, `control`, so that the other columns equal the formulas. Without a Watch, the check
+of every collective (call_code.py) sends no bytes.
 
-A message is one call of send, however many parts the transport cuts it into; its bytes are the
-array's, without any header. A receive counts when it is complete.
+A message is one call of send, even if the transport cuts it into parts. Its bytes are the bytes of
+the array, without any header. A receive is counted when it is complete.
 
-The line is the innermost one outside minidl; for work in a background thread it is where the work
-was submitted. Counting takes 1-2 us a message; `off()` and `on()` switch it.
+The line is the innermost line outside of minidl. For work in a background thread it is the line
+that submitted the work. To count takes 1-2 us per message. `off()` and `on()` switch it.
 
 Test: tests/comm/observe/test_ledger.py   Tutorial: tutorials/07_ring.py, 09_topologies.py
 """
@@ -34,18 +34,18 @@ from minidl.comm.labels import current_label, in_collective
 from minidl.comm.observe.places import spot, user_line
 from minidl.comm.transport.protocol import Then, Wrapper
 
-_site = contextvars.ContextVar("where the running collective was called")
+_site = contextvars.ContextVar("the line that called the running collective")
 
 
 @dataclass(slots=True)
 class Count:
-    """Bytes and messages in both directions, of the payload; and the bytes of checks."""
+    """Bytes and messages of data in both directions, and the bytes of checks."""
 
     bytes_sent: int = 0
     messages_sent: int = 0
     bytes_received: int = 0
     messages_received: int = 0
-    control: int = 0  # bytes that a Watch sent besides, to compare the calls
+    control: int = 0  # bytes that a Watch sent to compare the calls
 
     def add(self, bytes_sent, messages_sent, bytes_received=0, messages_received=0, control=0):
         self.bytes_sent += bytes_sent
@@ -56,7 +56,7 @@ class Count:
 
 
 class Row(NamedTuple):
-    """Messages with the same four values are counted together: see `Ledger.rows`."""
+    """Messages with the same four values have one Count: see `Ledger.rows`."""
 
     group: tuple
     label: str
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
 
 class _Book:
-    """The counts, which a ledger shares with its subgroups' ledgers."""
+    """The counts. A ledger shares them with the ledgers of its subgroups."""
 
     def __init__(self):
         self.counting = True
@@ -74,9 +74,9 @@ class _Book:
 
 
 class Ledger(Wrapper):
-    """A transport that counts what passes through it, its subgroups included.
+    """A transport that counts the messages through it and through its subgroups.
 
-    book: another ledger's, to count into the same."""
+    book: for a subgroup, the _Book of its parent."""
 
     def __init__(self, t, book=None):
         super().__init__(t)
@@ -88,12 +88,12 @@ class Ledger(Wrapper):
 
     @property
     def rows(self):
-        """{Row(group, label, peer, site): Count}: the group as a tuple of world ranks, the label of
-        the outermost collective, the peer's world rank, file:line."""
+        """{Row(group, label, peer, site): Count}. group: a tuple of world ranks. label: of the
+        outermost collective. peer: a world rank. site: file:line."""
         return dict(self._select())
 
     def _select(self, peer=None, label=None, group=None, site=None):
-        """(Row, Count) of all rows that have these values; None: any."""
+        """Yields (Row, Count) of all rows with these values. None: any value."""
         group = None if group is None else tuple(group)
         for ranks, counts in self._book.groups.items():
             if group is not None and group != ranks:
@@ -105,8 +105,8 @@ class Ledger(Wrapper):
                     yield row, count
 
     def count(self, peer=None, label=None, group=None, site=None):
-        """The sum of all rows, or of those with this peer (a world rank), label, group (a tuple of
-        world ranks) or site (file:line)."""
+        """Returns the sum of the rows with these values, a Count. peer: a world rank. group: a
+        tuple of world ranks. site: file:line. None: any value."""
         total = Count()
         for _, count in self._select(peer, label, group, site):
             total.add(*astuple(count))
@@ -118,31 +118,32 @@ class Ledger(Wrapper):
     messages_received = property(lambda self: self.count().messages_received)
 
     def matrix(self, label=None, group=None, site=None):
-        """The bytes that rank i sent to rank j of this group, (n, n) int64, the same on all ranks.
+        """Returns the bytes that rank i sent to rank j of this group: int64 (n, n), the same on all
+        ranks.
 
-        All ranks must call it. Its own messages are not counted. `tutorial.heat_map` draws it."""
+        All ranks must call it. It does not count its own messages. `tutorial.heat_map` draws it."""
         n_bytes = np.zeros((self.size, self.size), np.int64)
         column = {rank: j for j, rank in enumerate(self.ranks)}
         for row, count in self._select(None, label, group, site):
-            if row.peer in column:  # messages of a larger group may go to ranks outside of this one
+            if row.peer in column:  # a message of a larger group may go to a rank outside this one
                 n_bytes[self.rank, column[row.peer]] += count.bytes_sent
         return ring.all_reduce(self.inner.subgroup(range(self.size)), n_bytes)
 
     def reset(self):
-        """Forget all counts, the subgroups' too."""
+        """Deletes all counts, also of the subgroups."""
         for counts in self._book.groups.values():
             counts.clear()
 
     def off(self):
-        """Count nothing from now on, in the subgroups neither."""
+        """Stops counting, also in the subgroups."""
         self._book.counting = False
 
     def on(self):
-        """Count again."""
+        """Starts counting again."""
         self._book.counting = True
 
     def report(self):
-        """A table of all rows and their sum."""
+        """Returns a text: a table of all rows and their sum."""
         lines = [f"rank {self.world_rank}",
                  f"{'collective':24} {'group':16} {'peer':>5} {'sent B':>14} {'messages':>9} "
                  f"{'received B':>14} {'messages':>9} {'control B':>9}  called at"]
@@ -203,7 +204,7 @@ class Ledger(Wrapper):
         return _CountedWindow(self, self.inner.shared(n_bytes))
 
     def _moved(self, peer, n_read, n_given):
-        """Through a shared window: bytes without a message."""
+        """Counts bytes that were read through a shared window, without a message."""
         if self._book.counting:
             self._add(self._key(peer), n_given, 0, n_read, 0)
 
@@ -244,7 +245,7 @@ def _text(site):
 
 
 def _short(group):
-    """0-3 for consecutive ranks, else 0,2,5; cut where it is long."""
+    """Returns '0-3' for consecutive ranks, else '0,2,5', cut to 16 characters."""
     if len(group) > 1 and group == tuple(range(group[0], group[0] + len(group))):
         return f"{group[0]}-{group[-1]}"
     text = ",".join(map(str, group))

@@ -1,23 +1,23 @@
-"""Two threads in each process: one asks all ranks when its own waits long, the other answers.
+"""Two threads in each process. One asks all ranks when its own rank waits long. The other answers.
 
     rank 0  main    recv from 1 .............           waits inside MPI
             looks   every half second: still the same wait? After 1 s: ask all ranks
             answers <-- "state?"  --> counters, waits, the line where main is (waits.py)
 
-They talk over TCP (side_channel.py says why not MPI) and sleep nearly always; what they cost is in
-docs/figures.md. When the run ends:
+They use TCP (side_channel.py explains why not MPI) and sleep nearly always. docs/figures.md has
+their cost. They end the run in three cases:
 
-    a set of ranks can never go on, seen twice in a quarter second       a deadlock: at once
-    a rank waits `deadline_s` for one that computes                      then
-    a connection closes, and its rank has not said that it ends          it was killed: at once
+    a set of ranks can never continue, seen twice in 0.25 s          a deadlock: at once
+    a rank waits `deadline_s` for a rank that computes               at the deadline
+    a connection closes, and its rank did not tell that it ends      it was killed: at once
 
-A rank that computes longer than the others is named, and the run goes on (stragglers.py).
+They report a rank that computes longer than the others, and the run continues (stragglers.py).
 
-The launcher's own looks, from outside of the ranks, are cli/supervisor.py's; it says why both stay.
+cli/supervisor.py watches the ranks from outside, in the launcher. It explains why both are needed.
 
-The report goes to stderr (docs/observe.md has one, and how it is made), then MPI_Abort. A rank that
-ends normally sends its last counters, so that a wait for it is known to be in vain. The lowest rank
-of those that wait reports, another if it cannot.
+The report goes to stderr, then MPI_Abort ends the run. docs/observe.md shows a report and how it is
+made. A rank that ends normally sends its last counters. So the others know if a wait for it can
+never end. The lowest of the waiting ranks reports. If it cannot, another one does.
 
 Test: tests/comm/observe/test_lookout.py, tests/mpi/test_watch_mpi.py   Used by: watch.py
 """
@@ -41,44 +41,49 @@ from minidl.comm.transport.abort import before_the_report
 from minidl.comm.transport.supervised import is_supervised, say
 from minidl.text import in_words, tr
 
-LOOK_S = 0.5  # between two looks at the own rank: two wake-ups a second are not measurable
-SUSPECT_S = 1.0  # a wait this long is worth asking about
-AGAIN_S = 0.25  # between the two looks that make a deadlock certain
+LOOK_S = 0.5  # between two checks of its own rank; two wake-ups a second have no measurable cost
+SUSPECT_S = 1.0  # it asks the other ranks after a wait of this length
+AGAIN_S = 0.25  # between the two checks that make a deadlock certain
 
 
 class Book:
-    """What the rank's threads wait for, written by them, read by the lookout. It needs no locks:
-    a thread writes only its own entries, and each in one piece."""
+    """The counters and the waits of a rank's threads. The threads write it, the lookout reads it.
+    It needs no locks: a thread writes only its own entries, and each write is atomic."""
 
     def __init__(self):
         self.counters, self.waits = {}, {}
         self.last = None  # (label, (file, line)) of the last collective
         self._serials = itertools.count()
-        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # of the main thread
+        self.steps, self.computed_s, self.waited_s = 0, 0.0, 0.0  # for the main thread
         self._main, self._began = threading.main_thread().ident, time.monotonic()
 
     def stepped(self):
-        """The main thread has ended a step."""
+        """The main thread calls it at the end of a step."""
         self.steps, self.computed_s = (
             self.steps + 1, time.monotonic() - self._began - self.waited_s)
 
     def count(self, key):
+        """Adds 1 to a counter. Returns its new value."""
         self.counters[key] = count = self.counters.get(key, 0) + 1
         return count
 
     def takes_over(self, held, group):
-        """`group` has these Communicators now. Of the one that had them, which no rank holds and
-        none waits for any more, the counters go: else they would be more with every group."""
+        """Notes that `group` has the Communicators `held` now. Deletes the counters of the group
+        that had them before: no rank uses that group. Else the counters would grow with every
+        group."""
         if held.watched is not None:
             for key in [key for key in self.counters if key.split()[1].startswith(held.watched)]:
                 del self.counters[key]
         held.watched = group
 
     def wait(self, needs, what, fn, *args, any_of=False):
-        """fn(*args), which may wait. needs: [(rank, key, count)], or a function that lists them;
-        what: (text, its arguments)."""
+        """Returns fn(*args), a call that may wait. It is in the book until it returns.
+
+        needs: [(rank, key, count)], or a function that returns this list: the wait ends when the
+        rank's counter `key` is at least `count`. what: (a text, its arguments), for reports.
+        any_of: one of the needs is enough."""
         me = threading.get_ident()
-        by = submitted_at.get(None)  # in a background thread: the line that submitted the job
+        by = submitted_at.get(None)  # (file, line) that submitted the job, in a background thread
         self.waits[me] = (next(self._serials), needs, what, any_of, by)
         start = time.monotonic()
         try:
@@ -90,18 +95,21 @@ class Book:
 
 
 class Lookout:
-    """The two threads of one process. Collective: all ranks of t make one.
+    """The two threads of one process. All ranks of t must make one.
 
-    watches: those that use it; once there is none, the threads end. None: not yet known."""
+    deadline_s: the longest wait for a rank that computes, in seconds. None: no limit.
+    watches: the Watches that use it. When there are none, the threads end. None: not set yet."""
 
     def __init__(self, t, deadline_s):
         self.book, self.watches = Book(), None
         self._t, self.rank, self.ranks = t, t.world_rank, t.ranks
         self.deadline_s = float("inf") if deadline_s is None else deadline_s
-        self._since = {}  # thread -> (serial of its wait, when the wait was first seen)
-        self._paces, self._slow = (-STEPS, {}, 0.0), set()  # (steps, states, when) last asked
+        self._since = {}  # thread -> (serial of its wait, time when the wait was first seen)
+        # _paces: (steps, states, time) when it last asked for stragglers. _slow: their ranks.
+        self._paces, self._slow = (-STEPS, {}, 0.0), set()
         self._last_states = {}  # rank -> the State that it sent when it ended
-        self._over = self._left = False  # no more reports; this process ends
+        # _over: it reports nothing from now on. _left: its threads end.
+        self._over = self._left = False
         self._main = threading.main_thread().ident
         self._channel = Channel(t)
         self._link()
@@ -111,24 +119,24 @@ class Lookout:
         atexit.register(self._leave)
         before_the_report(self._fails)
 
-    # -- connections that are held open, to see another process die
+    # -- connections that stay open: they close when a process dies
 
     def _link(self):
-        """Every rank holds a connection to the first: both ends see it close."""
-        self._links = {}  # Lines -> the rank whose end they tell; None: it only asks or tells
+        """Opens a connection from every rank to the first. Both ends see it close."""
+        self._links = {}  # Lines -> the rank at the other end, or None: a question or a message
         first = self.ranks[0]
         if self.rank != first:
             try:
                 self._links[self._channel.connect(first, say="link")] = first
             except OSError as error:
                 self._say(
-                    f"watch: no TCP connection to rank {first} ({error}); deadlines hold, but "
-                    "where other ranks are cannot be told")
+                    f"watch: no TCP connection to rank {first} ({error}). Deadlines still hold, "
+                    "but reports cannot show where the other ranks are")
 
     def _say(self, text):
         sys.stderr.write(tr(f"rank {self.rank}: {text}") + "\n")
         sys.stderr.flush()
-        sys.stdout.flush()  # last: where another died, the launcher ends this process any moment
+        sys.stdout.flush()  # last: if a rank died, the launcher may end this process at any moment
 
     # -- the thread that answers
 
@@ -138,7 +146,7 @@ class Lookout:
             select.select([*door.sockets(), *self._links], [], [], door.patience_s())
             gone = self._hear()
             until = time.monotonic() + ANSWER_S
-            # A rank that ends has said so before, on another connection: first hear all that came.
+            # A rank that ends told it before, on another connection. So read all messages first.
             while gone and not self._left and time.monotonic() < until and select.select(
                     [door.listener, *self._links], [], [], 0)[0]:
                 gone += self._hear()
@@ -148,7 +156,7 @@ class Lookout:
             each.close()
 
     def _hear(self):
-        """Hear what has come. Returns the ranks whose connections have closed."""
+        """Reads and answers all messages. Returns the ranks whose connections have closed."""
         for lines in self._channel.door.callers():
             self._links[lines] = None
         gone = []
@@ -156,7 +164,7 @@ class Lookout:
             try:
                 for line in lines.heard():
                     self._answer(lines, line)
-            except (OSError, ValueError):  # it does not read; no line of ours
+            except (OSError, ValueError):  # the other side does not read, or sent a wrong line
                 lines.over = lines.over or "is of no use"
             if lines.over:
                 lines.close()
@@ -175,25 +183,26 @@ class Lookout:
             lines.say(**asdict(self.state()))
         elif what == "ended":
             self._last_states[rank] = _state(line.get("state"))
-        elif what == "failing":  # it ends all ranks, and reports
+        elif what == "failing":  # that rank reports, and ends all ranks
             self._over = True
 
     def _lost(self, rank):
-        """The connection to a rank has closed."""
+        """Reports that the connection to a rank has closed, and ends all ranks. Does nothing if the
+        rank ended normally, or if another process reports it."""
         reporter = self.ranks[1] if rank == self.ranks[0] else self.ranks[0]
         if rank in self._last_states or self._over or self.rank != reporter or is_supervised():
-            return  # a launcher that supervises knows more: the signal
-        # At once: the launcher ends this process, too (MPICH's in 1 or 2 ms, Open MPI's in 250 ms).
-        # MPICH's may be faster than this line; its own message names the signal.
+            return  # a launcher that supervises knows more, such as the signal, and reports it
+        # Report at once: the launcher also ends this process (MPICH after 1 or 2 ms, Open MPI after
+        # 250 ms). MPICH may be faster than this line. Its own message names the signal.
         self._say(
-            f"watch: rank {rank} is gone without a word: killed by a signal, or out of memory? The "
-            f"last collective that rank {self.rank} began was {self._last()}.")
+            f"watch: rank {rank} has died without a message: killed by a signal, or out of memory? "
+            f"The last collective that rank {self.rank} began was {self._last()}.")
         self._end()
 
     # -- the thread that looks
 
     def _looks(self):
-        wanted = SUSPECT_S  # ask at 1, 2, 4, ... seconds of one wait
+        wanted = SUSPECT_S  # it asks after 1, 2, 4, ... seconds of one wait
         while not self._over:
             time.sleep(LOOK_S)
             if self.watches is not None and not self.watches:
@@ -209,7 +218,7 @@ class Lookout:
             self._look_at_paces(time.monotonic())
 
     def _look_at_paces(self, now):
-        """On the first rank: name each straggler, once."""
+        """On the first rank: reports each straggler once. now: of time.monotonic()."""
         steps, before, when = self._paces
         if self.rank != self.ranks[0] or now - when < PACE_S or self.book.steps < steps + STEPS:
             return
@@ -221,9 +230,9 @@ class Lookout:
         self._slow = set(slow)
 
     def _longest(self):
-        """Seconds of this rank's longest wait, and of its longest that has a deadline: for certain
-        ranks. A server may wait for a message from anybody as long as nobody calls. Also notes when
-        each new wait was first seen."""
+        """Returns (the seconds of this rank's longest wait, the seconds of its longest wait with a
+        deadline). A wait for certain ranks has a deadline. A wait for a message from any rank has
+        none: a server may wait for ever. Also notes when each new wait was first seen."""
         now, since = time.monotonic(), {}
         longest = due = 0.0
         for thread, (serial, needs, _, any_of, _) in list(self.book.waits.items()):
@@ -237,7 +246,8 @@ class Lookout:
         return longest, due
 
     def _look(self, waited):
-        """Ask all ranks, and report. waited: this rank, in a wait that has a deadline."""
+        """Asks all ranks. Reports a deadlock, or a wait that has reached its deadline. waited: the
+        seconds of this rank's longest wait with a deadline."""
         states = self._ask_all()
         lost = stuck(states)
         if self.rank in lost:
@@ -259,12 +269,13 @@ class Lookout:
 
     def _report_late(self, states, waited):
         late = sorted(r for r, s in states.items() if s.computes_at or s.silent)
-        who = in_words(late) if late else "nobody in particular: a very slow message?"
+        who = in_words(late) if late else "no rank in particular: a very slow message?"
         text = f"watch: waited {waited:.0f} s (deadline_s {self.deadline_s:g}) for {who}.\n"
         self._report([r for r, s in states.items() if s.waits], text + describe(states))
 
     def _report(self, concerned, text):
-        """Say it and end all ranks. `concerned`: the lowest of them reports first."""
+        """Prints the text and ends all ranks. concerned: a list of ranks. The lowest of them
+        reports. The others wait, and report only if it has not."""
         if self.rank != min(concerned):
             time.sleep(2 * SUSPECT_S)
         if not self._over:
@@ -285,15 +296,15 @@ class Lookout:
             with self._channel.connect(rank, say="state?") as lines:
                 return _state(lines.answer())
         except TimeoutError:
-            why = "does not answer: in C code that keeps the interpreter, or stopped by a signal"
+            why = "does not answer: its C code holds Python's lock, or a signal has stopped it"
         except (OSError, ValueError):
-            if rank in self._last_states:  # it has ended since
+            if rank in self._last_states:  # the rank has ended meanwhile
                 return self._last_states[rank]
-            why = "cannot be reached: its process is gone"
+            why = "cannot be reached: its process has ended"
         return State(rank, silent=why)
 
     def state(self, ended=False):
-        """What this rank does now."""
+        """Returns the State of this rank now. ended: True if its program has ended."""
         places, now = places_now(), time.monotonic()
         listed = []
         for thread, (serial, needs, what, any_of, by) in sorted(self.book.waits.items()):
@@ -320,7 +331,7 @@ class Lookout:
     # -- the end
 
     def _tell(self, say, **more):
-        """Send a line to all others; gives up after a second."""
+        """Sends a line to all other ranks that have not ended. Gives up after a second."""
         until = time.monotonic() + 1.0
         for rank in self.ranks:
             if rank not in (self.rank, *self._last_states) and time.monotonic() < until:
@@ -332,8 +343,8 @@ class Lookout:
         self._t.abort()
 
     def _leave(self):
-        """The program ends, or nobody holds a Watch of this lookout any more: from here on it sends
-        nothing to other ranks."""
+        """Called when the program ends, or when all Watches of this lookout are deleted. Tells the
+        other ranks, and sends nothing to them afterwards."""
         if not self._over:
             self._over = True
             self._tell("ended", state=asdict(self.state(ended=True)))
@@ -347,7 +358,7 @@ class Lookout:
             self._say(f"watch: connections of other programs that were turned away: {n}")
 
     def _fails(self):
-        """This process ends by an exception: the other ranks are not to report."""
+        """Called when this process ends by an exception. Tells the other ranks not to report."""
         if not self._over:
             self._over = True
             self._tell("failing")
@@ -355,7 +366,7 @@ class Lookout:
 
 
 def _state(values):
-    """Returns a State from JSON. Raises ValueError if that is none."""
+    """Returns a State from a JSON object. Raises ValueError if it does not describe a State."""
     try:
         listed = [_made(Wait, {**wait, "needs": tuple(_made(Need, need) for need in wait["needs"])})
                   for wait in values["waits"]]
@@ -365,7 +376,8 @@ def _state(values):
 
 
 def _made(kind, values):
-    """Returns an object of this dataclass. Raises TypeError if a value has another type."""
+    """Returns an object of the dataclass `kind`, from a dict. Raises TypeError if a value has
+    another type than its field."""
     for field in fields(kind):
         wanted = (float, int) if field.type is float else field.type
         if not isinstance(values.get(field.name, field.default), wanted) and field.name in values:

@@ -2,14 +2,14 @@
 
     channel = Channel(t)                          every process listens, and knows all addresses
     channel.connect(rank, say="state?")           sends one line; returns the Lines for the answer
-    channel.door                                  hears what the others send (door.py)
+    channel.door                                  receives the lines of other ranks (door.py)
 
-Why not MPI: a thread that sleeps in `select` costs nothing, while one that polls MPI costs time and
-takes its locks; TCP answers also while MPI is stuck; and when a process dies its sockets close,
-which others see at once.
+There are three reasons to use TCP and not MPI. A thread that sleeps in `select` costs nothing, but
+a thread that polls MPI costs time and takes MPI's locks. TCP works while MPI is stuck. If a process
+dies, its sockets close, and the others see that at once.
 
-On one host it listens on the loopback address alone. Each process has a token of its own, which
-the others get over MPI, so that no other program is heard.
+If all ranks are on one host, it listens only on the loopback address. Each process has its own
+token. The other ranks get it over MPI, so no other program can send a line.
 
 Test: tests/comm/observe/test_side_channel.py, tests/mpi/test_watch_mpi.py
 """
@@ -25,7 +25,7 @@ from minidl.comm.observe import door
 
 
 class Channel:
-    """One process's door and all addresses. Collective: all ranks of t make one."""
+    """The door of one process, and the addresses of all. All ranks of t must make one."""
 
     def __init__(self, t):
         self.rank = t.world_rank
@@ -42,23 +42,25 @@ class Channel:
                            for rank, (addresses, port, _) in zip(t.ranks, everybody, strict=True)}
 
     def connect(self, rank, **line):
-        """The Lines of a connection to a rank on which one line was sent. Raises OSError."""
+        """Connects to a rank and sends one line. Returns the Lines of the connection. Raises
+        OSError."""
         shown = door.proof(self._tokens[rank], self._caller, next(self._numbers))
         lines, address = door.call(self._addresses[rank], shown, door.ANSWER_S,
                                    **{"from": self.rank, **line})
-        self._addresses[rank] = [address]  # the next time only the one that worked
+        self._addresses[rank] = [address]  # next time, try only the address that worked
         return lines
 
 
 def _namespace():
-    """The name of this process's network: on one host, containers may have different ones."""
+    """Returns the name of this process's network namespace, or "". Containers on one host may have
+    different ones."""
     with contextlib.suppress(OSError):
         return os.readlink("/proc/self/ns/net")
     return ""
 
 
 def own_addresses():
-    """The IPv4 addresses at which other hosts may reach this one."""
+    """Returns the IPv4 addresses by which other hosts may reach this one."""
     found = []
     with contextlib.suppress(OSError):
         found = socket.gethostbyname_ex(socket.gethostname())[2]

@@ -1,12 +1,13 @@
-"""What ranks must agree on: a collective call as data.   Test: tests/comm/observe/test_watch.py
+"""A collective call as data, for the ranks to compare.   Test: tests/comm/observe/test_watch.py
 
     ring.all_reduce(t, x, op=np.maximum)      at train.py:31
 
     {"collective": "ring.all_reduce", "arguments": {"x": "float32 (10,)", "op": "maximum"}, ...}
 
-Arrays are compared by dtype and shape, functions by name, numbers by value; not the arguments that
-`@collective` leaves to each rank. Used by: watch.py, which sends a digest of 64 bits. What is
-compared without a Watch, in the tag of each message: call_code.py.
+Arrays are compared by dtype and shape, functions by name, numbers by value. Arguments that may
+differ between ranks (own_args of `@collective`) are not compared. Used by: watch.py, which sends a
+digest of 64 bits. Without a Watch, the ranks compare fewer facts, in the tag of each message:
+call_code.py.
 """
 
 import functools
@@ -24,7 +25,8 @@ from minidl.text import in_words
 
 @functools.cache
 def _parameters(fn):
-    """[(name, default, how its value is seen)] of a collective, after its transport."""
+    """Returns [(name, default, function from the value to the compared value)] for the arguments of
+    a collective after its transport."""
     see = dict.fromkeys(getattr(fn, "own_args", ()), lambda value: ...)
     see |= dict.fromkeys(getattr(fn, "own_rows", ()), lambda x: (x.dtype, ("any", *x.shape[1:])))
     listed = list(inspect.signature(fn).parameters.values())[1:]
@@ -32,7 +34,8 @@ def _parameters(fn):
 
 
 def arguments_of(fn, args, kwargs):
-    """What is compared of every argument: hashable."""
+    """Returns the compared value of every argument, hashable: (dtype, shape) of an array, a number,
+    a name. `...` for an argument that is not compared."""
     parameters = _parameters(fn)
     seen = [see(value) for value, (_, _, see) in zip(args, parameters, strict=False)]
     for name, default, see in parameters[len(args) :]:
@@ -53,14 +56,18 @@ def _seen(value):
 
 
 def signature_of(fn, label, line, *values):
-    """A call in words, and `compared`: what all ranks must have alike. JSON, so that it travels."""
+    """Returns a dict that describes a call, for JSON. Its entry "compared" must be equal on all
+    ranks. The other entries are words for the report.
+
+    fn: the collective. label: its name for this call. line: (file, line) of the user's code, or
+    None. values: from arguments_of."""
     name = label_of(fn)
     given = {p: v for (p, *_), v in zip(_parameters(fn), values, strict=False) if v is not ...}
     arguments = {parameter: _text(value) for parameter, value in given.items()}
     arrays = [parameter for parameter, value in given.items() if _is_array(value)]
     at = spot(*line) if line else "a background thread"
-    named = label if label != name else None  # by the user
-    # Not the folder: on another host the same program may lie in another.
+    named = label if label != name else None  # set by the user
+    # Without the folder: on another host the same program may be in another folder.
     place = None if named or not line else [os.path.basename(line[0]), line[1]]
     compared = [name, arguments, named, place]
     words = {"collective": name, "arguments": arguments, "named": named or "", "at": at}
@@ -79,7 +86,7 @@ def _text(value):
 
 
 def digest_of(text):
-    """64 bits, the same in every process, which Python's hash() is not."""
+    """Returns 64 bits, an int that is the same in every process. Python's hash() differs."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
@@ -91,7 +98,9 @@ REMEDIES = call_code.REMEDIES | {
 
 
 def explain(calls):
-    """{world rank: (digest, signature)}, not all equal, as text: who called what, what differs."""
+    """Returns a text: the call of each rank, and the first difference.
+
+    calls: {world rank: (digest, signature)}. At least two digests differ."""
     alike = {}  # digest -> its ranks
     for rank, (digest, _) in calls.items():
         alike.setdefault(digest, []).append(rank)
@@ -113,7 +122,8 @@ def explain(calls):
 
 
 def _difference(one, other):
-    """The first thing that differs: (what, in one, in the other)."""
+    """Returns the first difference of two signatures: (its name, its value in one, in the other).
+    """
     pairs = [("collective", one["collective"], other["collective"])]
     names = {**one["arguments"], **other["arguments"]}
     pairs += [(n, *(c["arguments"].get(n, "nothing") for c in (one, other))) for n in names]

@@ -1,15 +1,17 @@
-"""Which rank computes longer than the others: a straggler, for which all wait at every step.
+"""Finds a straggler: a rank that computes longer than the others. All wait for it at every step.
 
-    rank 0   | compute | wait ........ | compute | wait ........ |     computed a step: 0.1 s
+    rank 0   | compute | wait ........ | compute | wait ........ |     computes 0.1 s per step
     rank 1   | compute | wait ........ | compute | wait ........ |     0.1 s
     rank 2   | compute ............... | compute ............... |     0.3 s: 3 times the median
 
-A step takes all ranks equally long, so its time names nobody; what a rank computes in it does: all
-time but that in which its main thread waits for others. `t.stepped()` ends a step (elastic.run does
-it). The first rank's lookout asks all for their sums after STEPS steps, at most every PACE_S
-seconds: nothing is sent beside training but n short TCP messages then. The run goes on; in local
-SGD and with a parameter server, whose ranks do not wait at every step, the others lose less,
-or go on without it.
+A step takes the same time on all ranks, so this time does not show the straggler. The computing
+time does. It is the time of a step minus the time in which the main thread waits for others.
+`t.stepped()` ends a step (elastic.run calls it). The lookout of the first rank asks all ranks for
+their sums after STEPS steps, at most every PACE_S seconds. This sends n short TCP messages.
+
+A straggler is reported, and the run continues. In local SGD and with a parameter server, ranks do
+not wait at every step: there the others lose less time, or continue without the straggler.
+
 Source: Dean & Barroso 2013, "The tail at scale" (CACM): how a few slow machines become the pace.
 Test: tests/comm/observe/test_stragglers.py
 Used by: lookout.py; parallel/data/straggler.py and parallel/server, which go on without one
@@ -18,17 +20,17 @@ Used by: lookout.py; parallel/data/straggler.py and parallel/server, which go on
 from statistics import median_low
 from typing import NamedTuple
 
-RATIO = 2.0  # times the median; a busy neighbour on a core costs less
-STEPS = 20  # in which it must be so
-PACE_S = 5.0
+RATIO = 2.0  # a straggler takes this many times the median; another program on a core costs less
+STEPS = 20  # measured over at least this many steps
+PACE_S = 5.0  # the shortest time between two questions to all ranks
 
 
 class Straggler(NamedTuple):
     rank: int
     host: str
     n_steps: int
-    step_s: float  # computed a step
-    median_s: float  # of all ranks
+    step_s: float  # seconds of computing per step
+    median_s: float  # the median of all ranks' step_s
 
     def __str__(self):
         return (f"rank {self.rank} on {self.host} is a straggler: in its last {self.n_steps} steps "
@@ -37,8 +39,11 @@ class Straggler(NamedTuple):
 
 
 def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
-    """Those among {rank: State}, asked twice, that have done n_steps or more since, each computing
-    `ratio` times the median of all. Two ranks have no majority: the median is the lower one's."""
+    """Returns the Stragglers among the ranks, a list.
+
+    before, after: {rank: State} at two times. A rank is a straggler if it has done n_steps or more
+    between them, and its computing time per step is at least `ratio` times the median of all ranks.
+    With two ranks, the lower time is the median."""
     paces = {}
     for rank, state in after.items():
         steps = state.steps - before[rank].steps if rank in before and not state.silent else 0
@@ -53,6 +58,8 @@ def stragglers(before, after, ratio=RATIO, n_steps=STEPS):
 
 
 def slower(paces, ratio=RATIO):
-    """{rank: times the median} of those in {rank: seconds a step} that take `ratio` times it."""
+    """Returns {rank: its time / median} for the ranks that take at least `ratio` times the median.
+
+    paces: {rank: seconds per step}."""
     middle = median_low(paces.values())
     return {rank: pace / middle for rank, pace in paces.items() if pace >= ratio * middle > 0}

@@ -1,18 +1,20 @@
-"""Who waits for whom, and which ranks can never go on.   Test: tests/comm/observe/test_waits.py
+"""Which rank waits for which, and which can never continue.  Test: tests/comm/observe/test_waits.py
 
-Every rank counts what it does: sends begun and receives posted, by peer and tag, and collectives
-begun, by group. A rank that waits does so until a counter of another rank has reached a value:
+Every rank counts the sends that it has begun and the receives that it has posted, for each peer and
+tag, and the collectives that it has begun, for each group. A rank waits until a counter of another
+rank reaches a value:
 
     rank 0 in its 3rd recv from rank 1      until rank 1 has begun its 3rd send to rank 0
     rank 1 in a send                        until its receive is posted
     rank 2 in the 7th collective            until every member has begun its 7th
 
-Nobody waits in this sense for a message that is on its way, however slow the network: its send is
-counted. A rank is *stuck* if it waits for a rank that is stuck or has ended. That definition is
-circular, so we look for the largest set that fulfils it: suspect all ranks that wait, then clear
-those that wait only for ranks that are not suspects, until nothing changes. If the same set remains
-at a second look, in the same waits, it can never go on: a deadlock, not a slow rank. A wait for a
-message from anybody needs only one of the ranks (the AND-OR model of Knapp 1987).
+A rank that waits for a message under way is not stuck, even in a slow network: the send is counted
+already. A rank is *stuck* if it waits for a rank that is stuck or has ended. This definition is
+circular, so we find the largest set that fulfils it. First all waiting ranks are suspects. Then we
+clear each suspect that has a wait which needs no suspect. We repeat this until nothing changes. If
+a second check finds the same set, in the same waits, these ranks can never continue. It is a
+deadlock, not a slow rank. A wait for a message from any rank needs only one of the ranks (the
+AND-OR model of Knapp 1987).
 
 Used by: lookout.py, watch.py, scheduler.py
 """
@@ -22,7 +24,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Need:
-    """Until rank `peer`'s counter `key` is at least `count`; ranks here are world ranks."""
+    """A wait lasts until the counter `key` of rank `peer` is at least `count`. All ranks in this
+    file are world ranks."""
 
     peer: int
     key: str
@@ -33,7 +36,11 @@ class Need:
 class Wait:
     """One thread's wait. No two waits of a rank have the same `serial`.
 
-    needs    all must be fulfilled, or one of them if `any_of`; none: an event of its own rank"""
+    what     a text for the report
+    needs    all of them must be fulfilled, or only one if `any_of`. Empty: it waits for its own
+             rank
+    line     file:line of the user's code
+    seconds  since the wait was first seen"""
 
     what: str
     needs: tuple = ()
@@ -46,22 +53,29 @@ class Wait:
 
 @dataclass
 class State:
-    """What a rank is doing. `computes_at`: its main thread does not wait, and was seen there."""
+    """What a rank is doing.
+
+    computes_at   file:line where its main thread was seen; "" if that waits or has ended
+    last          its last collective, and the line
+    silent        why it did not answer; "" if it did
+    steps         the number of steps that stepped() has ended
+    computed_s    the seconds of computing in these steps"""
 
     rank: int
     counters: dict = field(default_factory=dict)
     waits: list = field(default_factory=list)
     computes_at: str = ""
-    last: str = ""  # its last collective
+    last: str = ""
     ended: bool = False
-    silent: str = ""  # why it did not answer
+    silent: str = ""
     host: str = ""
-    steps: int = 0  # that it has told of by stepped(), and what it computed in them
+    steps: int = 0
     computed_s: float = 0.0
 
 
 def stuck(states):
-    """The ranks of {rank: State} that can never go on, ended ones aside; a sorted list."""
+    """Returns the ranks of {rank: State} that can never continue, a sorted list, without the ranks
+    that have ended."""
     suspects = {r for r, s in states.items() if s.ended or (s.waits and not s.computes_at)}
     changed = True
     while changed:
@@ -72,7 +86,8 @@ def stuck(states):
 
 
 def _can_go_on(rank, states, suspects):
-    """Whether a rank that is no suspect may still wake some thread of this rank."""
+    """Returns True if a thread of this rank may still be woken: by a rank that is not a suspect, or
+    by its own rank."""
     outward = [wait for wait in states[rank].waits if wait.needs]
     return not outward or any(not _hopeless(wait, states, suspects) for wait in outward)
 
@@ -83,21 +98,22 @@ def _hopeless(wait, states, suspects):
 
 
 def is_open(need, states):
-    """Whether `need` is not fulfilled yet, as far as is known."""
+    """Returns True if `need` is not fulfilled in these states."""
     state = states[need.peer]
     if state.counters.get(need.key, 0) >= need.count:
         return False
-    # A receive from anybody takes it, though no receive from this rank was posted.
+    # A receive from any rank also fulfils it, although no receive from this rank was posted.
     return not any(wait.any_of and need.key in _taken_by(wait) for wait in state.waits)
 
 
 def _taken_by(wait):
-    """The counters that this receive from anybody would count up, one for each sender."""
+    """Returns the counters that this receive from any rank may count up, one for each sender."""
     return {received(n.key.split()[1], n.peer, n.key.split()[3]) for n in wait.needs}
 
 
 def sent(group, dst, tag):
-    """The counter of sends begun; all in a key is known on both sides."""
+    """Returns the key of the counter of sends begun. The other rank can compute the same key, from
+    the group, the rank and the tag."""
     return f"sent {group} {dst} {tag}"
 
 
@@ -114,7 +130,7 @@ def begun(group):
 
 
 def cycle(states, ranks):
-    """The `path` of stuck ranks from the first of them on."""
+    """Returns the `path` of stuck ranks that begins at the first of them."""
     waits_for = {}
     for rank in ranks:
         needs = [need for wait in states[rank].waits for need in wait.needs]
@@ -124,8 +140,10 @@ def cycle(states, ranks):
 
 
 def path(rank, waits_for):
-    """[0, 1, 0]: a rank, the rank that it waits for ({rank: rank}), and so on, up to one that waits
-    for nobody; or, where a rank comes again, the circle alone."""
+    """Returns a list such as [0, 1, 0]: a rank, the rank that it waits for, and so on. It ends with
+    a rank that waits for no other. If a rank occurs twice, it is only the circle.
+
+    waits_for: {rank: the rank that it waits for}."""
     seen = [rank]
     while rank in waits_for:
         rank = waits_for[rank]
@@ -140,7 +158,8 @@ def arrows(ranks):
 
 
 def describe(states):
-    """The report's lines: one for each wait, and one for each rank that does not wait."""
+    """Returns the lines of the report: one for each wait, and one for each rank that does not wait.
+    """
     lines = []
     for rank, state in sorted(states.items()):
         after = f" (its last collective: {state.last})" if state.last else ""

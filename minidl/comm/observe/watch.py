@@ -1,12 +1,12 @@
-r"""The ranks compare each collective call before its payload moves; and every wait is noted.
+r"""The ranks compare each collective call before its data is sent. A Watch also notes every wait.
 
     t = Watch(t)                       around any transport, inside or outside of a Ledger
-    ring.all_reduce(t, x)              if the ranks disagree: CallMismatch, on all of them, in words
+    ring.all_reduce(t, x)              if the ranks disagree, all of them raise CallMismatch
 
-    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes, after which all
-    rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest of all ranks
-    rank 2   all_reduce(x (12,)) ---/ \--- no    (the dissemination of Hensgen, Finkel and Manber
-    rank 3   all_reduce(x (10,)) --'   '-- no    1988); signatures are sent only if these differ
+    rank 0   all_reduce(x (10,)) --.   .-- no    ceil(log2 n) rounds of 16 bytes. Then all ranks
+    rank 1   all_reduce(x (10,)) ---\_/--- no    know the least and the largest digest (the
+    rank 2   all_reduce(x (12,)) ---/ \--- no    dissemination of Hensgen, Finkel and Manber 1988).
+    rank 3   all_reduce(x (10,)) --'   '-- no    If the two differ, they send their signatures
 
     CallMismatch: rank 0: the ranks disagree on collective 3 of ranks 0-3; no payload has moved.
       ranks 0, 1, 3: ring.all_reduce(x float32 (10,), op add), at train.py:31
@@ -14,16 +14,16 @@ r"""The ranks compare each collective call before its payload moves; and every w
       differs: x is float32 (10,) on rank 0, float32 (12,) on rank 2. Unequal last batch?
 
 A signature (signature.py) includes the line of the user's code. The same call on different lines is
-an error, too: else nobody would see two arrays of one shape that are summed in swapped order. Where
-different lines mean the same collective, name it on all ranks, `with t.named("weights"): ...`; then
-the name is compared and the line is not.
+an error, too. Else the Watch could not find two arrays of one shape that are summed in swapped
+order. If different lines mean the same collective, name it on all ranks: `with t.named("weights"):
+...`. Then the ranks compare the name, and not the line.
 
-The digests are sent by the innermost transport with a tag of their own, so that no ledger takes
-them for payload: it has a column for them, `control`. Simulated ranks compare through a common
-dictionary, which takes no modelled time.
+The innermost transport sends the digests with a separate tag. So a ledger does not count them as
+data: it has a column `control` for them. Simulated ranks compare in a shared dictionary, which
+takes no modelled time.
 
-If a rank does not come at all, lookout.py reports it, from what `Watch` notes of every wait
-(waits.py). The whole picture: docs/observe.md
+If a rank does not come at all, lookout.py reports it. It uses the waits that `Watch` notes
+(waits.py). docs/observe.md explains the whole.
 
 Test: tests/comm/observe/test_watch.py, tests/mpi/test_watch_mpi.py   Tutorial: tutorials/07_ring.py
 """
@@ -46,19 +46,19 @@ from minidl.comm.transport.protocol import Request, Wrapper
 from minidl.comm.transport.window import KINDS
 from minidl.text import in_words
 
-DEADLINE_S = 300.0  # longer than one rank of a tutorial works alone, shorter than patience
-TAG = 32767  # the largest that every MPI has: users' tags are smaller
+DEADLINE_S = 300.0  # longer than one rank of a tutorial works while the others wait
+TAG = 32767  # the largest tag that every MPI allows; users' tags are smaller
 
 
 class Watch(Wrapper):
-    """A transport that checks every collective and notes what its rank waits for.
+    """A transport that checks every collective and notes each wait of its rank.
 
-    All ranks make one at the same moment. deadline_s: how long a rank may wait for a rank that
-    computes, under MPI; None: for ever. A deadlock ends the run at once in any case.
-    lookout, name: for a subgroup, the lookout of its parent and a name of its own."""
+    All ranks must make one at the same time. deadline_s: under MPI, the longest time in seconds
+    that a rank may wait for a rank that computes. None: no limit. A deadlock always ends the run at
+    once. lookout, name: for a subgroup, the lookout of its parent and the name of the subgroup."""
 
     def __init__(self, t, deadline_s=DEADLINE_S, *, lookout=None, name=None):
-        if isinstance(t, Watch):  # `world()` under `minidl run` is one: this takes its place
+        if isinstance(t, Watch):  # `world()` may return a Watch: this one replaces it
             lookout, t = t._lookout, t.inner
             if lookout is not None:
                 lookout.deadline_s = float("inf") if deadline_s is None else deadline_s
@@ -70,21 +70,21 @@ class Watch(Wrapper):
         self._lookout = lookout
         if lookout is not None:
             lookout.watches.add(self)
-        self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on the group's ranks
+        self._name = f"{digest_of(name or repr(t.ranks)):016x}"  # the same on all ranks of t
         self._begun = waits.begun(self._name)
-        self._number = 0  # collectives begun
-        self._digests = {}  # call -> its signature's digest
+        self._number = 0  # the number of collectives begun
+        self._digests = {}  # call -> digest of its signature
         self._mine, self._theirs = np.empty(2, np.uint64), np.empty(2, np.uint64)
         peers = (1 << k for k in range((t.size - 1).bit_length()))
         self._compared = [((t.rank + far) % t.size, self._mine.nbytes) for far in peers]
-        self._keys = {}  # (which, peer, tag) -> the names of both sides' counters
+        self._keys = {}  # (sent or received, peer, tag) -> the keys of both ranks' counters
         self._windows = {}  # n_bytes -> _WatchedWindow
-        self._made = {}  # ranks -> subgroups made of them
-        if lookout is None:  # simulated or alone: nobody reads what it waits for
+        self._made = {}  # ranks -> the number of subgroups made of them
+        if lookout is None:  # simulated, or one rank: no other rank asks for its waits
             for name in ("event", "together"):
                 setattr(self, name, getattr(t, name))
             for name in "isend irecv send recv sendrecv recv_any spawn".split():
-                setattr(self, name, getattr(super(), name))  # not t's own: a profile wraps those
+                setattr(self, name, getattr(super(), name))  # not t's method: a profile wraps that
 
     # -- agreement
 
@@ -92,7 +92,7 @@ class Watch(Wrapper):
         if self.size == 1:
             return self.inner.entering(fn, args, kwargs)
         self._check(fn, args, kwargs)
-        sent = self.inner.entering(fn, args, kwargs)  # after: a transport may say less
+        sent = self.inner.entering(fn, args, kwargs)  # second: our error above explains more
         return sent if self.simulated else (*sent, *self._compared)
 
     def _check(self, fn, args, kwargs):
@@ -102,7 +102,7 @@ class Watch(Wrapper):
         call = (fn, label, line, *values)
         digest = self._digests.get(call)
         if digest is None:
-            if len(self._digests) > 1000:  # shapes that do not come again
+            if len(self._digests) > 1000:  # probably shapes that do not occur again
                 self._digests.clear()
             digest = self._digests[call] = digest_of(repr(signature_of(*call)["compared"]))
         if self.simulated:
@@ -116,7 +116,7 @@ class Watch(Wrapper):
             self._raise(book.wait(self._members, what, self._tell, (digest, signature_of(*call))))
 
     def _agree(self, digest):
-        """Whether all ranks' digests are equal: the same answer on all ranks."""
+        """Returns True if all ranks' digests are equal. All ranks get the same answer."""
         least = largest = digest
         far = 1
         while far < self.size:
@@ -128,13 +128,16 @@ class Watch(Wrapper):
         return least == largest
 
     def _tell(self, call):
-        """(rank, call) of every rank. In a group of its own, so that no other message matches, and
-        in a context of its own: the ranks are in different collectives, but here in the same."""
+        """Returns pairs (rank, call) of every rank.
+
+        It uses a new group, so that no other message matches. It uses a new context: the ranks are
+        in different collectives, but the call codes of this all-gather must be equal."""
         group = self._raw.subgroup(range(self.size))
         return enumerate(contextvars.Context().run(objects.all_gather, group, call))
 
     def _compare(self, digest, call):
-        """Simulated: with the ranks that came before; the last one removes the entry."""
+        """For simulated ranks: compares with the ranks that came before. The last rank deletes the
+        entry."""
         seen = self._raw.board.setdefault(self._number, {})
         seen[self.rank] = (digest, call)
         first, _ = next(iter(seen.values()))
@@ -144,7 +147,8 @@ class Watch(Wrapper):
             del self._raw.board[self._number]
 
     def _raise(self, calls):
-        """calls: (rank, (digest, signature)) of two ranks or more, which are not all equal."""
+        """Raises CallMismatch. calls: (rank, (digest, signature)) of two or more ranks. The digests
+        are not all equal."""
         calls = {self.ranks[rank]: call for rank, call in sorted(calls)}
         raise CallMismatch(
             f"rank {self.world_rank}: the ranks disagree on collective {self._number} of "
@@ -153,22 +157,23 @@ class Watch(Wrapper):
     def _members(self):
         return [(rank, self._begun, self._number) for rank in self.ranks]
 
-    # -- what this rank waits for: counters of other ranks, and words for the report
+    # -- the waits of this rank: the counters of other ranks, and a text for the report
 
     def _sending(self, n_bytes, dst, tag):
-        """One more send begun: (needs, words)."""
+        """Counts a send. Returns (needs, what) for Book.wait."""
         peer, mine, theirs = self._keys_of(waits.sent, waits.received, dst, tag)
         what = ("to send {:,} bytes to rank {}, tag {}, in {}", n_bytes, peer, tag, current_label())
         return [(peer, theirs, self._lookout.book.count(mine))], what
 
     def _receiving(self, src, tag):
-        """One more receive posted: (needs, words)."""
+        """Counts a receive. Returns (needs, what) for Book.wait."""
         peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
         what = ("for a message from rank {}, tag {}, in {}", peer, tag, current_label())
         return [(peer, theirs, self._lookout.book.count(mine))], what
 
     def _keys_of(self, mine, theirs, peer, tag):
-        """(the peer's world rank, the name of our counter, of the peer's); remembered."""
+        """Returns (the peer's world rank, the key of our counter, the key of the peer's counter).
+        mine, theirs: waits.sent or waits.received."""
         key = (mine, peer, tag)
         if key not in self._keys:
             check_peer(self, peer, "dst" if mine is waits.sent else "src")
@@ -202,7 +207,7 @@ class Watch(Wrapper):
 
     def recv_any(self, tag=0):
         book = self._lookout.book
-        needs = []  # one of them is enough
+        needs = []  # any one of them is enough
         for src in range(self.size):
             peer, mine, theirs = self._keys_of(waits.received, waits.sent, src, tag)
             needs.append((peer, theirs, book.counters.get(mine, 0) + 1))
@@ -215,7 +220,7 @@ class Watch(Wrapper):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return self.inner.subgroup(ranks)
-        # As the transports do: all members make the same name of a new group without a message.
+        # As in the transports: all members compute the same name of a new group, without a message.
         self._made[ranks] = self._made.get(ranks, 0) + 1
         name = f"{self._name} {ranks} {self._made[ranks]}"
         if self._lookout is None:
@@ -251,12 +256,12 @@ class Watch(Wrapper):
 
 
 def control_bytes(n):
-    """Bytes that each of n ranks sends before a collective, in messages of 16."""
+    """Returns the bytes that each of n ranks sends before a collective, in messages of 16 bytes."""
     return 16 * (n - 1).bit_length()
 
 
 class _Watched(Request):
-    """A request whose wait() is in the book."""
+    """A request. Its wait() is noted in the book."""
 
     def __init__(self, book, inner, needs, what):
         self._book, self._inner, self._needs, self._what = book, inner, needs, what
@@ -266,7 +271,7 @@ class _Watched(Request):
 
 
 class _WatchedWindow:
-    """A window.Window whose signals are counted, and whose waits are in the book."""
+    """A window.Window. Its signals are counted, and its waits are noted in the book."""
 
     def __init__(self, watch, window, name):
         self._window, self._book = window, watch._lookout.book
@@ -290,7 +295,7 @@ class _WatchedWindow:
 
 
 class _WatchedEvent(_Watched):
-    """An event whose wait() is in the book."""
+    """An event. Its wait() is noted in the book."""
 
     def __init__(self, book, inner):
         super().__init__(book, inner, [], ("for an event of its own rank",))

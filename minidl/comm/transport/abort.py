@@ -1,14 +1,15 @@
-"""One rank that fails ends all ranks: MPI alone would leave the others waiting for it for ever.
+"""If one rank fails, all ranks end. With MPI alone the others would wait for it for ever.
 
-    an exception that nobody catches            Python calls sys.excepthook: `world()` sets ours,
-                                                which then calls the one that was there
-    the same in a thread                        threading.excepthook, likewise
-    sys.exit(1), unless all ranks leave so      `guarded`; under `minidl run` its launcher
+    an uncaught exception                       Python calls sys.excepthook. `world()` sets ours. It
+                                                then calls the hook that was set before
+    the same in a thread                        the same with threading.excepthook
+    sys.exit(1), unless all ranks call it       `guarded`; under `minidl run` its launcher
 
-Then a traceback or a line on stderr that names the rank, and the end of all ranks: by the launcher
-where `minidl run` supervises them (supervised.py), else by MPI_Abort, as by ChainerMN and `python
--m mpi4py`. Python has no hook for SystemExit, so under plain mpirun sys.exit(1) on one rank leaves
-the others waiting, unless they have a Watch. Of os._exit(1) only a launcher learns.
+The rank writes a traceback, or a line, to stderr. It begins with the rank's number. Then all ranks
+end. `minidl run` supervises the ranks and ends them (supervised.py). Without it, MPI_Abort ends
+them, as in ChainerMN and `python -m mpi4py`. Python has no hook for SystemExit. So under plain
+mpirun, after sys.exit(1) on one rank the others wait, unless they have a Watch. Only a launcher
+detects os._exit(1).
 
 Test: tests/mpi/test_abort.py, tests/cli/test_supervisor.py   Used by: mpi.py, cli/rank.py
 """
@@ -24,17 +25,17 @@ from minidl.comm.observe.places import is_ours, spot
 from minidl.comm.transport import supervised
 from minidl.text import tr
 
-TOGETHER_S = 0.5  # between the first and the last of ranks that all leave by the same sys.exit
+TOGETHER_S = 0.5  # if all ranks call sys.exit, from the first rank to the last
 
 
 class FailureHook:
     """The `sys.excepthook` and `threading.excepthook` of a rank. There is one in a process.
 
-    prefix: what each line of a traceback begins with, "rank 2: ".
+    prefix: the beginning of each line of the traceback, "rank 2: ".
     end(status): ends all ranks. Does not return.
-    ends_mpi: whether `end` knows MPI. Without a launcher it must.
-    chained: the hook that the user had set before, if any. It is called after the report.
-    first: functions without arguments that are called before the report (lookout.py has one)."""
+    ends_mpi: True if `abort_on_failure` keeps this hook. False: it installs one that ends MPI.
+    chained: the hook that the user had set before, or None. It is called after the report.
+    first: functions without arguments to call before the report (lookout.py adds one)."""
 
     def __init__(self, prefix, end, ends_mpi):
         before = sys.excepthook
@@ -60,7 +61,7 @@ class FailureHook:
             self.end(status)
 
     def in_thread(self, args):
-        if not issubclass(args.exc_type, SystemExit):  # which ends the thread alone
+        if not issubclass(args.exc_type, SystemExit):  # SystemExit ends only the thread
             self(args.exc_type, args.exc_value, args.exc_traceback)
 
     def _report(self, kind, error, trace):
@@ -78,7 +79,7 @@ class FailureHook:
 
 
 def abort_on_failure(mpi):
-    """From now on, and until MPI is finalised, a failure of this process, in any thread, ends all.
+    """From now on a failure of this process, in any thread, ends all ranks, until MPI is finalised.
 
     mpi: the module mpi4py.MPI."""
     comm = mpi.COMM_WORLD
@@ -89,33 +90,34 @@ def abort_on_failure(mpi):
         if not mpi.Is_finalized():
             end_all(comm, status)
 
-    # the rank is asked now: MPI does not answer once it is finalised
+    # Ask for the rank now: MPI cannot answer after it is finalised.
     FailureHook(f"rank {comm.rank}: ", end, ends_mpi=True).install()
 
 
 def name_the_rank(rank):
     """The same under a launcher that supervises, from the first line of the script on.
 
-    rank: None if this launcher has no variable that tells; `abort_on_failure` will know it."""
+    rank: None if this launcher sets no variable with the rank. Then `abort_on_failure` adds it."""
     prefix = "" if rank is None else f"rank {rank}: "
     FailureHook(prefix, leave, ends_mpi=rank is not None).install()
 
 
 def before_the_report(function):
-    """Call `function()` when this process fails, before the traceback is written."""
+    """Adds a function. If this process fails, it is called before the traceback is written."""
     if isinstance(sys.excepthook, FailureHook):
         sys.excepthook.first.append(function)
 
 
 @contextlib.contextmanager
 def guarded():
-    """Around a rank's whole program: every failure in it ends all ranks, sys.exit(1) included."""
+    """A context for a rank's whole program. Every failure in it ends all ranks, also sys.exit(1).
+    """
     try:
         yield
     except BaseException as error:
         mpi = sys.modules.get("mpi4py.MPI")
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-            abort_on_failure(mpi)  # in a program that uses mpi4py and never called world()
+            abort_on_failure(mpi)  # for a program that uses mpi4py and did not call world()
             leaves = isinstance(error, SystemExit) and mpi.COMM_WORLD.size > 1
             if leaves and status_of(error) and not _all_leave(mpi.COMM_WORLD):
                 sys.excepthook(SystemExit, error, error.__traceback__)
@@ -123,20 +125,20 @@ def guarded():
 
 
 def status_of(error):
-    """The exit status that a SystemExit asks for."""
+    """Returns the exit status of a SystemExit, an int."""
     return error.code if isinstance(error.code, int) else int(error.code is not None)
 
 
 def line_of(trace):
-    """file:line of the user's code, the innermost in a traceback."""
+    """Returns file:line of the innermost line of the user's code in a traceback."""
     lines = [(f.f_code.co_filename, line) for f, line in traceback.walk_tb(trace)]
     users = [line for line in lines if not is_ours(line[0])]
     return spot(*users[-1]) if users else "a line of minidl"
 
 
 def _all_leave(comm):
-    """Whether all ranks come here within TOGETHER_S: then each ends by itself."""
-    sys.stdout.flush()  # a launcher ends the others when the first has left with such a status
+    """Returns True if all ranks come here within TOGETHER_S. Then each ends by itself."""
+    sys.stdout.flush()  # now: when the first rank has ended, the launcher may end this one
     barrier, until = comm.Ibarrier(), time.monotonic() + TOGETHER_S
     while not (here := barrier.Test()) and time.monotonic() < until:
         time.sleep(1e-3)
@@ -144,31 +146,33 @@ def _all_leave(comm):
 
 
 def end_all(comm, status=1):
-    """End all ranks; from any thread. Does not return."""
+    """Ends all ranks. May be called from any thread. Does not return."""
     if supervised.is_supervised():
         leave(status)
-    # Should MPI be stuck in another thread, leave without it: the launcher ends the others.
+    # If MPI is stuck in another thread, end without it after 1 s: the launcher ends the others.
     last_resort = threading.Timer(1.0, os._exit, [status])
     last_resort.daemon = True
     last_resort.start()
-    time.sleep(0.1)  # the launcher passes on what was just written, and drops it once it ends ranks
+    time.sleep(0.1)  # time for the launcher to print our text: it drops text when it ends the ranks
     comm.Abort(status)
 
 
 def leave(status):
-    """End this process, which has said why; the launcher that supervises ends the others."""
+    """Ends this process after it has reported the reason. The launcher ends the others."""
     sys.stdout.flush()
     sys.stderr.flush()
-    forget_shared_memory()  # this may be inside of world()
+    forget_shared_memory()  # if the rank fails inside world(), that has not removed it yet
     supervised.say("failed", status=status)
     os._exit(status)
 
 
 def forget_shared_memory():
-    """Remove the name of MPICH's shared memory. `world()` does so when all ranks have it mapped,
-    and a rank that ends itself. MPICH does so at the end of a run; of one that is killed 2 MB and
-    more would stay in /dev/shm, which in a container has room for 64."""
+    """Removes the name of MPICH's shared memory from /dev/shm.
+
+    `world()` calls it when all ranks have mapped the memory. A rank that ends itself calls it, too.
+    MPICH removes the name only at the end of a run. After a run that was killed, 2 MB or more would
+    stay in /dev/shm, which often has only 64 MB in a container."""
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
         for path in {line.split()[-1] for line in maps if "/dev/shm/mpich_shm_" in line}:
-            with contextlib.suppress(OSError):  # another rank was first
+            with contextlib.suppress(OSError):  # another rank has removed it
                 os.unlink(path)

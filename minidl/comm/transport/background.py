@@ -1,13 +1,14 @@
-"""Communication behind the computation: one thread, first in, first out.
+"""Communication in the background of the computation: one thread, first in, first out.
 
     main        backward | submit(b0) ... | submit(b1) ....... | b0.wait() b1.wait() | step
     background             |== all_reduce b0 ==|== all_reduce b1 ==|
 
 Test: tests/comm/transport/test_background.py   Tutorial: tutorials/08_overlap.py
 
-All ranks must submit the same jobs in the same order: only the order tells which message belongs to
-which job. The jobs use a duplicate of the transport, so the main thread may communicate meanwhile.
-The thread (in the simulator a greenlet) ends when no job is left, and keeps no process alive.
+All ranks must submit the same jobs in the same order: messages are matched to jobs only by their
+order. The jobs use a duplicate of the transport, so the main thread may communicate at the same
+time. The thread (a greenlet in the simulator) ends when no job is left. It does not keep a process
+alive.
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Runs collectives of `t`'s ranks one after another, beside the caller.
+    """Runs collectives of t's ranks one after another, at the same time as the caller.
 
     with Background(t) as background:
         job = background.submit(ring.all_reduce, x)     # ring.all_reduce(duplicate of t, x)
-        ...                                             # x belongs to the job now
-        total = job.wait()"""
+        ...                                             # do not read or write x here
+        total = job.wait()
+
+    All ranks of t must make it. transport: the duplicate of t."""
 
     def __init__(self, t: Transport):
         self.transport = t.subgroup(range(t.size))
-        self.transport.innermost.longest_nap = 2e-3  # the processor is the caller's meanwhile
+        self.transport.innermost.longest_nap = 2e-3  # while it sleeps, the caller has the core
         self._waiting = deque()
         self._running = self._closed = False
         self._failure = None  # the first job's error
@@ -45,7 +48,7 @@ class Background:
         self._lock = threading.Lock()
 
     def submit(self, fn: Callable[..., Any], *args: Any) -> Job:
-        """Queue `fn(transport, *args)`; returns a Job at once."""
+        """Queues `fn(transport, *args)`. Returns a Job at once. Raises RuntimeError if closed."""
         job = Job(self.transport, fn, args)
         with self._lock:
             if self._closed:
@@ -59,7 +62,8 @@ class Background:
         return job
 
     def close(self) -> None:
-        """Wait for all jobs and accept no more; raises a job's error that nobody waited for."""
+        """Waits for all jobs. Later submit() calls raise an error. Raises the first job's error, if
+        no wait() has raised it."""
         self._closed = True
         if self._last is not None:
             self._last._done.wait()
@@ -70,7 +74,7 @@ class Background:
         return self
 
     def __exit__(self, kind, error, trace):
-        # After an error on this rank the others may never answer: do not wait for them.
+        # After an error on this rank the other ranks may never answer: do not wait for them.
         if kind is None:
             self.close()
         self._closed = True
@@ -92,16 +96,16 @@ class Job:
 
     def __init__(self, t, fn, args):
         self._t, self._fn, self._args = t, fn, args
-        # a label set by the submitter names the job's messages, its line says where they are from
+        # The job's messages have the label that is set now. Reports name the line that submitted.
         self._context = contextvars.copy_context()
-        self._context.run(submitted_at.set, user_line(sys._getframe(2)))  # 2: who called submit
+        self._context.run(submitted_at.set, user_line(sys._getframe(2)))  # 2: the caller of submit
         self._submitted, self._done = t.event(), t.event()
         self._submitted.set()
         self.result = self.error = None
-        self.seen = False  # whether somebody got the error
+        self.seen = False  # True if a wait() has raised the error
 
     def wait(self) -> Any:
-        """The call's result; re-raises its error."""
+        """Waits for the end of the call. Returns its result, or raises its error."""
         self._done.wait()
         if self.error is not None:
             self.seen = True
@@ -109,11 +113,11 @@ class Job:
         return self.result
 
     def done(self) -> bool:
-        """Whether wait() would return at once."""
+        """Returns True if wait() would return at once."""
         return self._done.is_set()
 
     def _run(self, failure):
-        self._submitted.wait()  # no waiting: it moves a modelled clock to the moment of submission
+        self._submitted.wait()  # never blocks: it moves a modelled clock to the time of submit()
         try:
             if failure is not None:
                 raise RuntimeError(

@@ -1,19 +1,19 @@
-"""MPI's communicators, used again: MPICH has numbers for some 2,000 in a process, and then ends.
+"""Reuses MPI's communicators. MPICH allows about 2,000 in a process, then the program would end.
 
-    group = t.subgroup(ranks)      has communicators of its own
+    group = t.subgroup(ranks)      has its own communicators
     del group                      leaves them to the next group of the same ranks
 
-A communicator cannot be freed when one rank's group is garbage: MPI would give its number to the
-next communicator, and a message that nobody had received would reach that one. So it is kept, with
-its ranks, and when they make a group again:
+A communicator cannot be freed when one rank deletes its group. MPI would give its number to the
+next communicator, and a message that was not received would arrive there. So the communicator is
+kept, with its ranks. When the same ranks make a group again:
 
-    1  agree     each member says whose group it does not hold any more (a weak reference); what all
-                 say so of is free. 2(n-1) messages of a few bytes
-    2  drain     on what is free each member sends the others an empty last message, and receives
-                 what comes from each until that. Messages between two ranks do not overtake each
-                 other, so afterwards none is on its way
+    1  agree     each member tells which of the kept communicators it does not use any more (a weak
+                 reference). One that no member uses is free. 2(n-1) messages of a few bytes
+    2  drain     on the free communicator each member sends the others an empty last message. It
+                 receives all messages from each until the last one, and drops them. Messages
+                 between two ranks do not overtake each other, so no message is left
 
-A group that is not held any more has nobody who could ask for the messages that step 2 drops.
+No program can miss the dropped messages, because no rank has a reference to the old group.
 
 Test: tests/mpi/test_communicators.py   Used by: mpi.py
 """
@@ -25,26 +25,27 @@ import numpy as np
 
 from minidl.comm.transport.window import HEADER
 
-# Of the messages by which MPI makes a group: Open MPI takes a pending user's message of tag 0 for
-# one of them, and hangs. watch.py has 32767.
+# The tag of the messages by which MPI makes a group. With tag 0, Open MPI would take a pending user
+# message for one of them, and hang. watch.py uses 32767.
 GROUP_TAG = 32766
 AGREE_TAG = 32765
-LAST_TAG = 32764  # of a last message among point-to-point ones
-LAST_CODE = 0  # among those of collectives: no call's code is 0 (call_code.py)
+LAST_TAG = 32764  # of the last message on the point-to-point communicator
+LAST_CODE = 0  # of the last message on the collectives' one: no call has code 0 (call_code.py)
 
 
 class Communicators:
-    """What a group has of MPI. One group at a time.
+    """The MPI communicators and windows of a group. One group at a time holds them.
 
     comm          for messages between two ranks
-    collectives   for those of collectives: None until there are any
+    collectives   for messages of collectives; None until the first one
     windows       {n_bytes: (every rank's memory, fence)}
-    spoiled       whether a receive was begun that nobody waited for: it would take a message from
-                  a later group, so there is none
+    holder        a weak reference to the group's transport
+    spoiled       True if wait() was never called for a receive. It would take a message of a later
+                  group, so no later group gets these communicators
     made          {ranks: [Communicators of the subgroups of these ranks]}, in the same order on all
-                  of them
-    making        so many threads of this rank are in MPI's Create_group on comm
-    watched       the name that a Watch has for the group, for its counters"""
+                  of these ranks
+    making        the number of this rank's threads in MPI's Create_group on comm
+    watched       the name of the group in a Watch, for its counters"""
 
     def __init__(self, comm):
         self.comm, self.collectives = comm, None
@@ -60,11 +61,12 @@ class Communicators:
 
 
 def for_group(mpi, parent, ranks):
-    """Communicators for the parent's subgroup of these ranks, which all call."""
+    """Returns the Communicators for the parent's subgroup of these ranks, free ones or new ones.
+    All these ranks must call it. Raises RuntimeError if MPI cannot make another one."""
     made = parent.made.setdefault(ranks, [])
-    for collect in (lambda: None, gc.collect):  # groups in reference cycles are held until then
+    for collect in (lambda: None, gc.collect):  # gc.collect deletes groups in reference cycles
         collect()
-        # All members have equally many: they have made the same groups.
+        # `made` has the same length on all members: they have made the same groups.
         free = np.array([each.is_free() for each in made], np.uint8)
         if made and _agreed(mpi, parent.comm, ranks, free).any():
             again = made[int(free.argmax())]
@@ -75,22 +77,23 @@ def for_group(mpi, parent, ranks):
             return again
         try:
             new = Communicators(create(mpi, parent, ranks))
-        except mpi.Exception as error:  # on all members: MPI's ranks agree on a number
+        except mpi.Exception as error:  # all members raise it: MPI's ranks agree on a number
             refused = error
         else:
             made.append(new)
             return new
     raise RuntimeError(
         f"rank {parent.comm.rank}: MPI makes no further communicator; this group has made "
-        f"{sum(map(len, parent.made.values()))} subgroups. Keep fewer at a time: what no rank "
-        "holds any more, the next subgroup of the same ranks takes over") from refused
+        f"{sum(map(len, parent.made.values()))} subgroups. Delete subgroups on all their ranks: "
+        "the next subgroup of the same ranks then uses their communicators") from refused
 
 
 def create(mpi, parent, ranks):
-    """A communicator of some of the parent's ranks. Only they call: the others need not know.
+    """Returns a new communicator of some of the parent's ranks. Only these ranks call it.
 
-    First all say that they are here, so that it is made in an instant: messages and Dup end with an
-    error when a rank dies meanwhile, but Open MPI's Create_group never ends then."""
+    First they exchange messages, so that all are here and MPI makes the communicator quickly. If a
+    rank dies during the messages or Dup, they end with an error. Open MPI's Create_group would
+    never end."""
     _agreed(mpi, parent.comm, ranks, np.zeros(1, np.uint8))
     if tuple(ranks) == tuple(range(parent.comm.size)):
         return parent.comm.Dup()
@@ -102,7 +105,8 @@ def create(mpi, parent, ranks):
 
 
 def _agreed(mpi, comm, ranks, flags):
-    """flags & those of all other members, in place: gathered on the first of them, sent back."""
+    """Computes the bitwise and of all members' flags, in place. Returns flags. The first member
+    gathers them and sends the result back."""
     first, *others = ranks
     if comm.rank != first:
         comm.Send((flags, mpi.BYTE), first, AGREE_TAG)
@@ -118,7 +122,7 @@ def _agreed(mpi, comm, ranks, flags):
 
 
 def _drain(mpi, comm, last):
-    """Receive, and drop, what was sent on this communicator until now."""
+    """Receives and drops all messages that were sent on this communicator until now."""
     others = [rank for rank in range(comm.size) if rank != comm.rank]
     status, nothing = mpi.Status(), bytearray()
     sent = [comm.Isend((nothing, mpi.BYTE), rank, last) for rank in others]
@@ -126,13 +130,14 @@ def _drain(mpi, comm, last):
         tag = None
         while tag != last:
             message = comm.Mprobe(rank, mpi.ANY_TAG, status)
-            tag = status.tag  # before the receive, which may forget it
+            tag = status.tag  # read it now: the receive may overwrite it
             message.Recv((np.empty(status.Get_count(mpi.BYTE), np.uint8), mpi.BYTE))
     mpi.Request.Waitall(sent)
 
 
 def _clear_windows(mpi, comm, ranks, again):
-    """No signal is left in shared memory: after the drain nobody uses it, until all are here."""
+    """Sets the signals in shared memory to 0. After the drain no rank uses them. All members wait
+    here for each other, so none signals too early."""
     for memory, fence in again.windows.values():
         memory[again.comm.rank][:HEADER] = 0
         fence()

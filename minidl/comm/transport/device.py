@@ -1,29 +1,31 @@
-"""Collectives of CUDA arrays (CuPy's) as training needs them: NCCL, directly, or staged.
+"""Collectives of CUDA arrays (CuPy) for training: by NCCL, directly, or staged.
 
-    way       what moves                           what sums       the host waits for the device
+    way       who moves the bytes                  who sums        the host waits for the device
     NCCL      GPUs, over NVLink, PCIe, network     NCCL            never
-    direct    a CUDA-aware MPI, device memory      CuPy's kernels  once a message
-    staged    any MPI, pinned host memory          NumPy           once a segment (or block)
+    direct    a CUDA-aware MPI, device memory      CuPy's kernels  once per message
+    staged    any MPI, pinned host memory          NumPy           once per segment (or block)
 
-`connect(t, x)` chooses: NCCL where every rank has a GPU of its own and CuPy can load NCCL; else
-directly, where the MPI library reads and writes device memory itself; else staged. It says which,
-and why no better one. Then the functions here take the way of the transport that they are given.
+`connect(t, x)` chooses a way. It takes NCCL if every rank has its own GPU and CuPy can load NCCL.
+Else it takes the direct way if the MPI library reads and writes device memory itself. Else it takes
+the staged way. It returns a text with the way, and why there is no better one. The functions of
+this file then use the way of the transport that they get.
 
-Staged, for any MPI: x goes in segments through two pinned buffers, and the copies of two segments
-run beside the all-reduce of a third. D: device to host, U: back; one stream, first in first out:
+The staged way works with any MPI. x goes in segments through two pinned buffers. The copies of two
+segments run at the same time as the all-reduce of a third. D: copy device to host, U: copy back.
+The copies are on one stream, first in first out:
 
     host      wait D0 | all-reduce 0    | wait D1 | all-reduce 1    | wait D2 | all-reduce 2
     stream    D0      | D1              |         | U0 D2           |         | U1 D3        | ...
     buffer    0         1                           0  0                        1  1
 
-Segment i uses buffer i mod 2. D(i+1) follows U(i-1) in the stream, so its buffer is free by then,
-and the host waits only for D(i). With s segments, c seconds to copy one and r to reduce one, it
-takes 2c + s max(r, 2c) at most, instead of s (r + 2c). Any other algorithm runs on device arrays
-too, message by message (staging.py): a ring then waits 2(n-1) times, and copies 2(n-1)/n of x down
-where this copies x once.
+Segment i uses buffer i mod 2. D(i+1) comes after U(i-1) in the stream, so its buffer is free then.
+The host waits only for D(i). With s segments, c seconds to copy one and r seconds to reduce one,
+this takes at most 2c + s max(r, 2c), compared with s (r + 2c) without overlap. Any other algorithm
+runs on device arrays, too, message by message (staging.py). A ring then waits 2(n-1) times, and
+copies 2(n-1)/n of x down. The staged way copies x down once.
 
-Three files, by what they know: staging.py moves one message, nccl.py calls NCCL, and this file
-chooses between them for a whole array. Nothing else in minidl asks which way there is.
+There are three files. staging.py moves one message. nccl.py calls NCCL. This file chooses between
+them for a whole array. The rest of minidl does not need to know the way.
 Test: tests/comm/transport/test_device.py
 """
 
@@ -39,15 +41,17 @@ from minidl.comm.transport import nccl, staging
 from minidl.comm.transport.staging import on_device
 from minidl.cuda.host_memory import pinned, queue_copy
 
-# A copy of 4 MiB takes some 0.2 ms over PCIe 4.0, its start 10 us: so the starts do not count, and
-# the first and the last copy, beside which nothing runs, take little of the whole.
+# A copy of 4 MiB takes about 0.2 ms over PCIe 4.0, and 10 us to start. So the starts take little of
+# the time. The first and the last copy, which do not overlap, also take little of the time.
 SEGMENT_BYTES = 4 << 20
 
 
 def connect(t, x):
-    """(transport, sentence): the best transport for arrays like x, and which one, and why.
+    """Returns (transport, text): the best transport for arrays like x, and a text that tells which
+    way it is, and why.
 
-    t itself, or t with NCCL beside it; all ranks of t call it, each with its own GPU current."""
+    The transport is t itself, or t with NCCL. All ranks of t must call it, each with its own GPU as
+    the current device."""
     if not on_device(x):
         return t, "host memory"
     if isinstance(t, nccl.Nccl):
@@ -67,7 +71,9 @@ def connect(t, x):
 
 
 def why_no_nccl(facts):
-    """None where NCCL can join the ranks. facts: of each rank (GPU, whether it has NCCL, ...)."""
+    """Returns None if NCCL can connect the ranks, else a text that tells why not.
+
+    facts: for each rank (name of its GPU, True if CuPy can load NCCL, ...)."""
     ranks = defaultdict(list)
     for rank, (gpu, available, *_) in enumerate(facts):
         if not available:
@@ -76,21 +82,21 @@ def why_no_nccl(facts):
     for gpu, sharing in ranks.items():
         if len(sharing) > 1:
             return f"ranks {', '.join(map(str, sharing))} share {gpu}, and it wants a GPU for each"
-    return "one rank has nobody to talk to" if len(facts) == 1 else None
+    return "there is only one rank" if len(facts) == 1 else None
 
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
+    """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
 
-    x may be computed by work under way on the current stream; it is complete for later work there.
-    A NumPy x goes to `ring.all_reduce`."""
+    Kernels on the current stream may still compute x when it is called. Later work on this stream
+    finds the result. For a NumPy x it calls `ring.all_reduce`."""
     if not on_device(x):
         return ring.all_reduce(t, x, op)
     if isinstance(t, nccl.Nccl):
         return nccl.all_reduce(t, x, op)
     if t.cuda_aware:
-        with x.device:  # a background thread begins on device 0
+        with x.device:  # needed in a background thread: its current device is 0
             ring.all_reduce(t, _flat(t, x), op)
         return x
     return staged_all_reduce(t, x, op)
@@ -100,7 +106,8 @@ def all_reduce(t, x, op=np.add):
 def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_bytes=SEGMENT_BYTES):
     """`all_reduce` through two pinned buffers of segment_bytes, or of x.nbytes if that is less.
 
-    all_reduce   any `f(t, array, op)` in place on host arrays; called once for each segment"""
+    all_reduce   any `f(t, array, op)` that works in place on host arrays. Called for each segment
+    """
     if not on_device(x):
         return all_reduce(t, x, op)
     cuda = library_of(x).cuda
@@ -109,7 +116,7 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
         buffers = [pinned(library_of(x), len(segments[0]), x.dtype) for _ in segments[:2]]
         hosts = [buffers[i % 2][: len(segment)] for i, segment in enumerate(segments)]
         compute, copies = cuda.get_current_stream(), cuda.Stream(non_blocking=True)
-        copies.wait_event(compute.record())  # x may still be under computation
+        copies.wait_event(compute.record())  # kernels may still compute x
 
         def download(i):
             queue_copy(segments[i], hosts[i], copies)
@@ -127,11 +134,13 @@ def staged_all_reduce(t, x, op=np.add, *, all_reduce=ring.all_reduce, segment_by
     return x
 
 
-# The messages of these three have the labels of what they are made of, as on the host.
+# These three functions are not collectives: their messages have the labels of the collectives that
+# they call, as on the host.
 
 
 def mean_block(t, x, bounds, divisor=None):
-    """As `average.mean_block`: this rank's block of the mean over ranks, a view of the 1-d x."""
+    """As `average.mean_block`. Returns this rank's block of the mean over ranks, a view of the 1-d
+    x."""
     if isinstance(t, nccl.Nccl):
         return nccl.mean_block(t, x, bounds, divisor)
     if on_device(x) and t.cuda_aware:
@@ -143,7 +152,8 @@ def mean_block(t, x, bounds, divisor=None):
 
 
 def all_gather(t, x, bounds):
-    """As `ring_blocks.all_gather`: every rank's own block of the 1-d x, to all ranks; returns x."""
+    """As `ring_blocks.all_gather`: copies every rank's own block of the 1-d x to all ranks. Returns
+    x."""
     if isinstance(t, nccl.Nccl):
         return nccl.gather_blocks(t, x, bounds)
     if on_device(x) and t.cuda_aware:
@@ -156,7 +166,7 @@ def all_gather(t, x, bounds):
 
 
 def broadcast(t, x, root=0):
-    """As `tree.broadcast`: root's contiguous x into every rank's x; returns x."""
+    """As `tree.broadcast`: copies root's contiguous x into every rank's x. Returns x."""
     if isinstance(t, nccl.Nccl):
         return nccl.broadcast(t, x, root)
     if on_device(x) and t.cuda_aware:
@@ -169,7 +179,8 @@ def broadcast(t, x, root=0):
 
 
 def cut(flat, segment_bytes):
-    """Views of the 1-d array, of segment_bytes and the rest; one empty view of an empty array."""
+    """Returns views of the 1-d array, of segment_bytes each. The last may be shorter. For an empty
+    array returns one empty view."""
     n_elems = max(1, segment_bytes // flat.dtype.itemsize)
     return [flat[i : i + n_elems] for i in range(0, max(1, len(flat)), n_elems)]
 

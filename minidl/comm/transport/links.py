@@ -1,19 +1,21 @@
-"""The network between the ranks: how long each pair's bytes take, and who shares what.
+"""The network between the ranks: how long the bytes of each pair take, and which ranks share a NIC.
 
     Links.uniform(50e-6, 8e-9)                          every pair: 50 us, 1 Gbit/s
     Links.nodes(4, intra=(1e-6, 1e-10), inter=(50e-6, 8e-9), straggler={5: 3.0})
     links_text.parse("nodes=2, intra=10Gbit,5us, inter=1Gbit,50us", n=8)
 
-A message of b bytes over a link (alpha, beta) occupies a port at each end for b*beta; the first
-byte travels for alpha (Hockney 1994; the picture is in sim.py). Which port:
+A message of b bytes over a link (alpha, beta) uses a port at each end for b*beta seconds. The first
+byte travels for alpha seconds (Hockney 1994; the picture is in sim.py). The port is:
 
-    nic="node"    node 0          node 1        between nodes, the NIC of the node, which its ranks
-                  r0 r1 [NIC] -- [NIC] r2 r3    share; inside a node, each rank's own. Two ranks
-                                                that send to other nodes take twice the time.
-    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own: a NIC per rank
+    nic="node"    node 0          node 1        between nodes, the NIC (network card) of the node.
+                  r0 r1 [NIC] -- [NIC] r2 r3    Its ranks share it: if two of them send to other
+                                                nodes, they take twice the time. Inside a node, each
+                                                rank has its own port.
+    nic="rank"    r0 r1 r2 r3 -- one switch     always the rank's own port: a NIC per rank
 
-A straggler is a rank whose computing (`t.compute`) takes so many times longer. The simulator
-(sim.py) moves its clock by this description; Throttled (throttled.py) slows real messages to it.
+A straggler is a slow rank: its computing (`t.compute`) takes a given number of times longer. The
+simulator (sim.py) computes its clock from this description. Throttled (throttled.py) slows real
+messages down to it.
 
 Test: tests/comm/transport/test_links.py   Tutorial: tutorials/09_topologies.py
 """
@@ -24,7 +26,7 @@ from typing import NamedTuple
 
 
 class Link(NamedTuple):
-    """alpha: seconds that the first byte travels; beta: seconds per byte."""
+    """alpha: seconds that the first byte travels. beta: seconds per byte."""
 
     alpha: float
     beta: float
@@ -36,14 +38,14 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Links:
-    """The network of n ranks; made by `uniform`, `nodes` or `links_text.parse`. Immutable.
+    """The network of n ranks. `uniform`, `nodes` and `links_text.parse` make it. Immutable.
 
-    intra       the Link between ranks of one node; between all ranks where there are no nodes
+    intra       the Link between ranks of one node, or between all ranks if there are no nodes
     inter       the Link between nodes
-    node        ranks per node, or a tuple: the node of each rank; None: no nodes
-    nic         "node" or "rank": whose port serves messages between nodes
-    pairs       ((src, dst), Link) of single pairs that differ, in that direction
-    straggler   (rank, how many times slower it computes)"""
+    node        the number of ranks per node, or a tuple: the node of each rank. None: no nodes
+    nic         "node" or "rank": the owner of the port for messages between nodes
+    pairs       ((src, dst), Link) of each pair with a different link, for messages from src to dst
+    straggler   (rank, how many times slower it computes) of each slow rank"""
 
     intra: Link
     inter: Link | None = None
@@ -58,20 +60,23 @@ class Links:
                 raise ValueError(f"alpha and beta are seconds, at least 0; got {tuple(link)}")
         for rank, times in self.straggler:
             if not 0 < times < math.inf:
-                raise ValueError(f"a straggler computes so many times slower; got {times} for "
-                                 f"{rank}")
+                raise ValueError("a straggler needs a number above 0, how many times slower it "
+                                 f"computes; got {times} for rank {rank}")
         if self.nic not in ("node", "rank"):
-            raise ValueError(f"nic is 'node' or 'rank', whose port leads out; got {self.nic!r}")
+            raise ValueError("nic must be 'node' or 'rank', the owner of the port between nodes; "
+                             f"got {self.nic!r}")
 
     @staticmethod
     def uniform(alpha, beta, pairs=None, straggler=None):
-        """The same link between all ranks, but for `pairs`: {(src, dst): (alpha, beta)}."""
+        """Returns Links with the same link between all ranks, except `pairs`: {(src, dst): (alpha,
+        beta)}. alpha: seconds. beta: seconds per byte. straggler: {rank: times slower}."""
         return Links(Link(alpha, beta), **_common(pairs, straggler))
 
     @staticmethod
     def nodes(groups, intra, inter, nic="node", pairs=None, straggler=None):
-        """Ranks on nodes: `groups` is the ranks of each node, or how many consecutive ranks share
-        one. intra, inter: (alpha, beta). straggler: {rank: times}."""
+        """Returns the Links of ranks on nodes. groups: the ranks of each node, or the number of
+        consecutive ranks that share a node. intra, inter: (alpha, beta). pairs, straggler: as for
+        `uniform`."""
         if not isinstance(groups, int):
             where = {rank: node for node, ranks in enumerate(groups) for rank in ranks}
             if sorted(r for ranks in groups for r in ranks) != list(range(len(where))):
@@ -83,34 +88,35 @@ class Links:
         return Links(Link(*intra), Link(*inter), groups, nic, **_common(pairs, straggler))
 
     def node_of(self, rank):
-        """The number of the rank's node; 0 where there are no nodes."""
+        """Returns the number of the rank's node. 0 if there are no nodes."""
         if self.node is None:
             return 0
         return rank // self.node if isinstance(self.node, int) else self.node[rank]
 
     def link(self, src, dst):
-        """The Link of messages from src to dst."""
+        """Returns the Link of messages from src to dst."""
         for pair, link in self.pairs:
             if pair == (src, dst):
                 return link
         return self.intra if self.node_of(src) == self.node_of(dst) else self.inter
 
     def ports(self, src, dst):
-        """The ports that a message leaves and enters by: a rank, or -1-k for the NIC of node k."""
+        """Returns (the port that the message leaves by, the port that it enters by). A port is a
+        rank, or -1-k for the NIC of node k."""
         a, b = self.node_of(src), self.node_of(dst)
         return (-1 - a, -1 - b) if a != b and self.nic == "node" else (src, dst)
 
     @property
     def shared_nic(self):
-        """Whether ranks share a port."""
+        """True if ranks of a node share a port."""
         return self.node is not None and self.nic == "node"
 
     def slowdown(self, rank):
-        """How many times longer this rank computes."""
+        """Returns how many times longer this rank computes. 1.0: it is not slow."""
         return dict(self.straggler).get(rank, 1.0)
 
     def check_ranks(self, n):
-        """Raise unless this describes a network of n ranks."""
+        """Raises ValueError unless this describes a network of n ranks."""
         if isinstance(self.node, tuple) and len(self.node) != n:
             raise ValueError(f"these links place {len(self.node)} ranks on nodes; got {n} ranks")
         named = [rank for pair, _ in self.pairs for rank in pair] + [r for r, _ in self.straggler]
@@ -130,7 +136,8 @@ class Links:
 
 
 class Port:
-    """One end of the links: until when it sends, and when it last was busy receiving."""
+    """One end of the links. out_free: the time when it has sent all. in_start, in_free: its last
+    busy period of receiving."""
 
     __slots__ = ("out_free", "in_start", "in_free")
 
@@ -138,16 +145,18 @@ class Port:
         self.out_free = self.in_start = self.in_free = 0.0
 
     def send(self, at, seconds):
-        """Send for so long, at the first moment from `at` on; returns when it starts."""
+        """Sends for `seconds`, from the time `at` or later, when the port is free. Returns the time
+        of the start."""
         start = max(at, self.out_free)
         self.out_free = start + seconds
         return start
 
     def receive(self, arrival, seconds):
-        """Receive for so long what begins to arrive at `arrival`; returns when it is all there.
+        """Receives for `seconds` a message whose first byte arrives at `arrival`. Returns the time
+        when all of it is received.
 
-        Messages queue in the order of the calls. One that came wholly before the last busy period
-        does not queue."""
+        Messages queue in the order of the calls. A message that ends before the last busy period
+        began does not queue."""
         done = arrival + seconds
         if arrival >= self.in_free:
             self.in_start, self.in_free = arrival, done
@@ -157,20 +166,21 @@ class Port:
 
 
 def _common(pairs, straggler):
-    """The fields that every kind of Links has."""
+    """Returns the fields that `uniform` and `nodes` fill in the same way."""
     return {"pairs": tuple((tuple(pair), Link(*link)) for pair, link in (pairs or {}).items()),
             "straggler": tuple((straggler or {}).items())}
 
 
 # -- in words
 
-# Powers of ten: float("50e-6") is the nearest number, 50 * 1e-6 is not.
+# Exponents of ten, not factors: float("50e-6") is the nearest float, 50 * 1e-6 is not.
 RATES = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0}
 TIMES = {"": 0, "m": -3, "u": -6, "n": -9}
 
 
 def _sizes(node):
-    """The `nodes=` of a text: the size of each node, in order."""
+    """Returns the nodes as a text. Blocks of consecutive ranks: their sizes, '2+3'. A number of
+    ranks per node: '2 ranks each'. Other nodes: their lists of ranks. `parse` reads only sizes."""
     if isinstance(node, int):
         return f"{node} ranks each"
     nodes = range(max(node) + 1)
@@ -180,6 +190,6 @@ def _sizes(node):
 
 
 def _with_unit(value, units):
-    """1e9 as '1 G': the largest unit that leaves at least 1."""
+    """Returns 1e9 as '1 G': in the largest unit that leaves at least 1."""
     name, power = next(((u, p) for u, p in units.items() if value >= 0.999999 * 10**p), ("", 0))
     return f"{value / 10**power:.6g} {name}"

@@ -1,18 +1,19 @@
-"""A network as a line of text: what `minidl run --net` and MINIDL_NET hold.
+"""A network as a line of text, for `minidl run --net` and MINIDL_NET.
 
     parse("1Gbit,50us", n=4)                            all pairs alike
     parse("nodes=2,intra=10Gbit,5us,inter=1Gbit,50us,straggler=3:2", n=4)
 
-Spaces do not matter; `str(links)` writes it, where the nodes are blocks of ranks:
+Spaces do not matter. `str(links)` writes a network as such a text, if it has no nodes, or if each
+node is a list of consecutive ranks. The grammar:
 
     network  = (link | "nodes=" sizes ",intra=" link ",inter=" link) {"," more}
     link     = number ("" | "k" | "M" | "G" | "T") "bit," number ("ns" | "us" | "ms" | "s")
-    sizes    = how many nodes, in blocks of ranks as equal as can be | size "+" size {"+" size}
+    sizes    = the number of nodes, all as equal as possible | size "+" size {"+" size}
     more     = "nic=" ("node" | "rank")
-             | from "-" to "=" link                              one pair, in that direction
+             | from "-" to "=" link                              one pair, in this direction
              | "straggler=" rank ":" times {"+" rank ":" times}
 
-Test: tests/comm/transport/test_links_text.py   Used by: mpi.py, launcher.py
+Test: tests/comm/transport/test_links_text.py   Used by: world.py, cli/launcher.py, cli/plan.py
 """
 
 import re
@@ -28,7 +29,8 @@ _KEYS = ("", "nodes", "intra", "inter", "nic", "straggler")
 
 
 def parse(text, n):
-    """The Links of n ranks that `text` describes; the grammar is at the top of this file."""
+    """Returns the Links of n ranks that `text` describes. The grammar is at the top of this file.
+    Raises ValueError, with an example, if the text is wrong."""
     try:
         links = _parse(_items(re.sub(r"\s", "", text)), n)
         links.check_ranks(n)
@@ -39,7 +41,8 @@ def parse(text, n):
 
 
 def _items(text):
-    """{key: value}; the link of all pairs has the key "". A latency follows its rate."""
+    """Returns {key: value}. The link of all pairs has the key "". A latency belongs to the rate
+    before it."""
     items = {}
     key = None
     for word in text.split(","):
@@ -83,9 +86,10 @@ def _parse_link(text):
 
 
 def _parse_sizes(text, n):
-    """'2' or '3+1' as the ranks of each node."""
+    """Returns '2' or '3+1' as the list of the ranks of each node, for n ranks."""
     if not re.fullmatch(r"[1-9]\d*(\+[1-9]\d*)*", text):
-        raise ValueError(f"nodes= wants their number, 2, or their sizes, 3+1; got {text!r}")
+        raise ValueError("nodes= wants the number of nodes, such as 2, or their sizes, such as "
+                         f"3+1; got {text!r}")
     sizes = [int(size) for size in text.split("+")]
     if len(sizes) == 1:
         if sizes[0] > n:
@@ -97,7 +101,7 @@ def _parse_sizes(text, n):
 
 
 def _parse_straggler(text):
-    """'2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
+    """Returns '2:3+5:1.5' as {2: 3.0, 5: 1.5}."""
     parts = [re.fullmatch(r"(\d+):" + _NUMBER, part) for part in text.split("+")]
     if not all(parts):
         raise ValueError(f"straggler= wants rank:times, such as 2:3; got {text!r}")

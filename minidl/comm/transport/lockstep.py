@@ -1,4 +1,4 @@
-"""Many simulated ranks in one array: a loop that all ranks do alike runs once for all of them.
+"""Many simulated ranks in one array: a loop that is the same on all ranks runs once for all.
 
     rank 0   sendrecv(chunk 0 to 1, chunk 3 from 3)
     rank 1   sendrecv(chunk 1 to 2, chunk 0 from 0)         one step of a ring: 4 messages
@@ -6,18 +6,19 @@
     rank 3   sendrecv(chunk 3 to 0, chunk 2 from 2)
 
     all      r = [0 1 2 3], send = (r - s) % n, sendrecv(chunk[send], right, ..., left):
-             the same line, run once, with arrays where a rank has numbers
+             the same line, run once. A number of a rank becomes an array, one element per rank
 
-A ring of 4,096 ranks sends 33.5 million messages. One by one, at some 8 us, that is 4 minutes and a
-half, and the loop alone, without any transport, takes a minute or two (its slices and its sum: 2 to
-4 us a message). Together it is 8,190 steps of 4,096 messages. The text is the same, ring.py's: for
-it `t.rank` is an array, `chunk[array]` is each rank's own chunk, and `sendrecv` moves all messages
-and all clocks of a step at once, by the formulas of network.py and links.py. Results, clocks and
-ledgers are equal to the bit.
+A ring of 4,096 ranks sends 33.5 million messages. One by one, at about 8 us each, they take 4.5
+minutes. The loop alone, without a transport, takes one or two minutes: its slices and its sum take
+2 to 4 us per message. Together they are 8,190 steps of 4,096 messages. The code is the same, the
+code of ring.py. Here `t.rank` is an array, and `chunk[array]` is one chunk of each rank. `sendrecv`
+moves all messages and all clocks of a step at once, by the formulas of network.py and links.py.
+Results, clocks and ledgers have the same bits as if the ranks ran one by one.
 
-Ranks that come to such a loop (`@in_step`) wait there. When all of the group are there, the last
-runs it for all. Where that could differ, each rank does it for itself: if ranks share ports or have
-spawned tasks, if a rank is elsewhere and nobody else can go on, if arrays or messages are unlike.
+Ranks that reach such a loop (`@in_step`) wait there. When all ranks of the group are there, the
+last one runs the loop for all. If the result could differ, each rank runs the loop itself: if ranks
+share ports or have spawned tasks, if a rank does not come and no other task can run, or if arrays
+or messages of the ranks differ in size or dtype.
 
 Test: tests/comm/transport/test_lockstep.py   Used by: sim.py, for groups of IN_STEP ranks or more
 Measured: benchmarks/bench_scaling.py
@@ -29,11 +30,12 @@ import numpy as np
 
 from minidl.comm.chunks import Views
 
-IN_STEP = 32  # ranks: below, one by one is as fast
+IN_STEP = 32  # the smallest group; for fewer ranks, one by one is equally fast
 
 
 class Moved(NamedTuple):
-    """What one rank sent and received in a loop, in how many messages: for ledgers."""
+    """The bytes that one rank sent and received in a loop, and the number of messages each way. For
+    ledgers."""
 
     dst: int
     bytes_sent: int
@@ -43,7 +45,7 @@ class Moved(NamedTuple):
 
 
 class Lockstep:
-    """The ranks that wait at a loop. One for each Network; from: the smallest group."""
+    """The ranks that wait at a loop. Each Network has one. from_ranks: the smallest group size."""
 
     def __init__(self, network, from_ranks):
         self._network, self._from = network, from_ranks
@@ -51,7 +53,8 @@ class Lockstep:
         network.scheduler.when_stuck = self.release
 
     def arrive(self, t, fn, chunk, args):
-        """Do the loop `fn(t, chunk, *args)` with the other ranks: Moved, or None, if t has to."""
+        """Runs the loop `fn(t, chunk, *args)` together with the other ranks. Returns Moved, or None
+        if this rank must run the loop itself."""
         network, scheduler = self._network, self._network.scheduler
         if (t.size < self._from or network.shared_nic or scheduler.n_spawned
                 or network.rendezvous_bytes != float("inf")):
@@ -71,7 +74,8 @@ class Lockstep:
         return me.moved
 
     def release(self):
-        """Let all that wait go on by themselves; whether there were any."""
+        """Wakes all ranks that wait at a loop. They run it themselves. Returns True if there were
+        any."""
         for here in self._waiting.values():
             for arrival in here:
                 self._network.scheduler.wake(arrival.task, 0.0)
@@ -81,7 +85,7 @@ class Lockstep:
 
 
 class _Arrival:
-    """A rank at a loop."""
+    """A rank that waits at a loop."""
 
     __slots__ = ("t", "task", "fn", "chunk", "args", "moved")
 
@@ -91,7 +95,7 @@ class _Arrival:
 
 
 def _together(network, here):
-    """Run the loop for all, if they are alike; else leave everything as it was."""
+    """Runs the loop for all ranks, if their calls are alike. Else changes nothing."""
     first = here[0]
     if any(each.fn is not first.fn or list(map(id, each.args)) != list(map(id, first.args))
            for each in here) or not all(isinstance(arg, np.ufunc) for arg in first.args):
@@ -100,18 +104,18 @@ def _together(network, here):
         chunks = _Chunks([each.chunk for each in here])
         everyone = _AllRanks(network, here, chunks)
         first.fn(everyone, chunks, *first.args)
-    except (_Unlike, TypeError, ArithmeticError, Warning):  # one by one a rank has its own error
+    except (_Unlike, TypeError, ArithmeticError, Warning):  # one by one, each rank raises its own
         return
     chunks.write_back([each.chunk for each in here])
     everyone.finish(here)
 
 
 class _Unlike(Exception):
-    """The ranks' messages do not fit each other: one by one, the error has words."""
+    """The ranks' arrays or messages differ. Run one by one, they raise an error that explains."""
 
 
 class _AllRanks:
-    """The transport that the loop's text sees: every number is an array, an element for a rank."""
+    """The transport of the loop. Every number of a rank is an array, one element per rank."""
 
     simulated = True
 
@@ -145,7 +149,7 @@ class _AllRanks:
         self._n_messages += 1
 
     def finish(self, here):
-        if self._way is None:  # no step at all
+        if self._way is None:  # the loop had no step
             return
         self._way.finish()
         right, left = self._way.right.tolist(), self._way.left.tolist()
@@ -156,9 +160,10 @@ class _AllRanks:
 
 
 class _Way:
-    """The links and ports that every rank sends to `right` and receives from `left` by.
+    """The links and ports by which every rank sends to `right` and receives from `left`.
 
-    `Port.send` and `Port.receive` (links.py), for all ranks at once; the letters are theirs."""
+    Computes `Port.send` and `Port.receive` (links.py) for all ranks at once, with the same names.
+    """
 
     def __init__(self, network, group, world, right, left):
         self.right, self.left = right, left
@@ -167,7 +172,7 @@ class _Way:
             raise _Unlike
         out = [(world[r], world[dst]) for r, dst in enumerate(right.tolist())]
         if any(group.is_busy(src, dst) for src, (_, dst) in enumerate(out)):
-            raise _Unlike  # a message of another call is on its way
+            raise _Unlike  # a message of another call is under way
         links = [network.links.link(*pair) for pair in out]
         self._alpha = np.array([link.alpha for link in links])
         self._beta = np.array([link.beta for link in links])
@@ -179,7 +184,7 @@ class _Way:
         self._in_free = np.array([port.in_free for port in self._enters])
 
     def move(self, clock, sent, received):
-        """One step: the clocks after it."""
+        """Returns the ranks' clocks after one step. sent, received: bytes of each rank."""
         start = np.maximum(clock, self._out_free)
         self._out_free = start + sent * self._beta
         seconds = received * self._beta[self.left]
@@ -201,7 +206,7 @@ class _Way:
 
 
 class _Chunks:
-    """Every rank's n chunks: `stack` (n ranks, n chunks, elements of the longest)."""
+    """The chunks of all ranks in one array, `stack` (ranks, chunks, elements of the longest)."""
 
     def __init__(self, chunks):
         lengths, dtype = _alike(chunks)
@@ -221,18 +226,19 @@ class _Chunks:
         return len(self._lengths)
 
     def __getitem__(self, i):
-        """i: an array, every rank's chunk i[rank]; a number, chunk i of the first rank."""
+        """If i is an array: returns a _Part, chunk i[r] of each rank r. If i is a number: returns
+        chunk i of rank 0, for its length and dtype."""
         return _Part(self, i) if isinstance(i, np.ndarray) else self.stack[0, i, :self._lengths[i]]
 
 
 class _Part:
-    """One chunk of every rank, those with the numbers `index`; or, without, the ranks' scratch."""
+    """One chunk of every rank: chunk index[r] of rank r. Without index: the ranks' scratch."""
 
     def __init__(self, chunks=None, index=None):
         self.index, self._chunks, self._values = index, chunks, None
 
     def get(self):
-        """(n ranks, elements of the longest chunk)"""
+        """Returns the numbers, (ranks, elements of the longest chunk)."""
         return self._values if self.index is None else self._chunks.stack[
             self._chunks.ranks, self.index]
 
@@ -246,18 +252,18 @@ class _Part:
         return self._chunks.stack.shape[2]
 
     def __getitem__(self, to_length):
-        return self  # scratch[: len(chunk)]: the rest of a shorter chunk is zeros
+        return self  # scratch[: len(chunk)] needs no cut: a shorter chunk is padded with zeros
 
     def __array_ufunc__(self, op, method, *inputs, out):
-        """op(theirs, mine, out=mine) in the loop's text."""
+        """Runs op(theirs, mine, out=mine) of the loop for all ranks."""
         place, = out
         values = [part.get() for part in inputs]
         place.put(op(*values, out=np.empty_like(values[0])))
 
 
 def _alike(chunks):
-    """(lengths, dtype) of every rank's chunks; _Unlike unless they have the same on all ranks, in
-    memory of their own."""
+    """Returns (lengths, dtype) of a rank's chunks. Raises _Unlike if they differ between ranks, or
+    if two ranks share memory."""
     kinds = {_kind(chunk) for chunk in chunks}
     starts = {chunk[0].__array_interface__["data"][0] for chunk in chunks
               if type(chunk[0]) is np.ndarray}
@@ -268,7 +274,8 @@ def _alike(chunks):
 
 
 def _kind(chunk):
-    """What must be equal on all ranks; None: not NumPy's arrays of one dtype."""
+    """Returns the lengths and the dtype of a rank's chunks, to compare. None if they are not NumPy
+    arrays of one dtype."""
     if isinstance(chunk, Views):
         x = chunk.whole
         return (len(x), x.dtype) if type(x) is np.ndarray else None
@@ -278,7 +285,8 @@ def _kind(chunk):
 
 
 def _blocks(row, chunk, lengths):
-    """(part of the row of the stack, as much of the rank's memory), all together the chunks."""
+    """Returns pairs of (a part of a row of the stack, the same part of the rank's memory). Together
+    they are all the rank's chunks."""
     if not isinstance(chunk, Views):
         return [(row[i, :length], chunk[i]) for i, length in enumerate(lengths)]
     x, (size, n_long) = chunk.whole, divmod(len(chunk.whole), len(chunk))

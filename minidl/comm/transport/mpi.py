@@ -2,9 +2,10 @@
 
 Only bytes are sent (MPI.BYTE), so any dtype works.
 
-Messages are cut into parts, because an MPI count is a 32-bit int: full parts of `part_bytes`, then
-one shorter part, which may be empty. As every message ends with a shorter part, a receiver that
-expects another size always sees a part of the wrong size. A rank that fails ends all: abort.py.
+Messages are cut into parts, because an MPI count is a 32-bit int. There are full parts of
+`part_bytes`, then one shorter part, which may be empty. Every message ends with a shorter part. So
+a receiver that expects another size always receives a part of the wrong size. If a rank fails, all
+ranks end: abort.py.
 
 Test: tests/mpi/   Tutorial: tutorials/00_hello.py
 """
@@ -26,12 +27,14 @@ from minidl.comm.transport.abort import end_all
 from minidl.comm.transport.protocol import Request, Transport
 from minidl.comm.transport.window import HEADER, Flags, NoSharedMemory
 
-PART_BYTES = 1 << 30  # under the 2 GiB that a 32-bit count allows, and a round number in a trace
+PART_BYTES = 1 << 30  # less than the 2 GiB of a 32-bit count, and a round number in a trace
 
 
 class MPITransport(Transport):
-    """A group of MPI processes. held: its communicators.Communicators. ranks: their world ranks, of
-    a subgroup."""
+    """A group of MPI processes.
+
+    held: the group's communicators.Communicators. part_bytes: the size of a full part of a message.
+    ranks: the world ranks of a subgroup. None: this group has all ranks."""
 
     simulated = False
 
@@ -51,9 +54,9 @@ class MPITransport(Transport):
 
     @cached_property
     def cuda_aware(self):
-        """What the MPI library says; MPICH's wants MPIR_CVAR_ENABLE_GPU=1 in its environment, if it
-        was built for CUDA."""
-        # mpi4py's own file: it finds what that is linked with, too
+        """True if the MPI library reads and writes device memory. An MPICH that was built for CUDA
+        needs MPIR_CVAR_ENABLE_GPU=1 in its environment."""
+        # Load mpi4py's own file: a symbol of a library that it is linked with is found, too.
         return staging.says_cuda_aware(ctypes.CDLL(self._mpi.__file__))
 
     def isend(self, array, dst, tag=0):
@@ -75,22 +78,22 @@ class MPITransport(Transport):
         return _Receives(self, into, room, src, requests, tag, self._longest_nap(comm))
 
     def _longest_nap(self, comm):
-        """In seconds, while `_wait` waits; 0: it does not sleep."""
+        """Returns the longest sleep of `_wait` in seconds. 0: it does not sleep."""
         return self.longest_nap or (2e-4 if comm is self._comm else 0)
 
     def _way(self, tag):
-        """(communicator, tag of a send, tag of a receive). A collective's messages have the tag
-        that says which call it is (call_code.py), and a communicator of their own."""
+        """Returns (communicator, tag of a send, tag of a receive). The messages of collectives have
+        their own communicator. Their tag is the code of the call (call_code.py)."""
         code = 0 if tag else current_code()
         if not code:
             return self._comm, tag, tag
         held = self._held
-        if held.collectives is None:  # all ranks come here: every collective has messages for all
+        if held.collectives is None:  # in a collective every rank sends or receives: all come here
             held.collectives = communicators.create(self._mpi, held, range(self.size))
         return held.collectives, code & self._codes, self._mpi.ANY_TAG
 
     def _check_tag(self, src, wanted, status):
-        """After a receive: was it the message of this collective?"""
+        """Raises CallMismatch if a receive took a message of another collective call."""
         if status.tag != wanted and status.tag >= 0:
             raise CallMismatch(explain(self.rank, src, wanted, status.tag, current_label()))
 
@@ -117,8 +120,8 @@ class MPITransport(Transport):
     def recv_any(self, tag=0):
         mpi = self._mpi
         status = mpi.Status()
-        # Not Mprobe, which waits inside MPI and holds its lock: then other threads' calls are slow
-        # (a remote call took 22 ms with MPICH on busy cores; with this loop 1.5 ms).
+        # Mprobe would wait inside MPI and hold its lock, so that other threads' calls are slow: a
+        # remote call took 22 ms with MPICH on busy cores. With this loop it takes 1.5 ms.
         pause_s = 0.0
         comm, tag, any_tag = self._way(tag)
         while (message := comm.Improbe(mpi.ANY_SOURCE, any_tag, status)) is None:
@@ -165,33 +168,33 @@ class MPITransport(Transport):
         if least < self.size:
             raise NoSharedMemory(
                 f"rank {self.rank}: a shared window needs all {self.size} ranks of its group on "
-                f"one node; got nodes of {least} and more. Use t.subgroup(ranks of a node).")
+                f"one node; got a node with {least} of them. Use t.subgroup(ranks of a node).")
         window = mpi.Win.Allocate_shared(HEADER + n_bytes, comm=comm)
-        window.Lock_all()  # the epoch in which Sync, a memory fence, is allowed
+        window.Lock_all()  # begins the epoch that Sync, a memory fence, needs
         memory = [np.frombuffer(window.Shared_query(p)[0], np.uint8) for p in range(self.size)]
-        memory[self.rank][:] = 0  # no signal yet; a page lies near the rank that writes it first
+        memory[self.rank][:] = 0  # no signal yet; the first write puts a page near this rank's core
         window.Sync()
         comm.Barrier()
         return memory, window.Sync
 
     def abort(self):
-        """End all ranks, those of other groups too; from any thread. Does not return."""
+        """Ends all ranks, also of other groups. May be called from any thread. Does not return."""
         end_all(self._mpi.COMM_WORLD)
 
     def _parts(self, data):
-        """The parts of a message; the last is shorter than part_bytes."""
+        """Returns the parts of a message, views. The last is shorter than part_bytes."""
         size = self._part_bytes
         return [data[i : i + size] for i in range(0, len(data) + 1, size)]
 
     def _explain(self, error, src, expected):
-        """A truncated message is the peers' disagreement; any other error is MPI's own."""
+        """Returns the exception to raise: SizeMismatch for a truncated message, else MPI's own."""
         if error.Get_error_class() == self._mpi.ERR_TRUNCATE:
             return size_mismatch(self.rank, src, expected, "more")
         return error
 
 
 class _Sends(Request):
-    """The parts of a message going out. Keeps their bytes alive."""
+    """A send: the requests of all parts of a message. Keeps their bytes alive."""
 
     def __init__(self, requests, data, longest_nap):
         self._requests, self._data, self._longest_nap = requests, data, longest_nap
@@ -203,7 +206,7 @@ class _Sends(Request):
 
 
 class _Receives(Request):
-    """The parts of a message coming in."""
+    """A receive: the requests of all parts of a message."""
 
     def __init__(self, transport, into, room, src, requests, tag, longest_nap):
         self._transport, self._into, self._room, self._src = transport, into, room, src
@@ -226,7 +229,7 @@ class _Receives(Request):
             got += n_bytes
             if n_bytes < t._part_bytes and (i + 1 < len(self._requests) or got != len(self._room)):
                 raise size_mismatch(t.rank, self._src, len(self._room), got)
-        if got != len(self._room):  # a full part where a short one should end the message
+        if got != len(self._room):  # the last part is full, so the message is longer
             raise size_mismatch(t.rank, self._src, len(self._room), "more")
         if not self._into.flags.c_contiguous:
             self._into[...] = self._room.view(self._into.dtype).reshape(self._into.shape)
@@ -238,11 +241,13 @@ class _Receives(Request):
 
 
 def _wait(request, longest_nap, status=None):
-    """Until the request is done. In a collective the others come at the same time: MPI looks all
-    the time. Outside of one, and in the background, nobody knows when they come: after a tenth of a
-    millisecond it sleeps between looks, for a tenth of the time that it has waited, and the
-    processor is another's then, such as that of the pipeline's stage for which it waits, or that of
-    the backward beside it."""
+    """Waits until the request is done.
+
+    longest_nap = 0: in a collective all ranks come at the same time, so MPI checks all the time.
+    longest_nap > 0: in other calls, and in the background, the wait may be long. After 0.1 ms it
+    sleeps between two checks, for a tenth of the time that it has waited, at most longest_nap.
+    Meanwhile other work can use the core: the pipeline stage that it waits for, or the backward
+    pass of its own rank."""
     if not longest_nap:
         return request.Wait(status)
     start = time.perf_counter()
@@ -252,11 +257,11 @@ def _wait(request, longest_nap, status=None):
 
 
 class _Thread:
-    """A function running in its own thread; wait() gives its result or re-raises."""
+    """A function that runs in its own thread. wait() returns its result or raises its error."""
 
     def __init__(self, fn, args):
         self._future = Future()
-        # A daemon: it must not keep a failed process alive.
+        # A daemon thread does not keep a failed process alive.
         run = contextvars.copy_context().run
         threading.Thread(target=run, args=(self._run, fn, args), daemon=True).start()
 
@@ -271,6 +276,6 @@ class _Thread:
 
 
 def _as_bytes(t, array):
-    """The array's bytes as flat uint8: a view where it is contiguous, a copy elsewhere."""
+    """Returns the array's bytes as flat uint8: a view if it is contiguous, else a copy."""
     check_array(t, array)
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -2,17 +2,17 @@
 
     import cupy
     cupy.cuda.Device(t.rank % cupy.cuda.runtime.getDeviceCount()).use()     a GPU per rank
-    gpus = nccl.connect(t, cupy)        t, and beside it a communicator of NCCL
+    gpus = nccl.connect(t, cupy)        t, with a communicator of NCCL
     nccl.all_reduce(gpus, x)            x: a CuPy array, in place
 
-NCCL finds the links between the GPUs (NVLink, PCIe, network cards) and chooses ring or tree by
-itself; our transport sends only its 128-byte id, so a ledger does not see NCCL's messages. Its
-kernels run on the current stream: a call returns at once, and x is complete for all later work on
-that stream.
+NCCL finds the links between the GPUs (NVLink, PCIe, network cards), and chooses ring or tree
+itself. Our transport sends only its 128-byte id, so a ledger does not see NCCL's messages. NCCL's
+kernels run on the current stream. A call returns at once, and all later work on that stream finds
+the result in x.
 
-NCCL's own reduce-scatter wants equal blocks. Ours cuts as ring.py does, or ring_blocks.py, for any
-length: one reduce for each chunk, to its owner, in one group of NCCL calls; the all-gather, one
-broadcast for each.
+NCCL's own reduce-scatter needs equal blocks. Ours takes any length and cuts like ring.py or
+ring_blocks.py. It calls one NCCL reduce per chunk, to the chunk's owner, all in one group of NCCL
+calls. The all-gather calls one NCCL broadcast per chunk.
 
 Sources: NCCL's API reference; CuPy's cupy.cuda.nccl.    Test: tests/comm/transport/test_nccl.py
 """
@@ -32,10 +32,12 @@ _DTYPES = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "fl
 
 
 def connect(t, cupy):
-    """A transport like t, with a communicator of NCCL beside it; all ranks of t call it.
+    """Returns t as a transport with a communicator of NCCL. All ranks of t must call it.
 
-    cupy   the module, with the GPU of this rank as its current device. Two ranks on one GPU are an
-           error of NCCL's."""
+    cupy   the module. Its current device must be the GPU of this rank. NCCL raises an error if two
+           ranks use the same GPU
+
+    Raises RuntimeError if CuPy cannot load NCCL."""
     if not available(cupy):
         raise RuntimeError(
             f"rank {t.rank}: this CuPy cannot load NCCL: pip install nvidia-nccl-cu12 (or -cu13, "
@@ -44,7 +46,7 @@ def connect(t, cupy):
 
 
 def available(cupy):
-    """Whether this CuPy has NCCL."""
+    """Returns True if this CuPy can load NCCL."""
     try:
         return bool(library(cupy).available)
     except ImportError:
@@ -52,12 +54,12 @@ def available(cupy):
 
 
 def library(cupy):
-    """cupy.cuda.nccl, which `import cupy` alone does not bring."""
+    """Returns the module cupy.cuda.nccl. `import cupy` does not always import it."""
     return getattr(cupy.cuda, "nccl", None) or importlib.import_module("cupy.cuda.nccl")
 
 
 class Nccl(Wrapper):
-    """t, and `communicator`: its ranks as NCCL knows them. A subgroup has its own."""
+    """The transport t with an NCCL communicator of the same ranks. A subgroup gets its own."""
 
     def __init__(self, inner, cupy):
         super().__init__(inner)
@@ -75,7 +77,7 @@ class Nccl(Wrapper):
 
 @collective
 def all_reduce(t, x, op=np.add):
-    """The elementwise op of all ranks' contiguous x, in place, on every rank; returns x.
+    """Computes the elementwise op of all ranks' contiguous x, in place, on every rank. Returns x.
 
     op: np.add, np.multiply, np.maximum, np.minimum. float16 is summed in float16."""
     nccl, stream = _engine(t, x)
@@ -86,8 +88,8 @@ def all_reduce(t, x, op=np.add):
 
 @collective
 def reduce_scatter(t, x, op=np.add):
-    """As `ring.reduce_scatter`: returns this rank's complete chunk, rank+1 of
-    `chunks.split(x, n)`. x: 1-d, contiguous; the other chunks stay as they were."""
+    """As `ring.reduce_scatter`. Returns this rank's complete chunk, rank+1 of `chunks.split(x, n)`.
+    x: 1-d, contiguous. The other chunks do not change."""
     chunk = chunks.split(check_flat(t, x), t.size)
     _reduce_each(t, x, _by_owner(chunk), op)
     return chunk[(t.rank + 1) % t.size]
@@ -96,14 +98,14 @@ def reduce_scatter(t, x, op=np.add):
 @collective
 def all_gather(t, x):
     """As `ring.all_gather`: copies every rank's own chunk, rank+1 of `chunks.split(x, n)`, to all
-    ranks; returns x. x: 1-d, contiguous."""
+    ranks. Returns x. x: 1-d, contiguous."""
     return _broadcast_each(t, x, _by_owner(chunks.split(check_flat(t, x), t.size)))
 
 
 @collective
 def mean_block(t, x, bounds, divisor=None):
-    """As `average.mean_block`: this rank's block, x[bounds[r] : bounds[r+1]], of the mean: a view
-    of the workspace x. float16 travels in 2 bytes and is summed in float32, here."""
+    """As `average.mean_block`. Returns this rank's block, x[bounds[r] : bounds[r+1]], of the mean,
+    a view of the 1-d x. float16 is sent in 2 bytes, and summed here in float32."""
     block = _blocks(t, x, bounds)
     own, divisor = block[t.rank], t.size if divisor is None else divisor
     if accumulate_dtype(x.dtype) == x.dtype:
@@ -126,20 +128,20 @@ def mean_block(t, x, bounds, divisor=None):
     for i in range(2, t.size + 1):
         total += theirs[(t.rank + i) % t.size]
     total /= divisor
-    own[...] = total  # divide in float32, then cast: the float16 sum of 8 ranks can pass 65504
+    own[...] = total  # cast after the division: a float16 sum of 8 ranks can exceed 65504
     return own
 
 
 @collective
 def gather_blocks(t, x, bounds):
-    """As `ring_blocks.all_gather`: every rank's own block, x[bounds[r] : bounds[r+1]], to all
-    ranks; returns x."""
+    """As `ring_blocks.all_gather`: copies every rank's own block, x[bounds[r] : bounds[r+1]], to
+    all ranks. Returns x."""
     return _broadcast_each(t, x, _blocks(t, x, bounds))
 
 
 @collective
 def broadcast(t, x, root=0):
-    """Copy root's contiguous x into every rank's x; returns x."""
+    """Copies root's contiguous x into every rank's x. Returns x."""
     nccl, stream = _engine(t, x)
     check_peer(t, root, "root")
     t.communicator.broadcast(x.data.ptr, x.data.ptr, x.size, _dtype(t, nccl, x), root, stream)
@@ -147,7 +149,7 @@ def broadcast(t, x, root=0):
 
 
 def _by_owner(chunk):
-    """The ring's chunks by the ranks that own them: chunk rank+1."""
+    """Returns the ring's chunks in the order of their owners: rank r owns chunk r+1."""
     return [*chunk[1:], chunk[0]]
 
 
@@ -157,7 +159,7 @@ def _blocks(t, x, bounds):
 
 
 def _reduce_each(t, x, block, op):
-    """Reduce block[r] of x to rank r, all in one group of calls."""
+    """Reduces block[r] of x to rank r, for all r, in one group of NCCL calls."""
     nccl, stream = _engine(t, x)
     kinds = _dtype(t, nccl, x), _op(t, nccl, op)
     nccl.groupStart()
@@ -168,7 +170,7 @@ def _reduce_each(t, x, block, op):
 
 
 def _broadcast_each(t, x, block):
-    """Copy block[r] of x from rank r to all."""
+    """Copies block[r] of x from rank r to all ranks, for all r. Returns x."""
     nccl, stream = _engine(t, x)
     kind = _dtype(t, nccl, x)
     nccl.groupStart()
@@ -180,7 +182,8 @@ def _broadcast_each(t, x, block):
 
 
 def _engine(t, x):
-    """(CuPy's nccl module, the current stream's address), once t and x are fit for NCCL."""
+    """Returns (CuPy's nccl module, the address of the current stream). Raises TypeError or
+    ValueError if t or x does not work with NCCL."""
     if not isinstance(t, Nccl):
         raise TypeError(f"rank {t.rank}: wanted the transport of nccl.connect(t, cupy); got "
                         f"{type(t).__name__}. Wrap in this order: nccl.connect(Ledger(t), cupy)")

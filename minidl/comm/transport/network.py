@@ -1,14 +1,13 @@
-"""What simulated ranks share: messages on their way, and the ports that they go through.
+"""The state that simulated ranks share: the messages under way, and the ports.
 
-    sender      isend ---- put ---.                    A message meets its receive in the channel of
-                                  Channel  = match ->  (source, destination, tag), in the order of
-    receiver    irecv --- post ---'                    both; whichever comes first waits there.
+    sender      isend ---- put ---.                    Each (source, destination, tag) has a
+                                  Channel  = match ->  Channel. It matches messages and receives in
+    receiver    irecv --- post ---'                    order. The first of the two waits there.
 
-    small     the send is done at once; the message arrives alpha after its port is free
-    large     over `rendezvous_bytes` it starts when its receive is posted, as MPI's do
+    small     the send completes at once. The first byte arrives alpha after the port is free
+    large     more than `rendezvous_bytes`: the send starts when its receive is posted, as in MPI
 
-Arrival and the receiver's port are the picture in sim.py; a port, and which link has which, are
-links.py's.
+For the modelled time see the picture in sim.py. For ports and links see links.py.
 
 Test: tests/comm/transport/test_sim.py   Used by: sim.py
 """
@@ -32,15 +31,17 @@ class Network:
         self.scheduler = Scheduler(n)
         self.links, self.shared_nic = links, links.shared_nic
         self.rendezvous_bytes = float("inf") if rendezvous_bytes is None else rendezvous_bytes
-        self.ports = defaultdict(Port)  # by the numbers that links.ports gives
+        self.ports = defaultdict(Port)  # number, as links.ports returns it -> Port
         self._groups = weakref.WeakValueDictionary()  # name -> Group
-        self._half_made = {}  # name -> (Group, how many of its ranks have not made it yet)
-        self.unreceived = []  # an error's text for each channel of groups that are gone
+        self._half_made = {}  # name -> (Group, the number of its ranks that have not made it yet)
+        self.unreceived = []  # error texts of deleted groups, one for each channel with messages
         self.lockstep = Lockstep(self, in_step)
 
     def group(self, name, ranks):
-        """The Group of this name and these world ranks, for one of them. It lives until all have
-        made it, then as long as one of them holds it: a run may make a group in every step."""
+        """Returns the Group of this name and these world ranks. Each of these ranks calls it once.
+
+        The Network keeps the Group until all its ranks have called. After that the Group is deleted
+        when no rank has a reference, so a run may make a group in every step."""
         group, missing = self._half_made.pop(name, None) or (Group(self, ranks), len(ranks))
         self._groups[name] = group
         if missing > 1:
@@ -48,11 +49,13 @@ class Network:
         return group
 
     def keep_order(self, clock=0.0):
-        """Before the use of a port that tasks share: the task with the earlier clock goes first."""
+        """Call it before the use of a port. If tasks share ports, it lets the tasks with earlier
+        clocks run first."""
         if self.scheduler.n_spawned or self.shared_nic:
             self.scheduler.yield_in_order(clock)
 
     def check_all_received(self):
+        """Raises RuntimeError if a message was never received."""
         for group in self._groups.values():
             self.unreceived += group.unreceived()
         if self.unreceived:
@@ -60,9 +63,9 @@ class Network:
 
 
 class Group:
-    """What the simulated ranks of a group share: messages and memory.
+    """The state that the simulated ranks of a group share: messages and memory.
 
-    board   a dict: what they see of each other without messages"""
+    board   a dict, to compare values without messages"""
 
     def __init__(self, network, ranks):
         self.network, self.ranks = network, ranks
@@ -74,7 +77,7 @@ class Group:
         return self.inboxes.setdefault((world_rank, tag), Inbox())
 
     def channel(self, src, dst, tag):
-        """From rank src to rank dst of this group."""
+        """Returns the Channel from rank src to rank dst of this group."""
         inbox, ranks = self.inbox(self.ranks[dst], tag), self.ranks
         if src not in inbox.channels:
             inbox.channels[src] = Channel(self.network, inbox, ranks[src], ranks[dst], (src, dst),
@@ -82,14 +85,14 @@ class Group:
         return inbox.channels[src]
 
     def is_busy(self, src, dst, tag=0):
-        """Whether messages or receives wait between these ranks (src in the group, dst in the
-        world)."""
+        """Returns True if messages or receives wait between these ranks. src: the rank in the
+        group. dst: the world rank."""
         inbox = self.inboxes.get((dst, tag))
         channel = inbox and inbox.channels.get(src)
         return bool(channel and (channel.queue or channel.posted))
 
     def unreceived(self):
-        """An error's text for each channel with messages that nobody has received."""
+        """Returns a list of error texts, one for each channel with messages not yet received."""
         found = []
         for inbox in self.inboxes.values():
             for channel in inbox.channels.values():
@@ -101,11 +104,11 @@ class Group:
         return found
 
     def __del__(self):
-        self.network.unreceived += self.unreceived()  # it is an error all the same
+        self.network.unreceived += self.unreceived()  # also an error if the group is deleted
 
 
 class Inbox:
-    """All that comes to one rank of one group with one tag."""
+    """All channels to one rank of one group with one tag."""
 
     __slots__ = ("channels", "waiting_for_any")
 
@@ -115,12 +118,13 @@ class Inbox:
 
 
 class Channel:
-    """From one rank to another with one tag: messages not yet received, or receives not yet served.
+    """The queue from one rank to another with one tag. It holds either messages without a receive,
+    or receives without a message.
 
-    A message is a tuple (data, when its first byte arrives, None), or (data, None, the Rendezvous
-    that will decide when).
+    A small message is a tuple (data, time when its first byte arrives, None). A large message is
+    (data, None, Rendezvous): the Rendezvous will compute the time.
 
-    src, dst         world ranks; `in_group` has both as the group's
+    src, dst         world ranks; `in_group` has (src, dst) as ranks of the group
     leaves, enters   the ports at the two ends"""
 
     __slots__ = (*("network", "inbox", "src", "dst", "in_group", "tag", "queue", "posted"),
@@ -134,7 +138,7 @@ class Channel:
         self.leaves, self.enters = (network.ports[k] for k in network.links.ports(src, dst))
 
     def send(self, data):
-        """Send an array that nobody else will change; returns the Request."""
+        """Sends an array. The caller must not change it afterwards. Returns the Request."""
         if data.nbytes > self.network.rendezvous_bytes:
             request = Rendezvous(self, data.nbytes)
             self.put((data, None, request))
@@ -145,7 +149,7 @@ class Channel:
         return Sent(scheduler, self.leaves.out_free)
 
     def put(self, message):
-        """Hand a message to the first receive that waits for it, or leave it in the queue."""
+        """Gives a message to the first receive that waits here, or puts it into the queue."""
         if self.posted:
             self.posted.popleft().match(message)
             return
@@ -154,7 +158,7 @@ class Channel:
             self.network.scheduler.wake(self.inbox.waiting_for_any, message[1] or 0.0)
 
     def post(self, into):
-        """Receive into an array; returns the Request."""
+        """Starts to receive into an array. Returns the Request."""
         receive = Receive(self, into)
         if self.queue:
             receive.match(self.queue.popleft())
@@ -163,7 +167,8 @@ class Channel:
         return receive
 
     def take(self, task, data, arrival, into):
-        """Receive through the port, and copy the bytes to their place."""
+        """Receives a message: moves the port's and the task's times, and copies data to `into`.
+        Raises SizeMismatch if the sizes differ."""
         n_bytes = data.nbytes
         if n_bytes != into.nbytes:
             src, dst = self.in_group
@@ -174,7 +179,7 @@ class Channel:
             task.clock = done
         if data.dtype is into.dtype:
             try:
-                into[...] = data  # of equal size: it keeps the order, or the shapes do not fit
+                into[...] = data  # sizes are equal: the same order of bytes, or a ValueError
                 return
             except ValueError:
                 pass
@@ -182,7 +187,8 @@ class Channel:
 
 
 class Sent(Request):
-    """A send: the buffer was copied; wait() moves the clock to when the port has taken it all."""
+    """A small send. The buffer was copied. wait() moves the clock to the time when the port has
+    sent all."""
 
     __slots__ = ("scheduler", "end")
 
@@ -195,7 +201,7 @@ class Sent(Request):
 
 
 class Rendezvous(Request):
-    """A large send: starts once its receive is posted."""
+    """A large send. It starts when its receive is posted."""
 
     def __init__(self, channel, n_bytes):
         self.channel, self.scheduler, self.n_bytes = channel, channel.network.scheduler, n_bytes
@@ -203,7 +209,8 @@ class Rendezvous(Request):
         self.end = self.waiter = None
 
     def matched(self, posted_at):
-        """The receive was posted; returns when the first byte arrives."""
+        """Starts the send: its receive was posted at this time. Returns the time when the first
+        byte arrives."""
         seconds = self.n_bytes * self.channel.beta
         start = self.channel.leaves.send(max(self.sent_at, posted_at), seconds)
         self.end = start + seconds
@@ -229,7 +236,7 @@ class Receive(Request):
         self.data = self.arrival = self.waiter = None
 
     def match(self, message):
-        """This message is the one; it may still be on its way."""
+        """Takes the message for this receive. It may still be under way."""
         self.data, self.arrival, rendezvous = message
         if rendezvous is not None:
             self.arrival = rendezvous.matched(self.posted_at)

@@ -1,23 +1,25 @@
-"""The transport: what an algorithm may ask of the network.
+"""The transport: the interface between an algorithm and the network.
 
-A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`, built
-on `isend` and `irecv`. There are two transports: `comm.world()` moves bytes between processes;
-`sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same function runs on
-both. A Wrapper is a transport around another one. All keep these rules:
+A collective is a plain function of a transport and an array, such as `ring.all_reduce(t, x)`. It is
+built on `isend` and `irecv`. There are two transports. `comm.world()` sends bytes between
+processes. `sim.simulate(n, fn)` runs n ranks in one process with a modelled clock. The same
+function runs on both. A Wrapper is a transport around another one. All transports keep these rules:
 
-1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it, and only the number
-   of bytes is checked (a receive of another size raises `SizeMismatch`). So float16 or bool need no
-   MPI datatype, and the precision of every sum is visible in our own code.
-2. Messages from one rank to another with one tag arrive in the order sent, and match receives in
-   the order posted. Different tags are independent.
-3. Do not touch a buffer between `isend` or `irecv` and the return of the request's `wait()`; call
-   `wait()` for every request. A send may complete before it is received, or may not: an algorithm
-   in which all ranks `send` first and `recv` second is wrong (exercise 07b), `sendrecv` is right.
-4. Arrays may be of any dtype but object, of any shape, not contiguous (then a copy is made). They
-   are NumPy's or, on a GPU, CuPy's (staging.py).
-5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's, so
-   `t.subgroup(range(t.size))` is a duplicate on which a second task may communicate meanwhile.
-6. `rank` and `size` are in *this* group; `ranks[i]` is the world rank of rank i.
+1. Bytes are sent, not numbers. The dtype is not sent: both sides must know it. The receiver checks
+   only the number of bytes: another size raises `SizeMismatch`. So float16 or bool need no MPI
+   datatype, and our own code shows the precision of every sum.
+2. Messages from one rank to another with the same tag arrive in the order sent, and match receives
+   in the order posted. Different tags are independent.
+3. Do not read or write a buffer between `isend` or `irecv` and the return of the request's
+   `wait()`. Call `wait()` for every request. A send may complete before it is received, or only
+   then. So an algorithm in which all ranks first `send` and then `recv` is wrong (exercise 07b).
+   `sendrecv` is right.
+4. Arrays may have any dtype but object, and any shape. If they are not contiguous, a copy is made.
+   They are NumPy arrays, or CuPy arrays on a GPU (staging.py).
+5. A group is a transport: `t.subgroup(ranks)`. Its messages never mix with its parent's messages.
+   So `t.subgroup(range(t.size))` is a duplicate: a second task may communicate on it at the same
+   time.
+6. `rank` and `size` are for *this* group. `ranks[i]` is the world rank of rank i.
 
 Test: tests/comm/transport/test_protocol.py   Tutorial: tutorials/07_ring.py
 """
@@ -48,11 +50,11 @@ class Request(ABC):
 
     @abstractmethod
     def wait(self):
-        """Block until the buffer may be used again (send) or holds the message (receive)."""
+        """Waits until the buffer may be used again (send) or holds the message (receive)."""
 
 
 class Then(Request):
-    """Requests; when all are done, `last` is called, once."""
+    """A Request made of several requests. When all are done, its wait() calls `last()`, once."""
 
     def __init__(self, requests, last):
         self._requests, self._last = requests, last
@@ -72,9 +74,10 @@ class Transport(ABC):
     world_rank   this rank in the outermost group
     ranks        world rank of every rank of this group
     library      the MPI that moves the bytes, with its version, or "simulator"
-    simulated    whether the ranks share a process and a modelled clock
-    cuda_aware   whether it sends device memory itself; else staging.py takes it to the host
-    longest_nap  seconds between two looks for a message that may be long in coming; 0: no pause"""
+    simulated    True if the ranks share a process and a modelled clock
+    cuda_aware   True if it sends device memory itself; else staging.py copies it to the host
+    longest_nap  the longest sleep in seconds while it waits for a message; 0: the transport's own
+                 choice (mpi.py)"""
 
     rank: int
     size: int
@@ -93,78 +96,88 @@ class Transport(ABC):
         return self
 
     def __deepcopy__(self, memo):
-        """Itself: a copy of a model that is divided over ranks is divided over the same ranks."""
+        """Returns itself. So a deep copy of a model that uses this group uses the same group."""
         return self
 
     @abstractmethod
     def isend(self, array: np.ndarray, dst: int, tag: int = 0) -> Request:
-        """Start sending `array` to rank dst; returns a Request."""
+        """Starts to send `array` to rank dst. Returns a Request."""
 
     @abstractmethod
     def irecv(self, into: np.ndarray, src: int, tag: int = 0) -> Request:
-        """Start receiving into.nbytes bytes from rank src into `into`; returns a Request."""
+        """Starts to receive into.nbytes bytes from rank src into `into`. Returns a Request. Its
+        wait() raises SizeMismatch for a message of another size."""
 
     @abstractmethod
     def recv_any(self, tag: int = 0) -> tuple[int, np.ndarray]:
-        """Receive the next message from anybody, of any size: (src, flat uint8 array)."""
+        """Receives the next message with this tag, from any rank, of any size. Returns (src, flat
+        uint8 array)."""
 
     @abstractmethod
     def subgroup(self, ranks: Sequence[int]) -> Any:
-        """The transport of the listed ranks of this group, in that order; None on other ranks.
+        """Returns the transport of the listed ranks of this group, in this order. Returns None on
+        the other ranks.
 
-        All listed ranks must call it, in the same order as their other subgroup calls on this
-        transport."""
+        All listed ranks must call it. They must make their subgroup calls on this transport in the
+        same order."""
 
     @abstractmethod
     def spawn(self, fn, *args):
-        """Run `fn(*args)` beside the caller; the handle's wait() gives its result or re-raises.
+        """Runs `fn(*args)` at the same time as the caller. Returns a handle: its wait() returns the
+        result of fn, or raises its error.
 
-        A thread under MPI, a greenlet in the simulator; with the caller's context variables."""
+        The task is a thread under MPI, a greenlet in the simulator. It has a copy of the caller's
+        context variables."""
 
     @abstractmethod
     def event(self):
-        """An object with set() and wait() for tasks of one rank; like threading.Event."""
+        """Returns an object with set(), is_set() and wait(), for the tasks of one rank, like
+        threading.Event."""
 
     @abstractmethod
     def time(self) -> float:
-        """Seconds since some fixed moment: measured under MPI, modelled in the simulator."""
+        """Returns seconds since a fixed moment: measured under MPI, modelled in the simulator."""
 
     def pause(self, seconds: float) -> None:
-        """Let others run for so long."""
+        """Sleeps for `seconds`, so that other tasks run."""
         time.sleep(seconds)
 
     def compute(self, seconds: float) -> None:  # noqa: B027  nothing to do is the right default
-        """Tell a modelled clock how long work took; on a measured clock nothing happens."""
+        """Adds `seconds` of work to a modelled clock. Does nothing if the clock is measured."""
 
     def stepped(self) -> None:  # noqa: B027
-        """Tell a Watch that a training step has ended: it names ranks that compute longer than the
-        others (stragglers.py)."""
+        """Tells a Watch that a training step has ended. With this it finds ranks that compute
+        longer than the others (stragglers.py)."""
 
     def entering(self, fn, args, kwargs):
-        """Called before a collective `fn(t, *args, **kwargs)` that no other collective calls.
+        """`@collective` calls it before `fn(t, *args, **kwargs)`, unless another collective calls
+        fn. A subclass may compare the ranks' calls here.
 
-        Returns what was sent to compare the ranks' calls: (peer, bytes) pairs."""
+        Returns the messages that were sent for this: pairs of (peer, bytes)."""
         return ()
 
     def together(self, fn, chunk, args):
-        """Do `fn(t, chunk, *args)`, a loop in which all ranks do the same, for all ranks at once.
+        """Tries to run the loop `fn(t, chunk, *args)` once for all ranks (lockstep.py).
 
-        Returns what this rank sent and received (lockstep.Moved); None: do it by yourself."""
+        Returns lockstep.Moved, the amounts that this rank sent and received. Returns None if this
+        rank must run the loop itself."""
         return None
 
     @cached_property
     def uploads(self):
-        """(event, pinned arrays) of copies to a GPU that may be under way: staging.py."""
+        """A deque of (event, pinned arrays) for the copies to a GPU that may be under way. See
+        staging.keep."""
         held = deque()
         weakref.finalize(self, _finish, held)
         return held
 
     def scratch(self, n_elems, dtype, like=None):
-        """An uninitialised 1-d work array, the same memory on every call: for one task at a time.
+        """Returns an uninitialised 1-d work array of n_elems. Every call returns the same memory,
+        so only one task may use it at a time.
 
-        It lives as long as this transport: a ring with new memory for every call would spend a
-        fifth of its time in page faults (64 MiB, 2 ranks). like: an array in whose memory it is to
-        be; on a GPU CuPy's pool keeps it for the next call."""
+        The transport keeps this memory. A ring with new memory for every call would spend a fifth
+        of its time in page faults (64 MiB, 2 ranks). like: if it is a device array, the work array
+        is on this device, and CuPy's pool keeps the memory for the next call."""
         dtype = np.dtype(dtype)
         if like is not None and not isinstance(like, np.ndarray):
             return library_of(like).empty(n_elems, dtype)
@@ -173,44 +186,48 @@ class Transport(ABC):
         return self._scratch[: n_elems * dtype.itemsize].view(dtype)
 
     def shared(self, n_bytes):
-        """A window of n_bytes on every rank that all ranks see (window.py), the same on every call.
+        """Returns a window: n_bytes on every rank that all ranks see (window.py). Calls with the
+        same n_bytes return the same window.
 
-        All ranks must call it. For one task at a time, as `scratch`. Raises window.NoSharedMemory
-        on all ranks where some do not share memory. If threads of a rank use several windows, let
-        one thread make them: Open MPI can hang when two are made at once."""
+        All ranks must call it. Only one task of a rank may use it at a time. Raises
+        window.NoSharedMemory on all ranks if some of them do not share memory. If threads of a rank
+        use several windows, let one thread make them all: Open MPI can hang if two threads make
+        windows at the same time."""
         raise NotImplementedError(f"rank {self.rank}: {type(self).__name__} has no shared windows")
 
     def send(self, array: np.ndarray, dst: int, tag: int = 0) -> None:
-        """Send and wait. May block until the receive is posted (rule 3)."""
+        """Sends, and waits until the buffer may be used again. This may take until the receive is
+        posted (rule 3)."""
         self.isend(array, dst, tag).wait()
 
     def recv(self, into: np.ndarray, src: int, tag: int = 0) -> np.ndarray:
-        """Receive into `into`, wait, return it."""
+        """Receives into.nbytes bytes from rank src into `into`, and waits. Returns `into`."""
         self.irecv(into, src, tag).wait()
         return into
 
     def sendrecv(self, array: np.ndarray, dst: int, into: np.ndarray, src: int,
                  tag: int = 0) -> np.ndarray:
-        """Send `array` to dst while receiving `into` from src; returns `into`."""
-        # The receive first, so that a large message from src need not wait for it.
+        """Sends `array` to dst and receives `into` from src at the same time. Returns `into`."""
+        # Post the receive first, so that a large message from src can start at once.
         incoming = self.irecv(into, src, tag)
         self.isend(array, dst, tag).wait()
         incoming.wait()
         return into
 
     def in_background(self, fn: Callable[..., Any], *args: Any) -> Job:
-        """Queue `fn(duplicate of this transport, *args)` on one background task; returns a Job.
+        """Queues `fn(duplicate of this transport, *args)` for the one background task. Returns a
+        Job at once.
 
         All ranks must queue the same calls in the same order."""
         if self._background is None:
-            from minidl.comm.transport.background import Background  # here: it imports this file
+            from minidl.comm.transport.background import Background  # it imports this file
 
             self._background = Background(self)
         return self._background.submit(fn, *args)
 
     def named(self, label):
-        """`with t.named(label):` labels the messages of this block in ledgers and errors; of nested
-        labels the outermost counts."""
+        """`with t.named(label):` labels the messages of this block in ledgers and errors. If labels
+        are nested, the outermost counts."""
         return named(label)
 
     def __repr__(self):
@@ -223,7 +240,7 @@ def _finish(uploads):
 
 
 def _pass_on(name):
-    """A method that calls the method of this name of the transport inside."""
+    """Returns a method that calls the method `name` of the transport inside."""
 
     def method(self, *args, **options):
         return getattr(self.inner, name)(*args, **options)
@@ -232,7 +249,8 @@ def _pass_on(name):
 
 
 class Wrapper(Transport):
-    """A transport around another, `inner`: passes on every call that a subclass does not change."""
+    """A transport around another one, `inner`. It passes on every call that a subclass does not
+    override."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -260,5 +278,5 @@ class Wrapper(Transport):
         return None if inner is None else self.around(inner)
 
     def around(self, inner):
-        """This wrapper for a subgroup's transport."""
+        """Returns the same kind of wrapper around the transport of a subgroup."""
         return type(self)(inner)

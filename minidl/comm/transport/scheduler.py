@@ -1,9 +1,9 @@
-"""Which simulated task runs next, the clock of each task, and the deadlock report.
+"""Chooses the simulated task that runs next, keeps the tasks' clocks, and reports a deadlock.
 
-A task is a greenlet (a function that can be paused inside any call) with a clock of its own. It
-runs until it must wait for another; then the task with the earliest clock runs of those that can,
-at equal clocks that of the lowest rank. When none can, the run is in deadlock: the report names
-what each task waits for and the line of the user's code.
+A task is a greenlet (a function that can be paused inside any call) with its own clock. It runs
+until it must wait for another task. Then, of the tasks that can run, the one with the earliest
+clock runs. At equal clocks the lowest rank runs first. If no task can run, there is a deadlock: the
+report names for each task the event that it waits for, and the line of the user's code.
 
 Test: tests/comm/transport/test_sim.py   Tutorial: exercise 07b of tutorials/07_ring.py
 """
@@ -20,17 +20,17 @@ from minidl.comm.transport.protocol import Request
 
 
 class Deadlock(RuntimeError):
-    """No rank can go on."""
+    """No rank can continue. The message names the waits of all tasks."""
 
 
 class RankFailed(RuntimeError):
-    """A rank raised; `rank` says which, `__cause__` is its exception with its traceback."""
+    """A rank raised an exception. rank: its number. __cause__: the exception, with traceback."""
 
     rank = None
 
 
 class Task:
-    """A running function of one rank."""
+    """A function of one rank that runs or is paused."""
 
     __slots__ = (*("rank", "clock", "spawned", "greenlet", "waits_for", "ready_at", "ticket"),
                  *("done", "result", "error", "joiners", "stream"))
@@ -38,8 +38,8 @@ class Task:
     def __init__(self, rank, clock, spawned):
         self.rank, self.clock, self.spawned = rank, clock, spawned
         self.greenlet = self.waits_for = self.result = self.error = None
-        self.stream = None  # CuPy's current stream, where it is not the null stream
-        self.ready_at = self.ticket = None  # its place in the heap, if it is there
+        self.stream = None  # CuPy's current stream, unless that is the null stream
+        self.ready_at = self.ticket = None  # its clock and ticket in the heap, if it is there
         self.done = False
         self.joiners = []
 
@@ -48,24 +48,24 @@ class Scheduler:
     """Runs the tasks of n ranks. `current` is the running task."""
 
     def __init__(self, n):
-        import greenlet  # here: `import minidl` is to be quick
+        import greenlet  # imported here, so that `import minidl` is fast
 
         self._greenlet = greenlet.greenlet
         self._hub = greenlet.getcurrent()
-        self._ready = []  # heap of (clock, rank, ticket, task); an old ticket makes an entry void
+        self._ready = []  # heap of (clock, rank, ticket, task); entries with an old ticket are void
         self._tickets = 0
         self._tasks = []  # started and not finished
-        self.failed = []  # spawned tasks whose error no one has waited for
+        self.failed = []  # spawned tasks with an error that no wait() has raised yet
         self.current = None
         self.n_tasks = [0] * n  # unfinished tasks of each rank
-        self.n_spawned = 0  # of them, those that run beside their rank's first
-        self.when_stuck = lambda: False  # called where no task can go on: whether now one can
+        self.n_spawned = 0  # unfinished tasks that another task spawned
+        self.when_stuck = lambda: False  # called if no task can run; returns True if it woke one
 
     def start(self, rank, clock, fn, *args, spawned=False):
-        """Make a task of `fn(*args)`; it runs when its turn comes."""
+        """Makes a task of `fn(*args)`, and returns it. It runs when its turn comes."""
         task = Task(rank, clock, spawned)
         task.greenlet = self._greenlet(lambda: self._body(task, fn, args), parent=self._hub)
-        # A rank starts with context variables of its own; a spawned task continues its parent's.
+        # A rank starts with empty context variables. A spawned task gets a copy of its parent's.
         context = contextvars.copy_context() if spawned else contextvars.Context()
         task.greenlet.gr_context = context
         self.n_tasks[rank] += 1
@@ -89,7 +89,7 @@ class Scheduler:
             self.wake(joiner, task.clock)
 
     def run(self):
-        """Run until every task has ended. Raises RankFailed or Deadlock."""
+        """Runs until every task has ended. Raises RankFailed or Deadlock."""
         while self._ready or self.when_stuck():
             _, _, ticket, task = heappop(self._ready)
             if ticket != task.ticket:
@@ -105,7 +105,8 @@ class Scheduler:
             raise Deadlock(self._deadlock_report())
 
     def _go_on(self, task):
-        """Run the task until it must wait. CuPy's current stream is a thread's: so, a task's."""
+        """Runs the task until it must wait. CuPy has one current stream per thread, and all tasks
+        share a thread. So this gives each task its own stream back."""
         if task.stream is not None:
             task.stream.use()
         task.greenlet.switch()
@@ -116,16 +117,16 @@ class Scheduler:
                 cupy.cuda.Stream.null.use()
 
     def stop(self):
-        """End the tasks that still run, so that their `finally` blocks execute now."""
+        """Ends the unfinished tasks, so that their `finally` blocks run now."""
         self.current = None
         for task in self._tasks:
             try:
                 task.greenlet.throw()  # raises GreenletExit where the task waits
-            except BaseException:  # errors while cleaning up must not hide the first one
+            except BaseException:  # an error in a `finally` block must not hide the first error
                 pass
 
     def wake(self, task, clock):
-        """Let a paused task go on at `clock` or, if that has passed, at its own clock."""
+        """Lets a paused task continue at `clock`, or at its own clock if that is later."""
         clock = max(clock, task.clock)
         if task.ready_at is not None and task.ready_at <= clock:
             return
@@ -134,21 +135,23 @@ class Scheduler:
         heappush(self._ready, (clock, task.rank, self._tickets, task))
 
     def block(self, operation, peer=None, tag=0):
-        """Pause the current task until somebody wakes it."""
+        """Pauses the current task until wake() is called for it. operation, peer, tag: for the
+        deadlock report."""
         task = self.current
         task.waits_for = (operation, peer, tag, current_label())
         self._hub.switch()
         task.waits_for = None
 
     def earlier_than(self, clock):
-        """Whether a task with an earlier clock is ready to run."""
+        """Returns True if a task with an earlier clock is ready to run."""
         return bool(self._ready) and self._ready[0][0] < clock
 
     def yield_in_order(self, clock=0.0):
-        """Let ready tasks run first that are earlier than `clock` and the current task's clock.
+        """Lets all ready tasks run first whose clocks are before the later of `clock` and the
+        current task's clock.
 
-        Needed while two tasks share a port: tasks of one rank, or ranks of one NIC. Else a task may
-        run ahead of the others without any effect on them."""
+        This is needed only if tasks share a port: tasks of one rank, or ranks with one NIC. Else
+        the order of the tasks has no effect."""
         task = self.current
         clock = max(clock, task.clock)
         if self.earlier_than(clock):
@@ -176,7 +179,8 @@ class Scheduler:
 
 
 def _line_of(task):
-    """file:line of the user's code where a paused task is, or by which its job was submitted."""
+    """Returns file:line of the user's code where a paused task is. If it runs no code of the user,
+    returns the line that submitted its job."""
     submitted = task.gr_context.get(submitted_at)
     if submitted and user_frame(task.gr_frame) is None:
         return spot(*submitted)
@@ -184,14 +188,16 @@ def _line_of(task):
 
 
 def _failure(task):
-    said = traceback.TracebackException.from_exception(task.error)  # complete, as it is shown
+    # Not str(error): TracebackException completes an error about a keyword (ops/extra/keywords.py).
+    said = traceback.TracebackException.from_exception(task.error)
     error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {said}")
     error.rank = task.rank
     return error
 
 
 class Handle(Request):
-    """A spawned task; wait() gives its result or re-raises, and joins its clock."""
+    """A spawned task. wait() returns its result or raises its error. The caller's clock then is at
+    least the task's clock."""
 
     def __init__(self, scheduler, task):
         self._scheduler, self._task = scheduler, task
@@ -210,7 +216,7 @@ class Handle(Request):
 
 
 class Event:
-    """Set once, waited for by tasks of the same rank; carries the clock at which it was set."""
+    """An event of one rank. It is set once. A task that waits gets at least the clock of set()."""
 
     def __init__(self, scheduler):
         self._scheduler, self._waiters, self._clock = scheduler, [], None

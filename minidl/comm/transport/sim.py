@@ -2,8 +2,8 @@
 
     simulate(4, lambda t: ring.all_reduce(t, np.ones(10)))      four ranks, four results
 
-Each rank is a greenlet that runs until it must wait for a message. Without threads and real time a
-run is the same every time, and one that is stuck ends with a report (scheduler.py).
+Each rank is a greenlet that runs until it must wait for a message. There are no threads and no real
+time, so every run is the same. A run that cannot go on ends with a report (scheduler.py).
 
 Modelled time of a message of b bytes, sent when the sender's clock shows s:
 
@@ -12,11 +12,11 @@ Modelled time of a message of b bytes, sent when the sender's clock shows s:
     receiver's port            |#### b*beta ####|   one message at a time
                                                 ^   the receiver's clock when its wait() returns
 
-Ports send and receive at once (full duplex), so a ring all-reduce of n equal chunks takes
-2(n-1)(alpha + K/n * beta), as `cost.ring_all_reduce` says. Arithmetic takes no time, unless you
-call `t.compute(seconds)`. The receiving port serves messages in the order of their wait() calls,
-but one that came wholly before the port's last busy period does not queue behind it. Links that
-differ, nodes whose ranks share a NIC, stragglers: `simulate(n, fn, links=...)` and links.py.
+A port sends and receives at the same time (full duplex). So a ring all-reduce of n equal chunks
+takes 2(n-1)(alpha + K/n * beta), as in `cost.ring_all_reduce`. Arithmetic takes no time, unless you
+call `t.compute(seconds)`. The receiving port serves messages in the order of their wait() calls.
+But a message that ends before the port's last busy period began does not queue behind it. For
+different links, nodes that share a NIC, and stragglers: `simulate(n, fn, links=...)` and links.py.
 
 Test: tests/comm/transport/test_sim.py, test_links.py   Tutorial: tutorials/07_ring.py, with --sim 4
 """
@@ -50,20 +50,20 @@ BETA = 1e-9  # seconds per byte
 def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = None,
              beta: float | None = None, links: Links | None = None,
              rendezvous_bytes: int | None = None, in_step: int = IN_STEP) -> list[Any]:
-    """Run `fn(t, *args)` on n ranks in this process; the list of what each rank returned.
+    """Runs `fn(t, *args)` on n ranks in this process. Returns the list of the ranks' results.
 
     alpha, beta        seconds per message and per byte of the modelled clock (10 us, 1 ns)
-    links              the network in full, in their place: links.Links
-    rendezvous_bytes   a send of more bytes completes only once its receive is posted, as MPI's
-                       large messages do; None: every send completes by itself
-    in_step            groups of so many ranks or more do a ring's steps in one array (lockstep.py):
-                       the same results and times, sooner
+    links              the whole network, a links.Links, instead of alpha and beta
+    rendezvous_bytes   a send of more bytes completes only after its receive is posted, like large
+                       messages of MPI. None: every send completes at once
+    in_step            groups of at least this many ranks do a ring's steps in one array
+                       (lockstep.py): the same results and times, but faster
 
-    A rank begins as a new process does: `no_grad`, `use_fused` and the random numbers' seed around
-    this call are not its own; set them in `fn`.
+    A rank begins like a new process: it does not see a `no_grad`, `use_fused` or random seed around
+    this call. Set them in `fn`.
 
-    Raises scheduler.RankFailed (from the rank's exception) or scheduler.Deadlock. A message that
-    nobody received is an error too."""
+    Raises scheduler.RankFailed (from the rank's exception), scheduler.Deadlock, or RuntimeError if
+    a message was never received."""
     if links is None:
         links = Links.uniform(ALPHA if alpha is None else alpha, BETA if beta is None else beta)
     elif alpha is not None or beta is not None:
@@ -73,7 +73,7 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
     links.check_ranks(n)
     network = Network(n, links, rendezvous_bytes, in_step)
     scheduler = network.scheduler
-    ranks = tuple(range(n))  # one for all: a tuple for each rank is n^2 numbers
+    ranks = tuple(range(n))  # the ranks share one tuple: n tuples would hold n^2 numbers
     transports = [SimTransport(network, (), ranks, rank) for rank in ranks]
     tasks = [scheduler.start(rank, 0.0, fn, t, *args) for rank, t in enumerate(transports)]
     try:
@@ -87,7 +87,7 @@ def simulate(n: int, fn: Callable[..., Any], *args: Any, alpha: float | None = N
 class SimTransport(Transport):
     """One rank of a simulated group. Made by `simulate`.
 
-    board   a dict that the group's ranks share: what they see of each other without messages"""
+    board   a dict that the group's ranks share, to compare values without messages"""
 
     simulated, library = True, "simulator"
 
@@ -98,8 +98,8 @@ class SimTransport(Transport):
         self._name, self._group = name, network.group(name, ranks)
         self._slowdown = network.links.slowdown(self.world_rank)
         self._outgoing, self._incoming = {}, {}  # (peer, tag) -> Channel
-        self._pairs = {}  # (dst, src, tag) -> what sendrecv needs
-        self._subgroups = {}  # ranks -> how many made
+        self._pairs = {}  # (dst, src, tag) -> the objects for sendrecv
+        self._subgroups = {}  # ranks -> the number of subgroups made of them
         self.board = self._group.board
         self._windows = {}  # n_bytes -> Messages
         self._n_collectives = 0
@@ -110,7 +110,7 @@ class SimTransport(Transport):
         check_array(self, array)
         self._network.keep_order()
         channel = self._outgoing.get((dst, tag)) or self._open(self._outgoing, dst, tag)
-        return channel.send(array.copy())  # the sender may overwrite its own after wait()
+        return channel.send(array.copy())  # a copy: the sender may overwrite its array after wait()
 
     def irecv(self, into, src, tag=0):
         if not isinstance(into, np.ndarray):
@@ -121,8 +121,8 @@ class SimTransport(Transport):
         return channel.post(into)
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        # The base class's, made faster for a message that is there already: a ring of 1,024 ranks
-        # does this two million times.
+        # As in the base class, but faster if the message is there already: a ring of 1,024 ranks
+        # calls this two million times.
         pair = self._pairs.get((dst, src, tag)) or self._open_pair(dst, src, tag)
         scheduler, port, limit, alpha, beta, beta_in, outgoing, incoming, queue = pair
         n_bytes = array.nbytes
@@ -144,7 +144,7 @@ class SimTransport(Transport):
         if arrival < port.in_free or data.shape != into.shape or data.dtype is not into.dtype:
             incoming.take(task, data, arrival, into)
             return into
-        # take's common case: the port is free, and the message is like the buffer
+        # The common case of incoming.take: the port is free, and the message is like the buffer.
         port.in_start, port.in_free = arrival, arrival + into.nbytes * beta_in
         if port.in_free > task.clock:
             task.clock = port.in_free
@@ -158,7 +158,7 @@ class SimTransport(Transport):
             queues = [(c.queue, src) for src, c in inbox.channels.items() if c.queue]
             waiting = [(queue[0][1] or task.clock, src) for queue, src in queues]
             arrival, src = min(waiting, default=(None, None))
-            # Nothing earlier can come once every other task's clock has passed this arrival.
+            # If every other task's clock has passed this arrival, no earlier message can come.
             if waiting and not scheduler.earlier_than(max(arrival, task.clock)):
                 break
             inbox.waiting_for_any = task
@@ -174,14 +174,15 @@ class SimTransport(Transport):
         ranks = check_ranks(self, ranks)
         if self.rank not in ranks:
             return None
-        # Members agree on the new group's name without talking: parent, ranks, how many before.
+        # All members compute the same name without a message: (parent, ranks, number of groups).
         count = self._subgroups[ranks] = self._subgroups.get(ranks, 0) + 1
         world_ranks = tuple(self.ranks[r] for r in ranks)
         name = (self._name, ranks, count)
         return SimTransport(self._network, name, world_ranks, ranks.index(self.rank))
 
     def entering(self, fn, args, kwargs):
-        """Compare the calls' codes (call_code.py): with the first rank's, in place of a tag."""
+        """Compares the code of this call (call_code.py) with the code of the rank that came first.
+        MPI's ranks compare tags instead. Sends nothing, so it returns ()."""
         self._n_collectives += 1
         code = current_code()
         seen = self.board.setdefault(("code", self._n_collectives), [code, self.rank, 0])
@@ -196,7 +197,7 @@ class SimTransport(Transport):
 
     def spawn(self, fn, *args):
         s = self._scheduler
-        self._network.lockstep.release()  # from now on tasks share ports: their order counts
+        self._network.lockstep.release()  # from now on tasks share ports, so their order matters
         return Handle(s, s.start(self.world_rank, s.current.clock, fn, *args, spawned=True))
 
     def event(self):
@@ -232,7 +233,7 @@ class SimTransport(Transport):
         task.clock += seconds
 
     def _open(self, channels, peer, tag):
-        """The channel to or from a peer, remembered in `channels`."""
+        """Returns the channel to or from a peer, and stores it in `channels`."""
         sending = channels is self._outgoing
         check_peer(self, peer, "dst" if sending else "src")
         src, dst = (self.rank, peer) if sending else (peer, self.rank)
@@ -241,7 +242,7 @@ class SimTransport(Transport):
         return channel
 
     def _open_pair(self, dst, src, tag):
-        """What sendrecv needs, gathered once."""
+        """Returns a tuple of all objects that sendrecv needs, and stores it."""
         outgoing = self._open(self._outgoing, dst, tag)
         incoming = self._open(self._incoming, src, tag)
         limit = -1 if self._network.shared_nic else self._network.rendezvous_bytes

@@ -3,22 +3,23 @@
     staged      device x ── down, wait ──► pinned ── MPI ──► pinned ── up ──► device into
     direct      device x ── wait ───────────────── MPI ─────────────────────► device into
 
-Every transport takes device arrays (CuPy's) like NumPy's, so every algorithm of this folder runs on
-them: the sums are kernels on the current stream. Directly where the MPI library reads and writes
-device memory itself ("CUDA-aware"), which `t.cuda_aware` asks it; else staged.
+Every transport accepts device arrays (CuPy) like NumPy arrays. So every algorithm of comm/ runs on
+them: its sums are kernels on the current stream. A message goes directly if the MPI library reads
+and writes device memory itself ("CUDA-aware", `t.cuda_aware`). Else it is staged.
 
-The host waits for the device when it must, and at no other place of comm/:
+In comm/ the host waits for the device only here:
 
-    staged   isend           for the bytes to be in pinned memory: once a message
-    direct   isend, irecv    for the kernels that write x or still read `into`: MPI knows no streams
+    staged   isend           until the bytes are in pinned memory: once per message
+    direct   isend, irecv    until the kernels have ended that write x or read `into`, because MPI
+                             does not know streams
     NCCL (nccl.py)           never: its kernels are on the stream
 
-After a receive it does not wait: the copy up is on the current stream, ahead of all that will read
-the array there. Its pinned buffer is kept until the copy has ended (`t.uploads`), because CuPy's
-pool would lend it again at once.
+After a receive the host does not wait. The copy up is on the current stream, before all later
+kernels that read the array. The pinned buffer is kept until the copy has ended (`t.uploads`): else
+CuPy's pool would give its memory to the next caller.
 
-A whole array that goes around a ring would come down n-1 times; `on_host` brings it down once, for
-a collective on the host: device.py.
+A staged ring of n ranks copies each chunk down again and again, n-1 times an array. `on_host`
+copies the array down once, for a collective on the host: device.py.
 Test: tests/comm/test_device_arrays.py   Source: CUDA C++ Programming Guide, "Streams"
 """
 
@@ -36,12 +37,12 @@ ALL = (slice(None),)
 
 
 def on_device(x):
-    """Whether x is CuPy's array; its class has the name of NumPy's."""
+    """Returns True if x is a CuPy array. CuPy's array class is also called ndarray."""
     return not isinstance(x, np.ndarray) and type(x).__name__ == "ndarray"
 
 
 def isend(t, x, dst, tag):
-    """t.isend of a device array, or the error for what is no array at all."""
+    """Sends a device array by t.isend. Returns the Request. Raises TypeError if x is no array."""
     if not on_device(x):
         check_array(t, x)
     if not t.cuda_aware:
@@ -53,7 +54,8 @@ def isend(t, x, dst, tag):
 
 
 def irecv(t, into, src, tag):
-    """t.irecv into a device array: complete for later work on the stream that calls wait()."""
+    """Receives into a device array by t.irecv. Returns the Request. After its wait(), later work on
+    the current stream finds the message in `into`. Raises TypeError if `into` is no array."""
     if not on_device(into):
         check_array(t, into)
     direct = t.cuda_aware and into.flags.c_contiguous
@@ -67,8 +69,8 @@ def irecv(t, into, src, tag):
 
 
 def download(x, out=None):
-    """x in pinned memory (`out`, if given): a host array of its shape. The host waits for the copy,
-    and so for what computes x on the current stream."""
+    """Returns a copy of x in pinned memory (in `out`, if given), a host array of the same shape.
+    The host waits for the copy, and so for the kernels on the current stream that compute x."""
     with x.device:
         library, x = library_of(x), contiguous(x)
         host = pinned(library, x.size, x.dtype).reshape(x.shape) if out is None else out
@@ -79,7 +81,8 @@ def download(x, out=None):
 
 
 def upload(t, host, into):
-    """into = host, which is in pinned memory, on the current stream; nobody waits."""
+    """Copies `host`, an array in pinned memory, to the device array `into`, on the current stream.
+    Does not wait."""
     with into.device:
         library = library_of(into)
         place = into if into.flags.c_contiguous else library.empty(into.shape, into.dtype)
@@ -91,7 +94,8 @@ def upload(t, host, into):
 
 
 def keep(t, event, *arrays):
-    """Hold the arrays until the event has happened; let go of those whose event has."""
+    """Keeps the arrays alive until the event has happened. Frees the arrays of earlier events that
+    have happened."""
     while t.uploads and t.uploads[0][0].done:
         t.uploads.popleft()
     t.uploads.append((event, arrays))
@@ -99,10 +103,10 @@ def keep(t, event, *arrays):
 
 @contextmanager
 def on_host(t, x, reads=ALL, writes=ALL):
-    """`with on_host(t, x) as host:` a host array with the elements of the contiguous x; afterwards
-    x has those of host. A NumPy x is given as it is.
+    """`with on_host(t, x) as host:` yields a host array with the elements of the contiguous device
+    array x. At the end of the block, copies host back to x. Yields a NumPy x itself.
 
-    reads, writes   which slices of x come down before, and go up afterwards"""
+    reads, writes   the slices of x to copy down before the block, and up after it"""
     if not on_device(x):
         yield x
         return
@@ -118,8 +122,9 @@ def on_host(t, x, reads=ALL, writes=ALL):
 
 @contextmanager
 def new_on(t, like, n_elems, dtype):
-    """`with new_on(t, like, 10, "f4") as (host, x):` x: a new 1-d array in the memory of `like`,
-    which afterwards has the elements of host."""
+    """`with new_on(t, like, 10, "f4") as (host, x):` yields a host array and a new array x on the
+    device of `like`, both 1-d with n_elems. At the end of the block, copies host to x. If `like` is
+    a NumPy array, host and x are the same array."""
     if not on_device(like):
         host = np.empty(n_elems, dtype)
         yield host, host
@@ -136,12 +141,13 @@ def contiguous(x):
 
 
 def as_host(x):
-    """The device memory of x as if it were a NumPy array: an address and a length for MPI. Nobody
-    may look into it from here."""
+    """Returns the device memory of x as a NumPy array of uint8: an address and a length for MPI.
+    The host cannot read its elements."""
     return np.frombuffer((ctypes.c_uint8 * x.nbytes).from_address(x.data.ptr), np.uint8)
 
 
 def says_cuda_aware(library):
-    """What MPIX_Query_cuda_support of a loaded MPI library returns; False if it has none."""
+    """Returns True if a loaded MPI library is CUDA-aware, by its function MPIX_Query_cuda_support.
+    Returns False if it has no such function."""
     query = getattr(library, "MPIX_Query_cuda_support", None)
     return query is not None and query() == 1

@@ -1,15 +1,16 @@
-"""What a rank tells the launcher that supervises it; nothing where none does (plain mpirun).
+"""The messages of a rank to the launcher that supervises it. Plain mpirun supervises nothing.
 
     minidl run (supervisor.py) <== a line of JSON over TCP == rank (cli/rank.py)
 
-    born       by rank.py, before anything is imported         joining    world() begins
-    joined     world() is done: all ranks are in MPI            finished   the script has ended
-    exits      sys.exit(3), with the line                       failed     it said why, and leaves
-    why        an exception, or the watch's verdict             step       it has done so many steps
-    trained    elastic.run has ended
+    born       rank.py has begun: nothing is imported yet    joining    world() begins
+    joined     world() has ended: all ranks are in MPI       finished   the script has ended
+    exits      sys.exit(3), with the line                    failed     ends, after it reported why
+    why        an exception, or a Watch's report             step       the number of steps done
+    trained    elastic.run has ended                         strangers  connections turned away
 
-The connection is made by rank.py, which leaves its number in the environment with the process it
-belongs to: a process that the rank starts has the variable too, and must not write.
+rank.py makes the connection. It writes its descriptor and this process's id to an environment
+variable. A process that the rank starts has the variable, too, but must not write: it has another
+id.
 
 Test: tests/cli/test_supervisor.py   Used by: mpi.py, abort.py, lookout.py, cli/rank.py
 """
@@ -19,8 +20,8 @@ import os
 
 LINK = "MINIDL_LINK"  # "7:1234": descriptor 7 of process 1234
 
-# What launchers tell each process about its world: (rank, size). Not SLURM_NTASKS: a lone process
-# inside of an allocation has it, too; that of a step is srun's own.
+# The environment variables by which launchers tell a process its (rank, size). SLURM_NTASKS is not
+# here: a single process inside an allocation has it, too. SLURM_STEP_NUM_TASKS comes from srun.
 LAUNCHERS = [
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with --mpi=pmi2
@@ -29,7 +30,8 @@ LAUNCHERS = [
 
 
 def launched_as():
-    """(rank, size) as the MPI launcher told this process; (0, 1) without a known launcher."""
+    """Returns (rank, size) as the MPI launcher told this process, (0, 1) without a known launcher.
+    """
     for rank, size in LAUNCHERS:
         if os.environ.get(size, "").isdigit() and os.environ.get(rank, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
@@ -37,18 +39,18 @@ def launched_as():
 
 
 def is_supervised():
-    """Whether a launcher of ours watches this process, and names it if it dies."""
+    """Returns True if `minidl run` supervises this process, and reports if it dies."""
     number, _, process = os.environ.get(LINK, "").partition(":")
     return process == str(os.getpid())
 
 
 def say(what, **more):
-    """Tell the launcher; whether there is one."""
+    """Sends a line to the launcher: {"say": what, **more}. Returns False if there is none."""
     if not is_supervised():
         return False
     line = json.dumps({"say": what, **more}).encode() + b"\n"
     try:
-        os.write(int(os.environ[LINK].partition(":")[0]), line)  # short: written in one piece
+        os.write(int(os.environ[LINK].partition(":")[0]), line)  # short, so it is written whole
     except OSError:
-        return False  # the launcher is gone
+        return False  # the launcher has ended
     return True

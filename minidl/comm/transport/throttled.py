@@ -1,21 +1,22 @@
 """A real transport made as slow as a given network, to see overlap and topology in real time.
 
-    minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport, or
-    t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport whose clock is real
+    minidl run -n 4 --net 1Gbit,50us script.py        world() returns a throttled transport
+    t = Throttled(t, Links.uniform(50e-6, 8e-9))      around any transport with a real clock
 
-Messages are sent at once, and with each one a stamp: when its first byte would have arrived. The
-ports are the simulator's (links.py), with real clocks:
+A message is sent at once. With each message goes a stamp, the time when its first byte would have
+arrived on the given network. The ports work as in the simulator (links.py), with real clocks:
 
     isend              start = when the sender's port is free; stamp = start + alpha
     its wait()         sleeps until the port has sent all: start + b*beta
-    a receive's wait() sleeps until the receiver's port has received all, from the stamp on; not at
-                       all if that is past: what arrived during a computation costs nothing
+    a receive's wait() sleeps until the receiver's port has received all, beginning at the stamp. If
+                       that time is past, it does not sleep: a message that arrived during a
+                       computation costs nothing
 
-So a time is never shorter than the model's, but longer by what this machine and its sleeps add.
-Threads and groups of a rank share its ports; a NIC that ranks share is three numbers in a file that
-they map. A straggler sleeps in `t.compute(s)`, s being the seconds that the work took. In MPI large
-messages move only while both sides are in a call: overlap needs a background thread. Stamps compare
-the clocks of two processes, so all ranks must run on one machine.
+So a measured time is never shorter than the model's. It is longer by the time that this machine and
+its sleeps add. Threads and groups of a rank share its ports. A NIC that ranks share is three
+numbers in a file that all of them map. A straggler sleeps in `t.compute(s)`, where s is the seconds
+that the work took. MPI moves large messages only while both sides are in a call, so overlap needs a
+background thread. Stamps compare the clocks of two processes, so all ranks must run on one machine.
 
 Test: tests/mpi/test_throttled.py   Tutorial: any that runs on several ranks
 """
@@ -36,14 +37,15 @@ from minidl.comm.transport.links import Port
 from minidl.comm.transport.protocol import Then, Transport, Wrapper
 from minidl.comm.transport.window import NoSharedMemory
 
-# A sleep ends some 60 us late on Linux: in the last part ask for the time in a loop instead.
+# A sleep ends about 60 us late on Linux. So the last part of a wait is a loop that reads the clock.
 NOT_ASLEEP = 150e-6
 
 
 class Throttled(Wrapper):
     """The transport `t` at the speed of `links`. All ranks of t must make it together.
 
-    ports: those of the throttled transport of which t is a subgroup."""
+    ports: if t is a subgroup of a throttled transport, the ports of that transport. Raises
+    ValueError for a simulated transport, RuntimeError if the ranks run on several machines."""
 
     def __init__(self, t, links, ports=None):
         super().__init__(t)
@@ -78,8 +80,8 @@ class Throttled(Wrapper):
 
     def shared(self, n_bytes):
         raise NoSharedMemory(
-            f"rank {self.rank}: a shared window would not feel the slow links ({self.links}). Use "
-            "an all-reduce of messages, such as ring.all_reduce.")
+            f"rank {self.rank}: the links ({self.links}) cannot slow down a shared window. Use an "
+            "all-reduce of messages, such as ring.all_reduce.")
 
     def recv_any(self, tag=0):
         src, stamp = self._stamps.recv_any(tag)
@@ -88,19 +90,19 @@ class Throttled(Wrapper):
         self._arrive(stamp, src)
         return src, data
 
-    send = Transport.send  # the wrapper's would pass it on, at full speed
+    send = Transport.send  # Wrapper.send would send at full speed
 
     def sendrecv(self, array, dst, into, src, tag=0):
-        check_peer(self, dst, "dst")  # before a receive is posted that nothing will match
+        check_peer(self, dst, "dst")  # first: after an error, no receive must be left open
         return Transport.sendrecv(self, array, dst, into, src, tag)
 
     def compute(self, seconds):
         self.inner.compute(seconds)
-        # The work took `seconds` already; a straggler's takes so many times longer.
+        # The work took `seconds` already. A straggler sleeps for the rest of its longer time.
         _sleep_until(time.perf_counter() + seconds * (self.links.slowdown(self.world_rank) - 1))
 
     def _route(self, src, dst):
-        """(alpha, beta, this rank's port) of the link between two ranks of this group."""
+        """Returns (alpha, beta, this rank's port) of the link between two ranks of this group."""
         route = self._routes.get((src, dst))
         if route is None:
             a, b = self.ranks[src], self.ranks[dst]
@@ -110,7 +112,7 @@ class Throttled(Wrapper):
         return route
 
     def _arrive(self, stamp, src):
-        """Sleep until the message of this stamp is through the port."""
+        """Sleeps until the port has received the message with this stamp."""
         _, beta, port = self._route(src, self.rank)
         with self._lock:
             done = port.receive(stamp[0], stamp[1] * beta)
@@ -118,11 +120,11 @@ class Throttled(Wrapper):
 
 
 class _Ports:
-    """Where this rank's messages leave and enter, whatever their group. All ranks of t make theirs.
+    """The ports of this rank's messages, for all its groups. All ranks of t must make it together.
 
-    by_number   the ports by their numbers in links.py: the rank's own and, where ranks share them,
-                all nodes' NICs
-    lock        two threads may send: stamps must keep the order of the messages"""
+    by_number   {number: port}, with the numbers of links.py: the rank's own port and, if ranks
+                share NICs, the NICs of all nodes
+    lock        keeps the stamps in the order of the messages if two threads send"""
 
     def __init__(self, t, links):
         links.check_ranks(1 + max(t.ranks))
@@ -136,7 +138,7 @@ class _Ports:
 
 
 class SharedPort:
-    """A Port of several processes: its three clocks are numbers in a mapped file."""
+    """A Port that several processes share: its three times are numbers in a mapped file."""
 
     def __init__(self, file, clocks):
         self._file, self._clocks = file, clocks
@@ -148,7 +150,7 @@ class SharedPort:
         return self._locked(Port.receive, arrival, seconds)
 
     def _locked(self, method, at, seconds):
-        import fcntl  # here: Windows lacks it, and needs it for shared NICs only
+        import fcntl  # imported here: Windows has no fcntl, and only shared NICs need it
 
         port = Port()
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -162,7 +164,7 @@ class SharedPort:
 
 
 def links_of(t):
-    """The Links that slow this transport down, whatever is wrapped around; None if none do."""
+    """Returns the Links that slow this transport down, or None. Looks inside wrappers, too."""
     while isinstance(t, Wrapper) and not isinstance(t, Throttled):
         t = t.inner
     return t.links if isinstance(t, Throttled) else None
@@ -175,7 +177,7 @@ def _sleep_until(moment):
 
 def _check_one_machine(t):
     here, boot = socket.gethostname(), Path("/proc/sys/kernel/random/boot_id")
-    if boot.exists():  # the clock begins when the machine starts
+    if boot.exists():  # the clock counts from the start of the machine
         here += f" (boot {boot.read_text().strip()})"
     there = objects.broadcast(t, here)
     if here != there:
@@ -185,15 +187,16 @@ def _check_one_machine(t):
 
 
 def _mapped(t, n_nodes):
-    """Three clocks for each node that all ranks see: (float64 array, the file that it lies in)."""
+    """Returns (times, file). times: float64 (n_nodes, 3), in a file that all ranks map. file: its
+    descriptor, for locks."""
     path = ""
     if t.rank == 0:
         handle, path = tempfile.mkstemp(prefix="minidl-nics-")
         os.truncate(handle, n_nodes * 3 * 8)  # float64 zeros
         os.close(handle)
-    file = os.open(objects.broadcast(t, path), os.O_RDWR)  # for as long as the process lives
+    file = os.open(objects.broadcast(t, path), os.O_RDWR)  # stays open until the process ends
     clocks = np.frombuffer(mmap.mmap(file, 0), np.float64).reshape(n_nodes, 3)
-    tree.barrier(t)  # all have opened it: it may lose its name
+    tree.barrier(t)  # all ranks have opened the file: its name is not needed any more
     if t.rank == 0:
         os.unlink(path)
     return clocks, file

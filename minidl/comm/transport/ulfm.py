@@ -1,19 +1,22 @@
-"""Ranks that go on without one that has died: MPI's fault tolerance (ULFM), as Open MPI 5 has it.
+"""Ranks continue when one rank has died: MPI's fault tolerance (ULFM), in Open MPI 5.
 
     rank 0   all-reduce .. error 75 -- revoke -- shrink -- rank 0 of 3      75: a process has failed
     rank 1   all-reduce ..            (77: revoked) shrink -- rank 1 of 3
     rank 2   killed
     rank 3   a step .... all-reduce 77 --------- shrink -- rank 2 of 3
 
-MPI tells only those ranks of a death that have to do with the dead one; the others would wait for
-the ones that gave up. So whoever gets an error revokes the communicator, which ends every call on
-it on all ranks. A thread of each rank looks whether it has been, or whether a rank has died, and
-revokes all its others (of groups, of background threads). Then the survivors make a new
-communicator, in their old order. Only making a group of some ranks gets no error at all when one of
-them dies in that instant: who is left in it ends itself (_look).
+MPI reports a death only to the ranks that exchange messages with the dead rank. The others would
+wait for the ranks that stopped. So a rank that gets an error revokes the communicator. This ends
+every call on it, on all ranks. A thread of each rank checks whether a communicator is revoked or a
+rank has died. Then it revokes all its other communicators (of groups, of background threads). The
+survivors make a new communicator, in their old order.
 
-Only a death by a signal is seen: of os._exit(3) Open MPI tells nobody, so `minidl run --heal` ends
-such a rank's guard by a signal (cli/rank.py). Through shared memory nobody is told: no windows.
+One call gets no error: Open MPI's call that makes a group of some ranks, if one of them dies during
+it. A rank that is stuck in this call ends itself (_look).
+
+Open MPI detects only a death by a signal. It does not detect os._exit(3), so `minidl run --heal`
+then ends the rank's guard process by a signal (cli/rank.py). A rank that waits on shared memory
+gets no error, so there are no windows.
 
 Source: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM)
 Test: test_ulfm.py, tests/elastic/test_heal_mpi.py   Used by: mpi.py, elastic/heal.py
@@ -29,20 +32,20 @@ from minidl.comm.transport.communicators import Communicators
 from minidl.comm.transport.mpi import MPITransport
 from minidl.comm.transport.window import NoSharedMemory
 
-# "3 2,5": the two processes of one spawn become ranks 2 and 5; so far the run has spawned 3
+# "3 2,5": the run has spawned 3 processes so far; the two of this spawn become ranks 2 and 5
 NEWCOMER = "MINIDL_NEWCOMER"
-LOOK_S = 0.05  # between two looks whether somebody has revoked: 20 calls a second cost nothing
-STUCK_S = 5.0  # after a death: no group takes that long to make
-TOLD_S = 1.0  # MPI's news of a death may come after the error that the death caused
+LOOK_S = 0.05  # between two checks for a revoked communicator: 20 calls a second cost nothing
+STUCK_S = 5.0  # after a death; to make a group takes much less
+TOLD_S = 1.0  # the error that a death causes may come before MPI reports the death
 
 
 class Healing(MPITransport):
-    """A transport whose calls end with an error, on all ranks, when one has died."""
+    """A transport whose calls end with an error, on all ranks, when one rank has died."""
 
-    newcomer = False  # whether this process stands in for one that has died
-    n_replaced = 0  # so many have been replaced, in this run
-    lost = ()  # the numbers in the group before this one that have died
-    _over = None  # an Event that ends the thread that looks
+    newcomer = False  # True if this process replaces one that has died
+    n_replaced = 0  # the number of processes that were replaced in this run
+    lost = ()  # the ranks that have died, as numbered in the group before this one
+    _over = None  # an Event that ends the thread _look
 
     def shared(self, n_bytes):
         raise NoSharedMemory(f"rank {self.rank}: a rank that waits on shared memory does not learn "
@@ -50,12 +53,13 @@ class Healing(MPITransport):
                              "messages: ring, tree, halving_doubling")
 
     def leave(self):
-        """Look no more."""
+        """Ends the thread that checks for deaths."""
         self._over.set()
 
 
 def world(mpi, part_bytes):
-    """comm.world() of a run that heals; in a process that was spawned later, that of all ranks."""
+    """Returns the Healing transport of all ranks, for comm.world() of a run that heals. A process
+    that was spawned later joins the survivors here."""
     parent, newcomer = mpi.Comm.Get_parent(), os.environ.pop(NEWCOMER, "")
     if not newcomer:
         return _transport(mpi.COMM_WORLD, part_bytes)
@@ -68,14 +72,14 @@ def world(mpi, part_bytes):
 
 def _transport(comm, part_bytes):
     t = Healing(Communicators(comm), part_bytes)
-    comm.Set_errhandler(t._mpi.ERRORS_RETURN)  # which mpi4py turns into exceptions
+    comm.Set_errhandler(t._mpi.ERRORS_RETURN)  # mpi4py turns the errors into exceptions
     t._over = threading.Event()
     threading.Thread(target=_look, args=(t._held, t._over), daemon=True).start()
     return t
 
 
 def _in_order(comm, number):
-    """The same processes, in the order of these numbers."""
+    """Returns a communicator of the same processes, ordered by their numbers."""
     return comm.Split(0, number)
 
 
@@ -87,20 +91,20 @@ def _look(held, over):
             told_s += LOOK_S
             if told_s > STUCK_S and _making(held):
                 sys.stderr.write(
-                    f"rank {held.comm.rank}: another rank died in the instant in which MPI made a "
-                    "group of both, and Open MPI waits for it for ever: this rank ends itself, "
-                    "too. Where all do, minidl run --heal --restarts 1 goes on from the last "
-                    "snapshot\n")
+                    f"rank {held.comm.rank}: another rank died while MPI made a group of both, and "
+                    "Open MPI waits for it for ever. So this rank ends itself, too. If all ranks "
+                    "do this, minidl run --heal --restarts 1 continues from the last snapshot\n")
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _making(held):
-    """Whether this rank is in a call that makes one of the group's subgroups, or theirs."""
+    """Returns True if this rank is in a call that makes a subgroup of the group, or a subgroup of
+    one of its subgroups."""
     return held.making or any(_making(each) for made in list(held.made.values()) for each in made)
 
 
 def _revoke(held):
-    """This group's communicators and those of all its subgroups."""
+    """Revokes the communicators of this group and of all its subgroups."""
     for comm in (held.comm, held.collectives):
         if comm is not None and not comm.Is_revoked():
             comm.Revoke()
@@ -110,7 +114,8 @@ def _revoke(held):
 
 
 def has_lost(t):
-    """Whether a rank of t has died, or another rank has seen one die."""
+    """Returns True if a rank of t has died, or if another rank has seen one die. Waits for up to
+    TOLD_S until MPI reports it."""
     comm, until = t._comm, time.monotonic() + TOLD_S
     while not comm.Is_revoked() and not comm.Get_failed().Get_size():
         if time.monotonic() > until:
@@ -120,15 +125,15 @@ def has_lost(t):
 
 
 def revoke(t):
-    """End all calls that any rank waits in, on t and its groups."""
+    """Ends all calls on t and its groups in which a rank waits, on all ranks."""
     _revoke(t._held)
 
 
 def survivors(t, n_replacements=0):
-    """The transport of those that live, in their old order; all of them call it.
+    """Returns the transport of the living ranks, in their old order. All of them must call it.
 
-    n_replacements: of the dead, so many in the whole run are replaced by processes started anew
-    (the same command), which get their numbers."""
+    n_replacements: the largest number of dead ranks that the whole run replaces. A replacement is a
+    new process of the same command. It gets the number of the dead rank."""
     mpi, dead_of = t._mpi, t._comm.group
     revoke(t)
     comm = t._comm.Shrink()
@@ -148,7 +153,7 @@ def survivors(t, n_replacements=0):
 
 
 def _spawn(comm, n, newcomers):
-    """With n new processes, which run this one's command: the communicator of all."""
+    """Starts n new processes of this process's command. Returns a communicator of all."""
     ours = {name: value for name, value in os.environ.items() if name.startswith("MINIDL_")
             and name != "MINIDL_LINK"} | {NEWCOMER: newcomers}
     arguments = [*(f"{name}={value}" for name, value in ours.items()), sys.executable,
@@ -158,9 +163,10 @@ def _spawn(comm, n, newcomers):
 
 
 def all_say(t, yes):
-    """Whether all ranks say yes and none has died: the same answer on all that live."""
+    """Returns True if `yes` is True on all ranks and none has died. All living ranks get the same
+    answer."""
     try:
         return bool(t._comm.Agree(int(yes)))
-    except t._mpi.Exception:  # on all of them
+    except t._mpi.Exception:  # raised on all ranks
         t._comm.Ack_failed()
         return False

@@ -1,20 +1,21 @@
 """Memory that all ranks of a node see, and the signals that order its use.
 
-    w = t.shared(n_bytes)           collective the first time; the same window on every later call
-    w.pieces[p]                     rank p's n_bytes, as uint8: read any, write your own
-    w.signal(kind, note)            "what I wrote until now may be read"
-    w.wait(kind, note)              until every rank has signalled as often as this one has waited
+    w = t.shared(n_bytes)           all ranks call it; later calls return the same window
+    w.pieces[p]                     rank p's n_bytes, as uint8: read any piece, write your own
+    w.signal(kind, note)            "the others may read all that I wrote"
+    w.wait(kind, note)              waits until every rank has signalled as often as this rank has
+                                    waited
 
     rank 0   write 0 | signal ------.--> wait | read 0, 1     After wait a rank sees all that was
     rank 1   write 1 --- | signal --'--> wait | read 0, 1     written before the signals.
 
-Between processes a signal is a count in shared memory: only its rank writes it, the others read it
+Between processes a signal is a count in shared memory. Only its rank writes it. The others read it
 until it is large enough. Counts only grow, so nothing is reset between uses. `note` is a number
-that must be equal on all ranks, here the size of the array: else wait raises SizeMismatch.
+that must be equal on all ranks, here the size of the array. If not, wait raises SizeMismatch.
 
-`Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the simulator's:
-plain arrays, and a signal is an empty message, so that the modelled clock and the deadlock report
-take it into account.
+`Flags` is the window of MPI processes (mpi.py makes the memory). `Messages` is the window of the
+simulator: plain arrays. There a signal is an empty message, so it takes modelled time, and the
+deadlock report knows it.
 
 Test: tests/comm/transport/test_window.py, test_shared_memory.py   Used by: shared_memory.py
 """
@@ -29,26 +30,31 @@ from minidl.comm.call_code import BITS, check_code
 from minidl.comm.checks import size_mismatch
 from minidl.comm.labels import current_code, current_label
 
-KINDS = 2  # of signals: shared_memory.py needs two
+KINDS = 2  # kinds of signals; shared_memory.py needs two
 LINE = 64  # bytes of a cache line: two ranks' counts in one line would slow each other down
-HEADER = KINDS * LINE  # before each rank's piece
-NOTE_BITS = 63 - BITS  # of a note; above them the code of the collective: 8 bytes in all
-TAG = 32760  # and above, of the simulator's signals; users' tags are smaller
+HEADER = KINDS * LINE  # bytes of counts and notes before each rank's piece
+NOTE_BITS = 63 - BITS  # bits of a note; the bits above hold the collective's code: 8 bytes in all
+TAG = 32760  # TAG + kind is the tag of a simulated signal; users' tags are smaller
 
-# How to wait, by the number of looks at a count. A look takes 0.3 us, with sched_yield 1 us.
-# If every rank has a core: 3 ms, a time slice of the operating system. So a peer that lost its core
-# for one slice is back before this rank yields its own; else each signal could cost a slice.
+# How a rank waits: it reads the count SPINS times, then YIELDS times, then sleeps between reads. A
+# read takes 0.3 us, with sched_yield 1 us.
+# If every rank has a core, it spins for 3 ms, a time slice of the operating system. So if a peer
+# lost its core for one slice, it runs again before this rank yields its own core. If this rank
+# yielded at once, each signal could cost a slice.
 SPINS = 10_000
-YIELDS = 2000  # then, or at once where ranks share cores: let other processes run
-NAP_S = 100e-6  # then sleep: the peer computes, and the core may give it its power
+YIELDS = 2000  # then it lets other processes run; it begins here if ranks share cores
+NAP_S = 100e-6  # then it sleeps: the peer computes, and may use the power of this core
 
 
 class NoSharedMemory(RuntimeError):
-    """The ranks of a group do not share memory. Raised on all of them."""
+    """The ranks of a group do not share memory. All of them raise it."""
 
 
 class Window(ABC):
-    """The ranks' pieces, each twice: as two halves of equal size, to use in turn."""
+    """The memory of all ranks, one piece per rank. Each piece has two equal halves, used in turn.
+
+    pieces   every rank's n_bytes, uint8
+    others   the ranks but this one"""
 
     def __init__(self, t, memory):
         self.rank, self.pieces = t.rank, [m[HEADER:] for m in memory]
@@ -57,7 +63,7 @@ class Window(ABC):
         self._signalled, self._waited = [0] * KINDS, [0] * KINDS
 
     def halves(self, dtype):
-        """[half][rank]: the pieces' halves as arrays of `dtype`."""
+        """Returns arrays of `dtype`, indexed [half][rank]: the halves of all pieces."""
         if dtype not in self._typed:
             half = len(self.pieces[0]) // 2
             n_bytes = half // dtype.itemsize * dtype.itemsize
@@ -66,12 +72,14 @@ class Window(ABC):
         return self._typed[dtype]
 
     def take_turns(self, n):
-        """The number of the first of n turns. Turn i uses half i % 2, on all ranks."""
+        """Reserves n turns. Returns the number of the first. Turn i uses half i % 2, on all ranks.
+        """
         self._turn += n
         return self._turn - n
 
     def _compare(self, peer, note, theirs):
-        """Raise unless the peer signalled the same note, in the same collective."""
+        """Raises CallMismatch unless the peer is in the same collective, SizeMismatch unless it
+        signalled the same note."""
         check_code(self, peer, current_code(), theirs >> NOTE_BITS, current_label())
         theirs &= (1 << NOTE_BITS) - 1
         if theirs != note:
@@ -79,24 +87,26 @@ class Window(ABC):
 
     @abstractmethod
     def signal(self, kind, note):
-        """All that this rank wrote may now be read."""
+        """Tells the other ranks that they may read all that this rank wrote. kind: 0 or 1."""
 
     @abstractmethod
     def wait(self, kind, note):
-        """Until every rank has signalled this kind as often as this one has waited for it."""
+        """Waits until every rank has signalled this kind as often as this rank has waited for it.
+        """
 
     def moved(self, peer, n_read, n_given):  # noqa: B027  for ledgers and modelled clocks
-        """This rank reads n_read bytes of the peer's piece, the peer n_given of this one's."""
+        """Records that this rank reads n_read bytes of the peer's piece, and that the peer reads
+        n_given bytes of this rank's piece. Does nothing here."""
 
 
 class Flags(Window):
-    """Between processes. `fence()` orders memory accesses and lets other threads run."""
+    """The window of MPI processes. fence(): orders memory accesses, and lets other threads run."""
 
     def __init__(self, t, memory, fence):
         super().__init__(t, memory)
         self._fence = fence
-        # [kind][rank]: count, the note of even counts, the note of odd counts; 8 bytes each, which
-        # processors write and read in one piece.
+        # [kind][rank]: the count, the note of even counts, the note of odd counts. Each has 8
+        # bytes: a processor writes and reads them at once.
         self._words = [[memoryview(m)[k * LINE : (k + 1) * LINE].cast("q") for m in memory]
                        for k in range(KINDS)]
         self._spins = SPINS if t.size <= os.cpu_count() else 0
@@ -106,7 +116,7 @@ class Flags(Window):
         self._signalled[kind] = count = self._signalled[kind] + 1
         mine = self._words[kind][self.rank]
         mine[1 + count % 2] = note
-        self._fence()  # a processor may reorder: first the data and the note, ...
+        self._fence()  # else a processor may reorder: write the data and the note before the count
         mine[0] = count
 
     def wait(self, kind, note):
@@ -117,7 +127,7 @@ class Flags(Window):
             while theirs[0] < count:
                 looks += 1
                 self._pause(looks)
-        self._fence()  # ... then the count; and here first the count, then the data
+        self._fence()  # read the count before the data
         for peer in self.others:
             self._compare(peer, note, words[peer][1 + count % 2])
 
@@ -125,14 +135,16 @@ class Flags(Window):
         if looks <= self._spins:
             self._fence()
         elif looks <= self._spins + YIELDS:
-            self._fence()  # sched_yield keeps Python's lock: a background thread could not go on
+            self._fence()  # frees Python's lock for a background thread; sched_yield does not
             os.sched_yield()
         else:
             time.sleep(NAP_S)
 
 
 class Messages(Window):
-    """Between simulated ranks. A byte read of a peer's piece takes the link's beta."""
+    """The window of simulated ranks. To read a byte of a peer's piece takes the link's beta.
+
+    betas: of the links from every rank. charge(seconds): adds to this rank's clock."""
 
     def __init__(self, t, memory, betas, charge):
         super().__init__(t, memory)

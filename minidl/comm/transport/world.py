@@ -2,12 +2,12 @@
 
     mpiexec -n 4 python script.py          t = minidl.comm.world(): rank 0..3 of 4
 
-    MPITransport           bytes between processes (mpi.py); one that heals under --heal (ulfm.py)
-      Throttled            around it if there is a network to imitate (MINIDL_NET)
-        Watch              around both, which says why a run hangs; without: MINIDL_WATCH=no
+    MPITransport           sends bytes between processes (mpi.py); under --heal it heals (ulfm.py)
+      Throttled            around it, if MINIDL_NET names a network to imitate
+        Watch              around both: reports why a run hangs. MINIDL_WATCH=no switches it off
 
-MPI comes with `pip install mpi4py mpich`; Open MPI or a site's own works as well, if mpiexec and
-mpi4py belong to the same one.
+`pip install mpi4py mpich` installs MPI. Open MPI or the MPI of a cluster works, too. mpiexec and
+mpi4py must belong to the same MPI.
 
 Test: tests/mpi/test_mpi_transport.py   Tutorial: tutorials/00_hello.py
 """
@@ -31,14 +31,19 @@ if TYPE_CHECKING:
 
 
 def world(part_bytes: int = PART_BYTES) -> Transport:
-    """The transport of all processes that mpiexec started (COMM_WORLD).
+    """Returns the transport of all processes that mpiexec started (COMM_WORLD).
 
-    From now on an uncaught exception on one of them ends all (abort.py). Raises RuntimeError if MPI
-    was started without thread support, or by the launcher of another MPI. Throttled to the network
-    in the environment variable MINIDL_NET (links_text.py), which `minidl run --net` sets, and
-    watched (watch.py) under `minidl run` and under plain mpiexec. MINIDL_WATCH is its deadline in
-    seconds (0: none), or "no", which `minidl run --no-watch` sets. Ranks that heal have no Watch,
-    which would end them all."""
+    From now on an uncaught exception on one rank ends all ranks (abort.py). Three environment
+    variables choose the layers:
+
+    MINIDL_NET     a network (links_text.py): messages are as slow as on it. `minidl run --net`
+    MINIDL_WATCH   the Watch's deadline in seconds. 0: no deadline. "no": no Watch, as `minidl run
+                   --no-watch`. Without this variable there is a Watch with a deadline of 300 s
+    MINIDL_HEAL    1: ranks continue when one has died, as `minidl run --heal`. They have no Watch,
+                   because it would end them all
+
+    part_bytes: the largest part of a message (mpi.py). Raises RuntimeError if MPI was started
+    without thread support, or by the launcher of another MPI."""
     supervised.say("joining")
     _no_registrations_on_one_host(os.environ)
     with optional("ranks as processes", "mpi"):
@@ -63,11 +68,14 @@ def world(part_bytes: int = PART_BYTES) -> Transport:
 
 
 def _no_registrations_on_one_host(environ):
-    """Before MPI is loaded. UCX, by which MPICH sends, remembers what memory a network card may
-    read. For that it notes each piece that the process gives back to the system, in 144 bytes that
-    it keeps until a card is to read something: on one host, never. A Python thread that ends gives
-    back a piece, and ZeRO 3 has some in each step: 2 KiB more held with every step. MPICH's mpiexec
-    says how many ranks are on this host; where nobody does, there may be such a card."""
+    """Switches off a table of UCX that would grow with every step. Call it before MPI is loaded.
+
+    MPICH sends by UCX, which remembers the memory that a network card may read. UCX notes each
+    piece of memory that the process returns to the system, in 144 bytes. It frees these notes when
+    a card next reads memory. If all ranks are on one host, that never happens. A Python thread that
+    ends returns a piece, and ZeRO 3 ends some threads in each step: 2 KiB more with every step.
+    MPICH's mpiexec tells how many ranks are on this host. Other launchers do not: then there may be
+    a network card, and the table stays."""
     here = environ.get("MPI_LOCALNRANKS")
     if here is not None and here == environ.get("PMI_SIZE"):
         environ.setdefault("UCX_RCACHE_ENABLE", "n")
@@ -85,7 +93,8 @@ def _check_threads(mpi):
 
 
 def _check_launcher(size, environ):
-    """If mpiexec and mpi4py belong to different MPIs, every process says 'rank 0 of 1'."""
+    """Raises RuntimeError if mpiexec and mpi4py belong to different MPIs. Then MPI tells every
+    process that it is rank 0 of 1. environ: has the number of ranks that the launcher started."""
     for _, name in supervised.LAUNCHERS:
         started = environ.get(name, "")
         if size == 1 and started.isdigit() and int(started) > 1:

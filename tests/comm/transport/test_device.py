@@ -201,7 +201,7 @@ FACTS = [("GPU 0 of a", True, False), ("GPU 1 of a", True, False), ("GPU 0 of b"
 
 @pytest.mark.parametrize("facts, why", [
     (FACTS, None),
-    (FACTS[:1], "one rank has nobody to talk to"),
+    (FACTS[:1], "there is only one rank"),
     ([*FACTS, FACTS[1]], "ranks 1, 3 share GPU 1 of a, and it wants a GPU for each"),
     ([*FACTS, ("GPU 1 of b", False, False)], "cannot load it on rank 3 (pip install")])
 def test_nccl_wants_a_gpu_for_every_rank(facts, why):

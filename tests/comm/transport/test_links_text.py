@@ -57,7 +57,7 @@ LINKS = "intra=1Gbit,5us,inter=1Gbit,5us"
         ("1Gbit,5us,nic=rank", "without nodes="),
         (f"nodes=5,{LINKS}", "nodes=5 is more nodes than ranks"),
         (f"nodes=3+2,{LINKS}", "place 5 ranks on nodes; got 4"),
-        (f"nodes=0,{LINKS}", "their sizes, 3+1; got '0'"),
+        (f"nodes=0,{LINKS}", "their sizes, such as 3+1; got '0'"),
         (f"nodes=2,{LINKS},nic=x", "got 'x'"),
         ("1,50us", "'1' has no unit, wanted a rate such as 1Gbit or a latency such as 50us"),
         ("1Gbit,50", "'50' has no unit"),
