@@ -51,8 +51,8 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
                 graph = stream.end_capture()
     outside.wait_event(stream.record())  # memory of the warm-up may be freed on `outside`
     if used:
-        raise RuntimeError("graphed: the step draws random numbers (dropout?), and every replay "
-                           "would draw the same: the host counts them. Call model.eval(), or set "
+        raise RuntimeError("graphed: the step draws random numbers (dropout?). The host counts the "
+                           "draws, so every replay would draw the same. Call model.eval(), or set "
                            "dropout to 0")
 
     def replay():

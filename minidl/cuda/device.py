@@ -127,5 +127,5 @@ def _cublas_modes():
     try:
         return importlib.import_module("cupy._core._routines_linalg")
     except ImportError:
-        raise NotImplementedError("this CuPy keeps the mode of matrix products elsewhere; set "
+        raise NotImplementedError("minidl cannot set the mode of matrix products in this CuPy; set "
                                   "CUPY_TF32=1 in the environment before Python starts") from None

@@ -21,11 +21,11 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-MAX_KNOWN = 256  # sets of numbers that a kernel remembers. A bound, as a counter always adds one
+MAX_KNOWN = 256  # sets of numbers to remember. Bounded, because a step counter adds one each step
 
 
 class GpuKernel:
-    """One kernel of a file for CuPy arrays."""
+    """One kernel of a file, compiled for CuPy arrays."""
 
     array_type = cupy.ndarray
 

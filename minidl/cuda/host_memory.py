@@ -118,8 +118,8 @@ def to_device(x, out, event):
         out[...] = x
         return
     if not out.flags.c_contiguous:
-        raise ValueError(f"a weight of shape {out.shape} and strides {out.strides} is written as "
-                         "bytes: make it contiguous before it is offloaded")
+        raise ValueError(f"want a contiguous weight, to copy its bytes; got shape {out.shape} and "
+                         f"strides {out.strides}. Make it contiguous before it is offloaded")
     with out.device:
         stream = library_of(out).cuda.Stream(non_blocking=True)
         _queue(stream, event, x, out)

@@ -33,8 +33,8 @@ NOBODY = -(2**63)  # passed as the ignored index if no index is to be ignored
 
 
 def reference(index, n, ignored=None, instead=0):
-    """Returns (indices that are safe, int64, the first bad index or None). `instead` replaces each
-    bad index. An index equal to `ignored` is good."""
+    """Returns (safe indices as int64, the first bad index or None). `instead` replaces each bad
+    index. An index is good from 0 to n - 1, or if it equals `ignored`."""
     good = (0 <= index) & (index < n)
     good |= False if ignored is None else index == ignored
     bad = index[~good]

@@ -22,7 +22,7 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads. Enough warps to hide a GPU's memory latency; 255 registers a thread fit
+BLOCK = 256  # threads. Enough warps to hide a GPU's memory latency, and 255 registers a thread fit
 LARGEST = 2**30  # elements of one launch. An int counts twice as far. A multiple of BLOCK
 CHUNK = 8192  # elements: 32 KiB of float32. A second read finds them in the cache
 

@@ -6,7 +6,7 @@ nvrtc.py starts it as `python -I nvrtc_process.py`.
     stdout   {"status": NVRTC's status, "log": NVRTC's log}
 
 NVRTC changes the process that it runs in. Some texts make it remove the limit of the stack. Then an
-endless recursion takes all memory before it is stopped. And if NVRTC crashes, its process dies.
+endless recursion takes all memory before it is stopped. If NVRTC crashes, only this process ends.
 
 Source: NVRTC's documentation.   Test: tests/cuda/test_nvrtc.py
 """

@@ -1,11 +1,10 @@
 """Launches kernels that work on rows: chooses the version for the device and the row length.
 
-A file has several versions of a kernel, its rungs. Each is faster than the one before, and harder
-to read.
+A file has several versions of a kernel, its rungs. The later ones are faster and harder to read.
 
     cpu  a thread per row, in vectors     for a CPU: cpu/FILE.cu
     v1   a thread per row                 never chosen. The first one to read
-    v2   a block per row                  for a GPU, for all other rows
+    v2   a block per row                  for a GPU: rows for which v3 to v5 do not fit
     v3   a warp per row, in registers     for a GPU: rows up to MAX_KEPT elements
     v4   v3 with 16 bytes an access       the same, if every row begins at a multiple of 16 bytes
     v5   a block per row, in registers,   for longer rows, up to eight times MAX_KEPT elements, if

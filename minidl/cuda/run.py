@@ -77,7 +77,8 @@ class Kernel:
                              f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
-            raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
+            raise ValueError("form='flat' has only the ascending order; leave form out, or pass "
+                             "form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
         self._cpu = self._gpu = self._ready = None

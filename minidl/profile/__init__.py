@@ -6,8 +6,8 @@
             loss.backward()
             optimizer.step()                  a step ends here
     print(p.report())                         rows that add up to a step, and three sentences
-    p.trace("trace.json")                     for ui.perfetto.dev. Also p.html(path),
-    p.picture(path)
+    p.trace("trace.json")                     for ui.perfetto.dev
+    p.html(path)                              a page; p.picture(path): a PNG
 
     minidl profile -n 4 script.py             the same for a script without these lines
     minidl trace trace.json                   prints the report again
@@ -15,7 +15,7 @@
     record    the profile: lanes, spans, messages     instrument  wraps functions, to time them
     device    times of work on a GPU, by its clock    clocks   brings the ranks' clocks together
     flops     operations and bytes of an operator     peaks    measures the best of this machine
-    summary   computes the figures of a step          report   prints the figures
+    summary   computes the figures of a step          report   makes their text
     advice    makes three sentences of them           trace    a file for Perfetto, and its rules
     page      an HTML page                            picture  a PNG
 

@@ -23,8 +23,8 @@ SECONDS = 0.03  # the longest time for each rank, if messages are slow
 
 
 class Pair(NamedTuple):
-    """One moment by rank 0's clock and by another rank's clock, and the largest error, in
-    seconds."""
+    """One moment by two clocks, in seconds. mine: by rank 0's clock. theirs: by another rank's
+    clock. error_s: the largest error."""
 
     mine: float
     theirs: float

@@ -1,4 +1,4 @@
-"""Records the times of work on a GPU by its own clock. No step waits for the GPU because of it.
+"""Records the times of work on a GPU by its own clock, without making a step wait for the GPU.
 
     host     |launch|launch|launch|  ...              a launch returns at once
     stream       e kernel e|e kernel e|e kernel e     e: an event: the GPU records the time when it
@@ -8,10 +8,10 @@ An event before and an event after each operator and each kernel of minidl go on
 stream. This costs the host some microseconds. The events are read when the profile has ended. If
 the GPU has no work and waits for the host, the first event has the time of the launch.
 
-The GPU's clock and the host's are brought together as the clocks of two computers (clocks.py). At
-the begin and at the end the host records an event and waits for it. So the event is between two
-times of the host's clock. The shortest of ROUNDS counts. The error is half of this round, and
-RESOLUTION_S for each event that is read.
+The GPU's times are converted to the host's clock in the same way as times of another computer
+(clocks.py). At the start and at the end the host records an event and waits for it. So the event is
+between two times of the host's clock. The shortest of ROUNDS counts. The error is half of this
+round, plus RESOLUTION_S for each event that is read.
 
 A lane holds the work of one task on one stream: "cuda:0 stream 0" is the null stream, and other
 streams get numbers in the order of their first use: "cuda:0 stream 1, communication". If a step is
@@ -115,7 +115,7 @@ class Device:
 
     def _read(self, marks):
         """Sets the time of each mark: seconds since self.base. In a lane times do not decrease.
-        Returns how many readings of events the error of a time counts at most."""
+        Returns the largest number of event readings that one time depends on."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

@@ -49,7 +49,7 @@ const id = name => document.getElementById(name), d = JSON.parse(id("data").text
 const c = id("c"), g = c.getContext("2d"), LEFT = 170, DEEP = 12, tops = [];
 const open = d.lanes.map(() => []), depth = d.lanes.map(() => 1);  // levels of nested spans
 let first = Infinity, last = 0, height = 24, held = null;
-for (const s of d.spans) {  // in order of their begins
+for (const s of d.spans) {  // by start time
   const o = open[s[0]], end = s[1] + s[2];
   while (o.length && o[o.length - 1] <= s[1] + 1e-6) o.pop();
   s.push(o.length); o.push(end); depth[s[0]] = Math.max(depth[s[0]], o.length);

@@ -15,7 +15,7 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations of a thousand GPUs: a file that has more is damaged
+MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with more is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):
@@ -27,8 +27,7 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
-        """Calls work(*args) again and again for `seconds`. Returns the shortest time of one
-        call."""
+        """Calls work(*args) for `seconds`. Returns the shortest time of one call."""
         times, begun = [], time.perf_counter()
         while not times or time.perf_counter() - begun < seconds:
             wait()
@@ -47,8 +46,8 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
 
 
 def file_of(device="cpu"):
-    """Returns the path of the file with the peaks. There is one for each number of CPU threads, in
-    the folder of the figures of comm/select.py."""
+    """Returns the path of the file with the peaks. Each number of CPU threads has its own file. The
+    folder is the same as for the figures of comm/select.py."""
     return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 

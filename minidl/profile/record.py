@@ -1,4 +1,4 @@
-"""Records a profile: what each task does, with the times of its begin and end.
+"""Records a profile: what each task does, and when it starts and ends.
 
     lane "main"            |input|forward ......|backward ..........|collective|optimizer| step ends
     lane "communication"                            |collective|  |collective|
@@ -129,8 +129,7 @@ class Profile:
                 "print(p.report()) shows where their time goes>")
 
     def step(self):
-        """Ends a step here. From the first call on, the optimizer's `step` no longer ends a
-        step."""
+        """Ends a step here. After the first call, the optimizer's `step` does not end a step."""
         if not self.by_hand:
             self.by_hand = True
             self.record.steps.clear()
@@ -147,8 +146,7 @@ class Profile:
         self.mark_memory()
 
     def mark_memory(self):
-        """Adds the memory of the model and of the optimizer to the ledger, if they are known
-        yet."""
+        """Adds the memory of the model and the optimizer to the ledger, if they are known."""
         if self.ledger is not None:
             self.ledger.watched = self.model, self.optimizer, ()
             self.ledger.mark("step")
@@ -202,8 +200,8 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
                  records. None: only this rank
     memory       True also records the memory of every array, by kind (memory/ledger.py). It costs
                  some 10 us an operator
-    synchronize  True waits for the GPU after every operator. Else the host's time for work on the
-                 GPU counts where Python waits for it
+    synchronize  True waits for the GPU after every operator. Else the rows count a GPU's time where
+                 Python happens to wait for the GPU
     clock        a function that returns seconds. Tests pass a wrong clock"""
     p = Profile(t, clock, synchronize)
     if t is not None:

@@ -1,7 +1,7 @@
 """Computes the figures of a profile: where the time of a mean step went, on each rank.
 
 The plain form of spans, own times and roofline: minidl/plain/profile.py. Here: lanes of several
-ranks and of a GPU, and the time that a collective waits.
+ranks and of a GPU, and the time that a rank waits in a collective.
 
 Every moment of the main lane counts once, for the innermost span around it:
 
@@ -61,9 +61,11 @@ def bounds(record):
 
 
 def nested(spans):
-    """Returns [[span, parent, own seconds]] of one lane, in order of their begins. parent: the
-    entry of the span around it, or None. own seconds: without the time of its children. ValueError
-    if two spans cross: then two tasks wrote into one lane."""
+    """Returns [[span, parent, own seconds]] of one lane, by start time.
+
+    parent:      the entry of the span around it, or None.
+    own seconds: without the time of its children.
+    ValueError if two spans cross: then two tasks wrote into one lane."""
     order = sorted(spans, key=lambda s: (s[2], -s[3]))
     stack, found = [], []  # stack: indices of the open spans in found
     for span in order:
@@ -83,7 +85,7 @@ def nested(spans):
 
 def before_forwards(spans, steps):
     """Yields the seconds of each gap in which a user's loop makes a batch. A gap ends at a forward.
-    It begins at the step's begin, or at the end of the last backward or optimizer before it."""
+    It starts with the step, or at the end of the last backward or optimizer before it."""
     top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
            if parent is None]
     for begin, end in steps:
@@ -120,7 +122,7 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    # waits in collectives of other lanes: (its end, its begin, the rank that entered last)
+    # waits in collectives of other lanes: [(its end, its start, the rank that entered last)]
     idle = []
     for lane in spans:
         for span in spans[lane]:

@@ -2,7 +2,7 @@
 
     {"traceEvents": [...], "otherData": {"minidl": figures of summary.py}}
 
-    ph  of                      fields besides pid (the rank) and tid (the lane)
+    ph  of                      fields in addition to pid (the rank) and tid (the lane)
     M   names of ranks, lanes   name process_name or thread_name, args {"name"}. For a GPU's lane
                                 also "error us": the error of its times against this rank's clock
     X   a span                  name, cat (its kind), ts, dur, args: module, bytes, peers, ...
@@ -70,7 +70,7 @@ def events(ranks):
 
 
 def _both_ends(ranks):
-    """Returns the keys of messages with both a begin and an end, in lanes that have spans."""
+    """Returns the keys of messages that left and arrived, in lanes that have spans."""
     sent, got = set(), set()
     for record in ranks:
         for way, key, _, _ in record.messages:

@@ -1,4 +1,4 @@
-"""Runs a kernel on the CPU, checks every load and store, and reports errors that a GPU would hide.
+"""Runs a kernel on the CPU and checks every load and store. Reports what would be wrong on a GPU.
 
     report = check("reduce.cu", 4, 256, (out, x, n))
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
@@ -57,8 +57,9 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
                an element before it writes it, or never writes an element.
     reachable: arrays that the kernel uses through a table of addresses.
     orders:    the orders of threads to run, as `order` of cuda.kernel.
-    profile:   True also counts requests, bank conflicts and divergence: Report.profile
-    (profile.py). Raises the errors of a launch: KernelError, TypeError, ValueError."""
+    profile:   True also counts requests, bank conflicts and divergence, in Report.profile
+               (profile.py).
+    Raises the errors of a launch: KernelError, TypeError, ValueError."""
     if not isinstance(kernel, Kernel):
         kernel = load(kernel, name, defines=defines)
     path, defines = kernel.path, tuple(sorted(kernel.defines.items()))
@@ -93,8 +94,8 @@ def _library(path, defines, instance, profile, stamp):
 
 
 def _limit_s():
-    """Returns how many seconds of processor time may pass without the end of a block. After that
-    there must be an endless loop. The environment variable MINIDL_WATCHDOG changes it."""
+    """Returns how many seconds of processor time may pass until a block ends. After that the check
+    reports an endless loop. The environment variable MINIDL_WATCHDOG changes this limit."""
     return float(os.environ.get("MINIDL_WATCHDOG") or 5)
 
 
@@ -103,7 +104,7 @@ def _wait(pid):
     ended it. Ctrl-C ends the child process."""
     if pid < 0:
         raise KernelError("the check form could not start a process (fork failed): is there "
-                          "memory, and are there not too many processes?")
+                          "enough memory? Are there too many processes?")
     pause = 1e-4
     try:
         while True:
@@ -135,7 +136,7 @@ class _Run:
         kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
-            raise KernelError(f"kernel {kernel.name}: the check form can tell 2^31 threads apart; "
+            raise KernelError(f"kernel {kernel.name}: the check form runs fewer than 2^31 threads; "
                               "launch fewer blocks")
         names = [p.name for p in parameters if p.kind == "pointer"]
         if unknown := set(outputs) - set(names):

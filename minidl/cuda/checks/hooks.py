@@ -2,9 +2,9 @@
 
 The library with these functions is kernels/host/check.cpp. Its structs are declared here in ctypes.
 
-    kernel.cu --g++ -fsanitize=thread,bounds,...--> object --linked--> key.so
-              calls __tsan_read4(p), ...            not with the compiler's library, which has these
-                                                    functions too: minidl's library has its own
+    kernel.cu --g++ -fsanitize=thread,bounds,...--> object file --link--> key.so
+              calls __tsan_read4(p), ...            without the compiler's own sanitizer library:
+                                                    minidl's library has these functions
 
 Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 """

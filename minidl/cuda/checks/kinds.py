@@ -35,8 +35,8 @@ KINDS = [
     ("division by zero", "A GPU would go on with a meaningless number: test the divisor first."),
     ("output not written", "Is the grid large enough, and the guard not too strict?"),
     ("shift too far",
-     "A shift by as many bits as the number has, or more, or by less than 0, is undefined: a CPU "
-     "and a GPU give different numbers. Test the distance, or shift a wider type."),
+     "A shift by the width of the number or more, or by less than 0, is undefined: a CPU and a "
+     "GPU give different numbers. Test the distance, or shift a wider type."),
     ("out of bounds", "Look at the size of the array that the pointer points into."),
     ("out of bounds",
      "Other threads cannot use a thread's local variables: put values for them in shared memory."),

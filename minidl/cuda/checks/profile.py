@@ -40,8 +40,8 @@ class Line:
     """One line's accesses to one array, or one line's branches.
 
     requests: instructions of warps. lanes: threads in them, added up.
-    units:    sectors, wavefronts, or branches that diverged. best: the fewest units for these
-    bytes.
+    units:    sectors, wavefronts, or branches that diverged.
+    best:     the fewest units that could move these bytes.
     worst:    the most units of one request."""
 
     file: str

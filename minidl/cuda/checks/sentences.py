@@ -87,7 +87,7 @@ class Words:
             text = f"{who} uses index {f.offset} of {name}"
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == MISALIGNED:
-            lie = f"which must lie at a multiple of {f.size} bytes"
+            lie = f"which must begin at a multiple of {f.size} bytes"
             text = f"{who} uses {where} as a {_c_type(f)}, {lie}"
         elif f.kind in (UNWRITTEN, UNINITIALISED):
             nobody = "no thread of its block" if f.kind == UNWRITTEN else "no thread"

@@ -20,7 +20,7 @@ class Arena:
 
     parameters: [Parameter] of the kernel. args: the user's arguments.
     outputs, reachable: as in checker.check.
-    allocate: a function of a number of bytes that returns an array, uint8. None: np.empty."""
+    allocate: allocate(n_bytes) returns an array of uint8. None: np.empty."""
 
     def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args

@@ -160,7 +160,7 @@ class Signature:
         if size and not (a.dtype.names and a.itemsize == size):
             self._fail(TypeError, f"{where} points to {p.ctype}, a struct of {size} bytes: pass an "
                        "array of a NumPy structured dtype with the same members in the same order, "
-                       "np.dtype(..., align=True), which leaves the gaps that C does; got "
+                       "np.dtype(..., align=True), which adds the same padding as C; got "
                        f"{_what(a)}, {a.itemsize} bytes each")
         is_bf16 = "bfloat16" in p.ctype and a.dtype.name == "bfloat16"  # from the package ml_dtypes
         if p.dtype is not None and a.dtype != wanted and not is_bf16:
@@ -201,7 +201,7 @@ class Signature:
         if raw.nbytes != size:
             self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C, got "
                        f"{raw.nbytes}: same members in the same order? np.dtype(..., align=True) "
-                       "leaves the gaps that C does")
+                       "adds the same padding as C")
         raw = np.concatenate([raw, np.zeros(-size % 16, np.uint8)])
         self._structs = [*self._structs, raw][-4 * len(self._struct_sizes) :]
         return raw.ctypes.data

@@ -65,8 +65,9 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels. They optimise for this processor, or for the processor that MINIDL_CPU
-        names with the compiler's word: x86-64 for any PC, x86-64-v3 for a PC with AVX2."""
+        """Flags for kernels. They optimise for this processor. The environment variable MINIDL_CPU
+        chooses another: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or any name that the
+        compiler knows."""
         # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
         # touches __shared__ (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"

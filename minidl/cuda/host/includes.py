@@ -109,8 +109,7 @@ class Files:
         return self.dates
 
     def differ(self, stamp):
-        """Returns True if the files have changed since `stamp`. Looks at them at most every 20
-        ms."""
+        """Returns True if the files have changed since `stamp`. Looks once in 20 ms at most."""
         return (self.dates if monotonic() < self.due else self.stamp()) != stamp
 
 

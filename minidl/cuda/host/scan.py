@@ -144,9 +144,8 @@ def _template(declared):
 
 
 def split_arguments(text):
-    """Splits a text at commas outside of brackets. < and > are brackets too, but not inside of
-    other
-    brackets: a[n > 8]. Returns a list."""
+    """Splits a text at commas outside of brackets. Returns a list. < and > are brackets too, but
+    not inside of other brackets: a[n > 8]."""
     parts, inside, angle, start = [], 0, 0, 0
     for i, c in enumerate(text):
         inside += (c in "([{") - (c in ")]}")

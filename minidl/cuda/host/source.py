@@ -3,9 +3,9 @@
     template <typename T> __global__ void scale(T* y, const T* x, T a, int n) {...}
               template parameters         name  Parameter Parameter ...       body
 
-This file does not compile. It scans the text (scan.py), and finds a barrier or a warp call by its
-name. The compiler reads the same text later. So if a signature is read wrongly here, the compiler
-reports a type error, and no wrong launch is possible.
+This code only scans the text (scan.py). It finds a barrier or a warp call by its name. Later the
+compiler reads the same text. So if this code reads a signature wrongly, the compiler reports a type
+error, and no wrong launch is possible.
 
 Form:  flat   no barrier, warp call or __shared__ in the kernel or its functions: a loop is enough
        fibre  all others: threads must be able to wait for each other (kernels/host/fibre.cpp)
