@@ -1,24 +1,24 @@
 """Runs .cu files on arrays: on a GPU through CuPy, on the CPU through a C++ compiler.
 
-    run.py    minidl.kernel(file, name)(grid, block, args): where the device is chosen
-    gpu.py    through CuPy
-    host/     on the CPU: the file is read, becomes C++, is compiled, launched
-    checks/   the same with every access checked: races, stray accesses
-    nvrtc.py  what NVIDIA's own compiler says, without a GPU; nvrtc_process: it runs apart
-    tool.py   the command `minidl kernel`; text.py: its tables
-    device.py         which GPUs there are, which one is used: the functions of torch.cuda
+    run.py    minidl.kernel(file, name)(grid, block, args): it chooses the device
+    gpu.py    launches a kernel through CuPy
+    host/     launches a kernel on the CPU: reads the file, makes C++ of it, compiles and runs it
+    checks/   does the same and checks every access: finds races and accesses outside an array
+    nvrtc.py  compiles with NVIDIA's own compiler, without a GPU. nvrtc_process.py is its process
+    tool.py   the command `minidl kernel`. minidl/text.py lays out its tables
+    device.py         finds and chooses GPUs: the functions of torch.cuda
     host_memory.py    pinned memory, and copies on a stream of their own
-    index_check.py    indices on a GPU, checked without waiting for it
-    dispatch.py       kernel or NumPy: the only place that chooses
-    launch.py         a launch over elements, and over many arrays at once
-    rows.py           kernels that work on rows: which rung runs on which device
+    index_check.py    checks indices on a GPU without waiting for it
+    dispatch.py       chooses between a kernel and NumPy. No other file chooses
+    launch.py         a launch over elements, and a launch over many arrays
+    rows.py           kernels that work on rows: which version runs on which device
     grad_norm.py      the norm of many arrays in one launch
-    unscale_check.py  gradients unscaled, and whether all are finite, in one launch
-    philox.py         random bits on a GPU, the same as NumPy's
+    unscale_check.py  unscales gradients and checks that all are finite, in one launch
+    philox.py         random bits made on a GPU, equal to NumPy's
     fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
     cuda_graph.py     a training step as one launch
 
-The CPU side of CUDA itself is in kernels/host/.
+kernels/host/ holds CUDA's own functions and variables for the CPU.
 """
 
 from minidl.cuda.device import (

@@ -1,17 +1,17 @@
-"""A training step as one launch: CUDA graphs.
+"""Runs a training step as one launch: CUDA graphs.
 
-    step = minidl.graphed(step)      runs it a few times, then once more under the stream's eyes
-    loss = step()                    some hundred launches again, for the price of one
+    step = minidl.graphed(step)      runs it a few times, then captures its launches in a graph
+    loss = step()                    repeats some hundred launches, at the cost of one
 
-A step of a small model is hundreds of kernels of a few microseconds, and Python needs longer to
-launch them than the GPU to run them. What can be captured is a step that the host takes no part in:
-it waits for nothing, uploads nothing, and passes the same numbers to the same addresses each time.
-So: the batch is copied into tensors that stay (`x.copy_(batch)`), the loss is returned and not
-read, the learning rate is fixed, and no dropout, whose counter the host would have to move on.
-AdamW's step count and the loss scale are on the device and do move on.
+A step of a small model launches hundreds of kernels. Each runs for a few microseconds, and Python
+takes longer to launch it. A step can be captured only if the host takes no part in it. It must wait
+for nothing, upload nothing, and pass the same numbers and the same addresses each time. So copy the
+batch into tensors that stay (`x.copy_(batch)`), return the loss and do not read it, keep the
+learning rate fixed, and use no dropout, because the host counts its draws. AdamW's step count and
+the loss scale are on the device, so they may change.
 
-The graph's memory is a pool of its own, which nobody else is lent from: its tensors stay where they
-are. What `step` returned when it was captured is what each replay writes anew.
+The graph has a memory pool of its own. No other code gets memory from it, so its tensors keep their
+addresses. Each replay writes its results into the tensors that `step` returned at the capture.
 Source: CUDA C++ Programming Guide, "CUDA Graphs"; torch.cuda.make_graphed_callables.
 Test: tests/cuda/test_cuda_graph.py
 """
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 
 
 def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result]:
-    """A function that replays `step()`, whatever it started on the GPU; it returns what `step` did
-    when it was captured. warm_up: steps before, which count as steps, to fill the pool and to
-    compile kernels. RuntimeError where a replay would not be a step."""
+    """Returns a function that replays the GPU work of `step()`. It returns the same tensors each
+    time, those from the capture, with new values.
+
+    warm_up: how many times `step` runs before the capture, to fill the pool and to compile kernels.
+             These are real steps: they train.
+    RuntimeError if the step draws random numbers, because each replay would draw the same ones."""
     cupy = backend.import_cupy()
     stream, pool = cupy.cuda.Stream(non_blocking=True), cupy.cuda.MemoryPool()
     outside = cupy.cuda.get_current_stream()
@@ -47,10 +50,10 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
                 result = step()
             finally:
                 graph = stream.end_capture()
-    outside.wait_event(stream.record())  # what the warm-up used may be freed there
+    outside.wait_event(stream.record())  # memory of the warm-up may be freed on `outside`
     if used:
-        raise RuntimeError("graphed: the step draws random numbers (dropout?), and every replay "
-                           "would draw the same: the host counts them. Call model.eval(), or set "
+        raise RuntimeError("graphed: the step draws random numbers (dropout?). The host counts the "
+                           "draws, so every replay would draw the same. Call model.eval(), or set "
                            "dropout to 0")
 
     def replay():
@@ -60,6 +63,6 @@ def graphed(step: Callable[[], Result], warm_up: int = 3) -> Callable[[], Result
         now.wait_event(stream.record())
         return result
 
-    # what a replay reads and writes lives as long as it can be called; a table keeps its own pool
+    # replay needs this memory. Each table of addresses keeps the pool that it is from.
     replay.graph, replay.pool, replay.tables = graph, pool, tables
     return replay

@@ -1,12 +1,13 @@
-"""Which GPUs there are, which one is used, how much memory is lent: PyTorch's `torch.cuda`.
+"""Finds and chooses GPUs, and tells how much memory arrays use: the functions of `torch.cuda`.
 
-    minidl.cuda.is_available()             whether CuPy finds a GPU
-    minidl.cuda.set_device(local_rank)     "cuda" means this one from now on, in this thread
-    minidl.cuda.synchronize()              wait for all that was started
+    minidl.cuda.is_available()             True if CuPy finds a GPU
+    minidl.cuda.set_device(local_rank)     from now on "cuda" means this GPU, in this thread
+    minidl.cuda.synchronize()              waits until the GPU has done all its work
 
-A kernel runs on the current device, and its arrays must lie there: each rank chooses its own before
-it makes tensors. Work on a GPU is started, not waited for: a time that is measured without
-`synchronize` is the time of starting it.   Test: tests/cuda/test_device.py
+A kernel runs on the current device, and its arrays must be there. So each rank chooses its device
+before it makes tensors. An op starts work on the GPU and does not wait for it. So measure a time
+only after `synchronize`: else it is only the time to start the work.
+Test: tests/cuda/test_device.py
 """
 
 import functools
@@ -19,12 +20,12 @@ from minidl.cuda.index_check import waiting_for_device
 
 
 def is_available():
-    """Whether CuPy is installed and finds a GPU that it can use."""
+    """Returns True if CuPy is installed and finds a GPU that it can use."""
     return device_count() > 0
 
 
 def device_count():
-    """How many GPUs CuPy finds; 0 where it is not installed, or there is no driver."""
+    """Returns how many GPUs CuPy finds. 0 if CuPy is not installed or there is no driver."""
     try:
         cupy = backend.import_cupy()
     except ImportError:
@@ -36,13 +37,14 @@ def device_count():
 
 
 def current_device():
-    """The number of the GPU that "cuda" means in this thread."""
+    """Returns the number of the GPU that "cuda" means in this thread."""
     return backend.import_cupy().cuda.runtime.getDevice()
 
 
 def set_device(device):
-    """Make a GPU, by number or as 'cuda:1', this thread's current one: what "cuda" means, where
-    kernels run. Ranks of one machine take one each, by their local rank."""
+    """Makes a GPU the current one of this thread: "cuda" then means it, and kernels run there.
+    device: a number, or a name such as 'cuda:1'. Each rank of a machine passes its local rank, so
+    each has its own GPU. ValueError if there is no such GPU."""
     n = device_count()
     if device not in (*range(n), *(f"cuda:{i}" for i in range(n))):
         raise ValueError(f"set_device: there is no GPU {device!r}; CuPy finds {n}, numbered from "
@@ -51,27 +53,28 @@ def set_device(device):
 
 
 def synchronize(device=None):
-    """Wait until a GPU, the current one unless given, has done all that was started. An index out
-    of range that an op met there is raised now (index_check.py)."""
+    """Waits until a GPU has done all its work. device: a number, a name such as 'cuda:1', or None
+    for the current GPU. IndexError if an op met an index out of range there (index_check.py)."""
     device = _device(device)
     with waiting_for_device(backend.import_cupy(), device.id):
         device.synchronize()
 
 
 def memory_allocated(device=None):
-    """Bytes of a GPU that arrays hold now; CuPy's pool keeps more, which it lends again."""
+    """Returns how many bytes of a GPU arrays use now. CuPy's pool keeps more, for later arrays."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().used_bytes()
 
 
 def memory_reserved(device=None):
-    """Bytes that CuPy's pool has taken from the driver, in use or not."""
+    """Returns how many bytes CuPy's pool has taken from the driver, used by arrays or free."""
     with _device(device):
         return backend.import_cupy().get_default_memory_pool().total_bytes()
 
 
 def _device(device):
-    """CuPy's Device of a number, a name such as 'cuda:1', or None for the current one."""
+    """Returns CuPy's Device for a number, for a name such as 'cuda:1', or for None, the current
+    device."""
     if device is None:
         device = "cuda"
     if not isinstance(device, int):
@@ -83,15 +86,17 @@ _winograd = True
 
 
 def set_float32_matmul_precision(precision):
-    """How products of float32 are made: 'highest', in float32; or 'high', on a GPU's tensor cores
-    in TF32, which rounds the factors to 10 bits of fraction (float32 has 23) and adds in float32:
-    up to 8 times as fast, from compute capability 8.0 on. A CPU multiplies in float32 always.
+    """Chooses how float32 matrices are multiplied, for the whole process. The name is PyTorch's.
 
-    A process starts with products in float32, and with Winograd's form of 3 x 3 convolutions, which
-    is in float32, too, but adds pixels before it multiplies (ops/conv_cpu.py says what that
-    changes). To say 'highest' leaves it out.
+    'highest': in float32.
+    'high':    on a GPU, on its tensor cores in TF32. TF32 rounds the factors to 10 bits of fraction
+               (float32 has 23) and adds in float32. This is up to 8 times as fast. It needs compute
+               capability 8.0. A CPU always multiplies in float32.
 
-    PyTorch's name; it goes for the whole process, as there."""
+    A process starts with products in float32 and with Winograd's form of 3 x 3 convolutions. This
+    form is in float32 too, but it adds pixels before it multiplies, so it rounds differently
+    (ops/conv_cpu.py). A call with 'highest' turns Winograd's form off, a call with 'high' turns it
+    on."""
     global _winograd
     if precision not in ("highest", "high"):
         raise ValueError(f"set_float32_matmul_precision: want 'highest' or 'high', got "
@@ -104,7 +109,7 @@ def set_float32_matmul_precision(precision):
 
 
 def get_float32_matmul_precision():
-    """'highest' or 'high'."""
+    """Returns 'highest' or 'high'. On a CPU: 'highest'."""
     if not is_available():
         return "highest"
     linalg = cublas_modes()
@@ -112,17 +117,17 @@ def get_float32_matmul_precision():
 
 
 def winograd_is_on():
-    """Whether convolutions may be computed in Winograd's form."""
+    """Returns True if convolutions may use Winograd's form."""
     return _winograd
 
 
 @functools.cache
 def cublas_modes():
-    """The module of CuPy that holds what cuBLAS is asked for; CuPy has no public name for it but
-    the environment's CUPY_TF32, which is read once."""
+    """Returns CuPy's module that sets the mode of cuBLAS. This module is not public. CuPy's public
+    way is the environment variable CUPY_TF32, but CuPy reads that only once."""
     backend.import_cupy()
     try:
         return importlib.import_module("cupy._core._routines_linalg")
     except ImportError:
-        raise NotImplementedError("this CuPy keeps the mode of matrix products elsewhere; set "
+        raise NotImplementedError("minidl cannot set the mode of matrix products in this CuPy; set "
                                   "CUPY_TF32=1 in the environment before Python starts") from None

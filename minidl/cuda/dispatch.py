@@ -1,15 +1,17 @@
-"""Fused kernel or NumPy, GPU or CPU: the only place that chooses.
+"""Chooses between a fused kernel and NumPy, on the GPU and on the CPU. No other file chooses.
 
     arrays of CuPy                        the kernel, through CuPy
     arrays of NumPy, a C++ compiler       the kernel, compiled for the CPU
-    anything else                         the reference: float64, two dtypes, no compiler (said
-                                          once, with the remedy), the switch turned off
+    anything else                         the reference, in NumPy: for float64, for two dtypes,
+                                          without a compiler (one warning says what to install),
+                                          or with kernels turned off
 
-An op asks when its dtypes are final, after autocast, and both answers save the same arrays:
+An op calls pick() after autocast, when its dtypes are final. Kernel and reference save the same
+arrays:
 
     y = pick(by_kernel, by_numpy, x)(x)
 
-`with minidl.use_fused(False):` turns all kernels off, for comparing.
+`with minidl.use_fused(False):` turns all kernels off, to compare the two.
 Test: tests/cuda/test_dispatch.py
 """
 
@@ -27,14 +29,16 @@ from minidl.own_files import write_whole
 
 FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 C_TYPES = {FLOAT: "float", HALF: "__half", np.dtype(np.float64): "double"}
-SUM_TYPES = {**C_TYPES, HALF: "float"}  # what sums are made in
+SUM_TYPES = {**C_TYPES, HALF: "float"}  # the type of sums
 SUM_DTYPES = {dtype: backend.accumulate_dtype(dtype) for dtype in C_TYPES}
 
 
 def pick(kernel, reference, *arrays):
-    """`kernel` where it may run on these arrays: switched on, all floating ones among them float32
-    or all float16, and on the CPU a compiler. Else `reference`. Integers, numbers and None do not
-    count."""
+    """Returns `kernel` if it may run on these arrays, else `reference`.
+
+    It may run if kernels are turned on and all floating arrays have one dtype, float32 or float16.
+    There must be at least one. NumPy arrays also need a C++ compiler. Arrays of integers, numbers
+    and None are ignored."""
     common, on_host = None, False
     for a in arrays if current().kernels else ():
         if isinstance(a, ndarray):
@@ -51,20 +55,22 @@ def pick(kernel, reference, *arrays):
 
 
 def usable(*arrays):
-    """Whether the kernels may run on these."""
+    """Returns True if kernels may run on these arrays, as in pick()."""
     return pick(True, False, *arrays)
 
 
 @functools.lru_cache(maxsize=None)
 def kernel(file, name, dtype=np.float32, **defines):
-    """The kernel `name` of kernels/<file>, its element type T chosen by `dtype`."""
+    """Returns the kernel `name` of kernels/<file>. `dtype` chooses its element type T."""
     return run.kernel(file, name, defines={"T": C_TYPES[np.dtype(dtype)], **defines})
 
 
 @functools.lru_cache(maxsize=None)
 def can_launch(file, name, dtype, **defines):
-    """Whether this kernel is compiled for the CPU, or can be: for those who change arrays before
-    its launch. All others are called again when a launch finds no room (mode.or_numpy)."""
+    """Returns True if this kernel is compiled for the CPU, or can be compiled.
+
+    For code that changes arrays before it launches the kernel. Other code need not ask: if there is
+    no space to compile a kernel, mode.or_numpy calls that code again, with NumPy."""
     try:
         kernel(file, name, dtype, **defines).on_cpu
     except NoRoom as error:
@@ -75,7 +81,7 @@ def can_launch(file, name, dtype, **defines):
 
 @functools.lru_cache(maxsize=None)
 def generated(text):
-    """The path of a .cu file with this text, in the compile cache."""
+    """Writes a .cu file with this text into the compile cache. Returns its path."""
     from minidl.cuda.host import compiler
 
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -85,7 +91,7 @@ def generated(text):
         try:
             if path.read_text("utf-8") == text:
                 return path
-        except (OSError, ValueError):  # not there, or damaged
+        except (OSError, ValueError):  # missing, or damaged
             pass
         try:
             write_whole(path, text)
@@ -95,15 +101,15 @@ def generated(text):
 
 
 def on_cpu(file):
-    """The file of kernels/cpu/ that has the form for a CPU of a file of kernels/."""
+    """Returns the name of a kernel file's form for the CPU: "a.cu" gives "cpu/a.cu"."""
     folder, _, name = file.rpartition("/")
     return f"{folder}/cpu/{name}" if folder else f"cpu/{name}"
 
 
 @functools.lru_cache(maxsize=None)
 def cpu_compiler():
-    """Whether this machine can compile kernels for the CPU, and has a folder to keep them in; says
-    so once if it cannot."""
+    """Returns True if this machine can compile kernels for the CPU and has a folder to keep them.
+    If not, warns once."""
     from minidl.cuda import KernelError
     from minidl.cuda.host import compiler, cpu
 

@@ -1,18 +1,18 @@
-"""A chain of elementwise ops as one kernel, without writing CUDA.
+"""Makes one kernel of a chain of elementwise ops, without writing CUDA.
 
     @minidl.fuse
-    def gate(x, y, b):                     x, y, b are read once, one result is written:
-        return (x + b).sigmoid() * y       16 bytes an element, where the ops move 36
+    def gate(x, y, b):                     reads x, y, b once and writes one result:
+        return (x + b).sigmoid() * y       16 bytes an element. The separate ops move 36
 
     print(gate.source)                     the generated .cu, forward and backward
 
-The function is called once with symbols in place of Tensors. Each operation on a symbol becomes one
-line of the kernel; the reverse of these lines, each with its local derivative, becomes the backward
-kernel, which computes the chain again from the inputs: nothing else is saved. This is the tape of
-backward.py at the time of writing the program instead of running it.
+minidl calls the function once, with symbols in place of Tensors. Each operation on a symbol becomes
+one line of the forward kernel. The backward kernel has these lines too. Then it goes through them
+in reverse order, and each becomes a line with its local derivative. So only the inputs are saved.
+backward.py builds the same tape when a program runs. Here it is built when the kernel is written.
 
-Where the kernels cannot run (minidl/cuda/dispatch.py) the function itself runs, op by op: the same
-code on Tensors.   Test: tests/cuda/test_fuse.py
+If kernels cannot run (minidl/cuda/dispatch.py), the function itself runs on Tensors, op by op.
+Test: tests/cuda/test_fuse.py
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from minidl.hints import Fused
 
-# name: (C expression of the operands, the gradient sent to each operand)
-#       {0} {1} operands, {y} the result, {g} its gradient; None: no gradient
+# {name: (C expression of the result, C expressions of the gradients, one for each operand)}
+# {0} and {1} are the operands, {y} is the result, {g} is the gradient of the result
 OPS = {
     "add": ("{0} + {1}", ("{g}", "{g}")),
     "sub": ("{0} - {1}", ("{g}", "-{g}")),
@@ -60,12 +60,12 @@ OPS = {
 
 
 class Symbol:
-    """A value in the kernel, known by its C name. Operations on it are written to `lines`."""
+    """A value in the kernel, with its C name. Each operation on it is added to `lines`."""
 
-    __array_ufunc__ = None  # array + symbol asks the symbol, which refuses arrays
+    __array_ufunc__ = None  # array + symbol then calls the symbol's __radd__, which refuses arrays
 
     def __init__(self, name, lines):
-        self.name, self.lines = name, lines  # lines: [(result, op, operands)], in C names
+        self.name, self.lines = name, lines  # lines: [(C name of the result, op, C operands)]
 
     def _write(self, op, *operands):
         result = Symbol(f"v{len(self.lines)}", self.lines)
@@ -104,7 +104,7 @@ Symbol.__neg__, Symbol.__abs__ = _method("neg"), _method("abs")
 
 
 def _c_name(x):
-    """The C text of an operand: a symbol's name, or a number as a float literal."""
+    """Returns the C text of an operand: a symbol's name, or a number as a float literal."""
     if isinstance(x, Symbol):
         return x.name
     if isinstance(x, (int, float, np.integer, np.floating)):
@@ -115,7 +115,8 @@ def _c_name(x):
 
 
 def generate(fn, names):
-    """The .cu text of `fn`: kernels `forward` and `backward` over n elements."""
+    """Returns the .cu text of `fn`: the kernels `forward` and `backward` over n elements. `names`
+    are the names of its arguments. TypeError if fn does not return a value made of them."""
     lines = []
     result = fn(*(Symbol(f"in_{n}", lines) for n in names))
     if not isinstance(result, Symbol):
@@ -126,11 +127,11 @@ def generate(fn, names):
     gradients = {result.name: "to_float(gy[i])"}  # C name -> the sum so far
     back = []
     for y, op, xs in reversed(lines):
-        if y not in gradients:  # a result that nobody used
+        if y not in gradients:  # a result that is not used
             continue
         back.append(f"float g_{y} = {gradients[y]};")
         for x, gradient in zip(xs, OPS[op][1]):
-            if x[0] in "iv":  # a number wants none
+            if x[0] in "iv":  # a number needs no gradient
                 term = gradient.format(*xs, y=y, g=f"g_{y}")
                 gradients[x] = f"{gradients[x]} + ({term})" if x in gradients else f"({term})"
     store = [f"g_{n}[i] = from_float<T>({gradients.get(f'in_{n}', '0.0f')});" for n in names]
@@ -170,8 +171,11 @@ class FusedChain(Function):
 
 
 def fuse(fn: Callable[..., Any]) -> Fused:
-    """Decorator: `fn` of Tensors or arrays of one float dtype, broadcast together, as one kernel
-    forward and one backward. Numbers in its body are constants; `fn.source` is the CUDA text."""
+    """A decorator that makes one forward and one backward kernel of `fn`.
+
+    `fn` takes Tensors or arrays of one float dtype, which are broadcast together, and returns one
+    result. Numbers in its body are constants. The decorated function returns a Tensor. Its
+    attribute `source` is the CUDA text. TypeError if an operation has no C form here."""
     names = list(inspect.signature(fn).parameters)
     source = functools.lru_cache(maxsize=None)(lambda: generate(fn, names))
 

@@ -1,10 +1,11 @@
-"""Runs a .cu file on a GPU: CuPy's RawModule compiles it, its includes put in place.
+"""Runs a .cu file on a GPU. CuPy's RawModule compiles it, with its includes written into the text.
 
-Added to CuPy: the arguments are compared with the signature in the file. A float64 array for a
-`float*` is an error, and a Python number, which CuPy would pass as 64 bits, gets the parameter's
-type. A training step launches hundreds of kernels, so what can be done once is: the order of the
-arguments when the kernel is made, the conversion of numbers when they are first seen; of an array
-only type, dtype and contiguity are looked at.
+Unlike CuPy, this file compares the arguments with the signature in the .cu file. A float64 array
+for a `float*` is an error. A Python number gets the parameter's type (CuPy would pass 64 bits).
+
+A training step launches hundreds of kernels, so a launch does little work. The order of the
+arguments is computed when the kernel is made. Numbers are converted when they are first passed. Of
+an array a launch looks only at the type, the dtype and contiguity.
 Test: tests/cuda/test_gpu.py   Measured: benchmarks/bench_launch.py
 """
 
@@ -20,11 +21,11 @@ from minidl.cuda.host.includes import Edited, files, for_nvrtc, inline_includes
 from minidl.cuda.host.source import Source
 from minidl.cuda.run import only_one
 
-MAX_KNOWN = 256  # sets of numbers that a kernel remembers: a counter would fill the memory
+MAX_KNOWN = 256  # sets of numbers to remember. Bounded, because a step counter adds one each step
 
 
 class GpuKernel:
-    """One kernel of a file for CuPy arrays."""
+    """One kernel of a file, compiled for CuPy arrays."""
 
     array_type = cupy.ndarray
 
@@ -35,15 +36,15 @@ class GpuKernel:
         name = name or only_one([f.name for f in source.kernels], path)
         parameters = source.parameters(name)
         self.signature = arguments.Signature(name, parameters)
-        # Always by a name expression, which NVRTC answers with the compiled name: of a kernel
-        # without extern "C", as of a template, it is another one.
+        # As a name expression: then NVRTC tells the compiled name. It differs from `name` for
+        # a template and for a kernel without extern "C".
         module = _module(for_nvrtc(path, defines), ("-std=c++17", *options), (name,))
         self._launch, self._known = module.get_function(name), {}
         pointers = [i for i, p in enumerate(parameters) if p.kind == "pointer"]
         self._pointers = [(i, parameters[i].dtype and np.dtype(parameters[i].dtype),
                            parameters[i].lanes > 1) for i in pointers]
         self._scalars = scalars = [i for i, p in enumerate(parameters) if p.kind == "scalar"]
-        # from (*args, *numbers) to what CuPy gets: the arrays as given, the converted numbers
+        # picks CuPy's arguments from (*args, *converted numbers), in the kernel's order
         self._n = n = len(parameters)
         self._numbers = _getter(scalars)
         self._arranged = _getter([n + scalars.index(i) if i in scalars else i for i in range(n)])
@@ -71,14 +72,14 @@ class GpuKernel:
         if not shared_mem:
             self._launch(grid, block, self._arranged(args + ready))
             return
-        # beyond this a kernel must ask (CUDA programming guide, "Shared memory")
+        # a kernel must request more than 48 KiB (CUDA programming guide, "Shared memory")
         if shared_mem > 48 * 1024:
             self._launch.max_dynamic_shared_size_bytes = shared_mem
         self._launch(grid, block, self._arranged(args + ready), shared_mem=shared_mem)
 
     def _convert(self, numbers):
-        """The numbers in the types of their parameters, remembered: equal ones are passed alike (so
-        -0.0 may arrive as 0.0)."""
+        """Returns the numbers in the types of their parameters, and remembers them. Equal numbers
+        are passed as the same value: -0.0 may arrive as 0.0."""
         ready = []
         for i, number in zip(self._scalars, numbers, strict=True):
             p = self.signature.parameters[i]
@@ -90,14 +91,14 @@ class GpuKernel:
 
 
 def _getter(places):
-    """A function of a tuple: its elements at these places, as a tuple."""
+    """Returns a function of a tuple. It returns the elements at these places, as a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
     return lambda items: tuple(items[i] for i in places)
 
 
 def _check(signature, i, a):
-    """Whether parameter i may point to a; TypeError or ValueError if not."""
+    """Raises TypeError or ValueError if parameter i must not point to a."""
     p = signature.parameters[i]
     where = f"kernel {signature}: argument {p.name!r}"
     if isinstance(a, np.ndarray):

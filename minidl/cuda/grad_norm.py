@@ -1,4 +1,4 @@
-"""The norm of many arrays as one vector: one launch, whatever their number.
+"""Computes the norm of many arrays, as if they were one vector, in one launch.
 
     |g| = sqrt(sum of g^2 over all arrays)        minidl/optim/clip.py bounds it
     sum of g^2 of each array by itself            minidl/optim/lars.py divides by it
@@ -23,8 +23,8 @@ FILE = "grad_norm.cu"
 
 
 def square_sum(arrays):
-    """The sum of all squares, an array of one float64 on the arrays' device: nobody waits. fp16 is
-    squared in fp32."""
+    """Returns the sum of all squares: (1,) float64, on the arrays' device. The host does not wait.
+    fp16 is squared in fp32."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for dtype, group in backend.by_dtype(arrays).items():
         xp = backend.xp_of(group, "norm")
@@ -38,8 +38,8 @@ def square_sum(arrays):
 
 
 def square_sums(arrays):
-    """The sum of squares of each array, float64 on the arrays' device, by the kernel: nobody waits.
-    Arrays of one dtype."""
+    """Returns the sum of squares of each array: (n_arrays,) float64, on the arrays' device. Uses
+    the kernel. The host does not wait. All arrays have one dtype."""
     xp = backend.xp_of(arrays, "norm")
     arrays = [contiguous(xp, a) for a in arrays]
     if not arrays:
@@ -52,7 +52,8 @@ def square_sums(arrays):
 
 
 def chunk_sums(partial, sizes):
-    """Sums of the chunks' numbers, (n_chunks, width), for each array: float64 (arrays, width)."""
+    """Adds the chunks' rows of `partial`, (n_chunks, width), array by array. Returns the sums:
+    (n_arrays, width) float64. sizes: the element counts of the arrays."""
     xp, n = backend.xp_of([partial]), len(sizes)
     width = partial.shape[1]
     sums = xp.empty((n, width))
@@ -67,14 +68,16 @@ def chunk_sums(partial, sizes):
 
 @functools.lru_cache(maxsize=64)
 def first_chunks(sizes):
-    """(arrays + 1,) int64: array i has the chunks from the i-th of these to the next."""
+    """Returns the number of each array's first chunk: (n_arrays + 1,) int64. Array i has the chunks
+    first[i] to first[i + 1] - 1."""
     firsts = np.concatenate([[0], np.cumsum([-(-n // CHUNK) for n in sizes])]).astype(np.int64)
     firsts.flags.writeable = False
     return firsts
 
 
 def plain_square_sum(arrays):
-    """The same by a dot product of each array, in its own order of sums: where no kernel runs."""
+    """Returns the same as square_sum, without a kernel: by a dot product of each array. Its order
+    of additions differs, so rounding may differ."""
     total = backend.xp_of(arrays, "norm").zeros(1)
     for a in arrays:
         flat = a.astype(backend.accumulate_dtype(a.dtype), copy=False).reshape(-1)
@@ -84,10 +87,10 @@ def plain_square_sum(arrays):
 
 @or_numpy
 def square_sum_of(arrays):
-    """square_sum, by the kernel where it runs."""
+    """Returns the sum of all squares: (1,) float64. Uses the kernel if it may run here."""
     return (square_sum if dispatch.usable(*arrays) else plain_square_sum)(arrays)
 
 
 def two_norm(arrays):
-    """The 2-norm of all elements together, a float; on a GPU the host waits for the number."""
+    """Returns the 2-norm of all elements together, a float. On a GPU the host waits for it."""
     return math.sqrt(float(square_sum_of(arrays)[0]))

@@ -1,19 +1,20 @@
-"""Copies between a GPU's memory and the host's; for NumPy arrays plain copies.
+"""Copies arrays between a GPU's memory and the host's memory. NumPy arrays are simply copied.
 
     compute stream   | backward of b | event | backward of a ...
     copy stream                      | wait for the event, copy b to pinned host memory
 
-A GPU can copy while it computes, if the host's memory is pinned (the system may not move it) and
-the copy is on a stream of its own. That stream must wait until what it copies has been computed, or
-what it overwrites has been read. Who waits for the copy?
+A GPU can copy while it computes. For this, the host's memory must be pinned (the system may not
+move it), and the copy must be on a stream of its own. That stream must wait until the source has
+been computed, and until old contents of the target have been read. Who waits for the copy?
 
     to_host, to_device   the thread that calls them, and not the device     parallel/zero/offload.py
     CopyStream           the compute stream, later, and no thread           memory/offload.py
-    SideStream           the same: the work of another thread               parallel/data/bucket.py
+    SideStream           the compute stream, for the work of another thread parallel/data/bucket.py
 
-CuPy's pool lends freed memory again at once, in the order of the stream on which it was allocated.
-So what two streams use is allocated by the thread that computes, and held until its stream has
-waited for the other (`join`), or the other's event has happened.
+CuPy's pool gives freed memory to a new array at once. This is safe only on the stream that
+allocated the memory. So an array that two streams use is allocated by the thread that computes. It
+is held until its stream has waited for the other stream (`join`), or until the other stream's event
+has happened.
 
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/cuda/test_host_memory.py (late copies without a GPU)
@@ -30,8 +31,8 @@ from minidl.backend import library_of
 
 
 def pinned(xp, n_elems, dtype):
-    """An uninitialised 1-d host array; for a GPU in pinned memory, which the system may not move:
-    the GPU copies from and to it while it computes."""
+    """Returns an uninitialised 1-d NumPy array (n_elems,). If xp is CuPy, its memory is pinned: the
+    system does not move it, so the GPU copies from and to it while it computes."""
     if xp is np:
         return np.empty(n_elems, dtype)
     memory = xp.cuda.alloc_pinned_memory(max(1, n_elems) * np.dtype(dtype).itemsize)
@@ -39,8 +40,8 @@ def pinned(xp, n_elems, dtype):
 
 
 def queue_copy(source, into, stream):
-    """into = source when the stream comes to it: one in pinned memory, the other on a GPU, both
-    contiguous. Both must live until then."""
+    """Queues the copy into = source on the stream. One array is in pinned memory, the other on a
+    GPU. Both are contiguous. The caller must keep both until the copy has ended."""
     if isinstance(into, np.ndarray):
         source.data.copy_to_host_async(ctypes.c_void_p(into.ctypes.data), into.nbytes, stream)
     else:
@@ -48,7 +49,8 @@ def queue_copy(source, into, stream):
 
 
 def computed(x):
-    """What a copy must wait for: the work now on the stream, for a GPU array."""
+    """Returns an event that a copy of x must wait for: the end of the work that is now on x's
+    current stream. None for a NumPy array."""
     if isinstance(x, np.ndarray):
         return None
     with x.device:
@@ -56,25 +58,25 @@ def computed(x):
 
 
 def join(x, event):
-    """What follows on x's compute stream comes after the event; None: there is nothing to wait for.
-    The host does not wait."""
+    """Makes x's current stream wait for the event. The host does not wait. If the event is None,
+    does nothing."""
     if event is not None:
         with x.device:
             library_of(x).cuda.get_current_stream().wait_event(event)
 
 
 class SideStream:
-    """A stream for what another thread does on a GPU, beside the compute stream.
+    """A stream for the work of another thread on a GPU, in parallel to the compute stream.
 
-    A thread begins on the null stream, which all threads share: there its work would wait for all
-    computation, and all computation for it."""
+    Without it the thread uses the null stream, which all threads share. There its work would wait
+    for all computation, and all computation would wait for it."""
 
     def __init__(self):
-        self.streams = {}  # number of a device -> stream
+        self.streams = {}  # {number of a device: stream}
 
     def run(self, event, x, fn, *args):
-        """fn(*args), its work on x's device after `event`; the event of its end, for `join`. Nobody
-        waits. For NumPy's arrays the event is None, and so is the end."""
+        """Calls fn(*args). Its work on x's device starts after `event`. Returns the event of its
+        end, for `join`. The host does not wait. For NumPy arrays both events are None."""
         if event is None:
             fn(*args)
             return None
@@ -93,7 +95,8 @@ class SideStream:
 
 
 def to_host(x, out, event, add=False):
-    """out = x, or out += x, from the device's memory to the host's; x: contiguous."""
+    """Writes x, on a device, into `out`, in the host's memory. With `add`, adds x to `out`. x is
+    contiguous. The copy starts after `event`. Returns when it has ended."""
     if not isinstance(x, np.ndarray):
         library = library_of(x)
         host = pinned(library, x.size, x.dtype).reshape(x.shape) if add else out
@@ -109,13 +112,14 @@ def to_host(x, out, event, add=False):
 
 
 def to_device(x, out, event):
-    """out = x, from the host's memory to the device's."""
+    """Writes x, in the host's memory, into `out`, on a device. The copy starts after `event`.
+    Returns when it has ended. ValueError if `out` is not contiguous."""
     if isinstance(out, np.ndarray):
         out[...] = x
         return
     if not out.flags.c_contiguous:
-        raise ValueError(f"a weight of shape {out.shape} and strides {out.strides} is written as "
-                         "bytes: make it contiguous before it is offloaded")
+        raise ValueError(f"want a contiguous weight, to copy its bytes; got shape {out.shape} and "
+                         f"strides {out.strides}. Make it contiguous before it is offloaded")
     with out.device:
         stream = library_of(out).cuda.Stream(non_blocking=True)
         _queue(stream, event, x, out)
@@ -123,22 +127,24 @@ def to_device(x, out, event):
 
 
 def _queue(stream, event, source, into):
-    """Put `into = source` on the stream, after the event; contiguous, one of them a NumPy array."""
+    """Queues `into = source` on the stream, after the event. Both are contiguous, and one is a
+    NumPy array."""
     stream.wait_event(event)
     queue_copy(source, into, stream)
 
 
 class CopyStream:
-    """Copies between a GPU and pinned memory, in order, for which no thread waits."""
+    """Copies arrays between a GPU and pinned memory, in order. No thread waits for a copy."""
 
     def __init__(self, x):
         with x.device:
             self.stream = library_of(x).cuda.Stream(non_blocking=True)
-        self.under_way = deque()  # holds the arrays: their pool may reuse memory that is released
+        self.under_way = deque()  # keeps the arrays until their copy ends
         weakref.finalize(self, _finish, self.stream, self.under_way)
 
     def copy(self, source, into):
-        """into = source, after what is on the compute stream by now; one is in pinned memory."""
+        """Queues into = source after the work that is now on the compute stream. One array is on
+        the GPU, the other is a NumPy array in pinned memory. Returns the Copy."""
         down = isinstance(into, np.ndarray)
         if down:
             source = library_of(source).ascontiguousarray(source)
@@ -152,7 +158,8 @@ class CopyStream:
 
 
 def copy_stream(x):
-    """The CopyStream of x's GPU, the same each time: where one ends, the host waits."""
+    """Returns the CopyStream of x's GPU, always the same one. (When a CopyStream is deleted, the
+    host waits for its copies.)"""
     return _copy_stream(library_of(x), x.device.id)
 
 
@@ -163,14 +170,14 @@ def _copy_stream(library, number):
 
 
 class Copy:
-    """A copy that may not have ended; it holds both arrays."""
+    """A copy that may not have ended. It holds both arrays."""
 
     def __init__(self, x, host, event):
         self.x, self.host, self.event = x, host, event
 
     def result(self):
-        """The compute stream waits: what is put there from now on comes after the copy. So the
-        device's array may be used or released; the host's is held until the copy has ended."""
+        """Makes the compute stream wait for the copy. Then the device's array may be used or
+        released. The host's array is held until the copy has ended."""
         with self.x.device:
             library_of(self.x).cuda.get_current_stream().wait_event(self.event)
         self.x = None

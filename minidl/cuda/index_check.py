@@ -1,14 +1,14 @@
-"""Indices on a GPU, checked without waiting for it.
+"""Checks indices on a GPU without waiting for it.
 
-    launch       out = the indices, as int64; one that is out of range becomes 0 and leaves a note
-    later        whoever waits for the device anyway (item, cpu, tolist, print, synchronize) looks
-                 at the note, and the IndexError names the op and the index
+    launch       out = the indices, as int64. An index out of range becomes 0 and leaves a note
+    later        the next call that waits for the device (item, cpu, tolist, print, synchronize)
+                 reads the note. If there is one, it raises an IndexError with the op and the index
 
-A kernel that reads w[index] would otherwise read somebody else's memory, and CuPy's own take wraps
-around in silence. The other way, a look at index.max() in every op, waits for all work before it:
-the GPU then starves in every step. The note comes to the host with the number that is waited for:
-its copy into pinned memory is put on the same stream before.
-On the CPU the ops look at the indices themselves, at once.
+Without a check, a kernel that reads w[index] would read memory of another array, and CuPy's own
+take would silently wrap around. A test of index.max() in every op would wait for all work before
+it. Then the GPU would have no work waiting, in every step. The note costs no wait of its own:
+before the host waits for a number, it queues the note's copy into pinned memory on the same stream.
+On the CPU the ops check the indices at once.
 
 Kernel: kernels/index_check.cu   Test: tests/cuda/test_index_check.py
 """
@@ -26,14 +26,15 @@ BLOCK = 256  # threads
 C_TYPES = {"int64": "long long", "int32": "int", "int16": "short", "int8": "signed char",
            "uint64": "unsigned long long", "uint32": "unsigned int", "uint16": "unsigned short",
            "uint8": "unsigned char"}
-NOBODY = -(2**63)  # an index that is ignored where none is
+NOBODY = -(2**63)  # passed as the ignored index if no index is to be ignored
 
 
 # ---- 1 reference ----
 
 
 def reference(index, n, ignored=None, instead=0):
-    """(the indices that are safe, the first bad one or None)."""
+    """Returns (safe indices as int64, the first bad index or None). `instead` replaces each bad
+    index. An index is good from 0 to n - 1, or if it equals `ignored`."""
     good = (0 <= index) & (index < n)
     good |= False if ignored is None else index == ignored
     bad = index[~good]
@@ -44,9 +45,12 @@ def reference(index, n, ignored=None, instead=0):
 
 
 def checked(op, index, n, ignored=None, low=0):
-    """The indices of a CuPy array as int64, contiguous; those outside [low, n) are noted, and 0, or
-    `ignored`, an index that is allowed beside the others, stands in their place."""
-    if n <= 0 and index.size:  # none is right, also not 0
+    """Returns the indices of a CuPy array as int64, contiguous and safe to use.
+
+    An index is good in [low, n), or if it equals `ignored`. A bad index leaves a note, and
+    `ignored` replaces it, or 0 if ignored is None. op: the name for the message. IndexError at once
+    if there are indices but n is 0."""
+    if n <= 0 and index.size:  # no index is good, not even 0
         raise IndexError(f"{op}: {index.size} indices into a dimension of {n}")
     xp = backend.xp_of([index])
     out = xp.empty(index.shape, np.int64)
@@ -66,7 +70,8 @@ def _kernel(ctype):
 
 
 class Notes:
-    """The note of one device: (site, index), 0 where all was well, and what the sites stand for."""
+    """The note of one device, (site, index), and the text of each site. A site is the number of a
+    text, from 1. Site 0: no index was bad."""
 
     def __init__(self, xp):
         self.xp, self.texts = xp, {}
@@ -78,11 +83,12 @@ class Notes:
         return self.texts.setdefault(text, len(self.texts) + 1)
 
     def fetch(self):
-        """Bring the note to the host behind the work so far; whoever waits for that has it."""
+        """Queues the note's copy to the host, after all work so far. It is there when the host has
+        waited for the current stream."""
         queue_copy(self.device, self.host, self.xp.cuda.get_current_stream())
 
     def complain(self):
-        """IndexError if there is a note; it is then forgotten."""
+        """Raises IndexError if there is a note, and deletes the note."""
         site, index = self.host.tolist()
         if site:
             self.device.fill(0)
@@ -98,8 +104,8 @@ def _notes(xp, device):
 
 @contextmanager
 def unnoted(xp):
-    """A bad index that the current device meets inside leaves no note: for runs on memory that
-    nobody has filled. Notes from before stay; nobody waits for the device inside."""
+    """A `with` block in which a bad index on the current device leaves no note. For runs on memory
+    that has no values yet. Notes from before stay. Do not wait for the device in the block."""
     notes = _notes(xp, xp.cuda.Device().id)
     before = notes.device.copy()
     try:
@@ -110,7 +116,8 @@ def unnoted(xp):
 
 @contextmanager
 def waiting(array):
-    """Around a wait for `array`, of either library: a bad index that the device met is raised."""
+    """A `with` block for code that waits for `array`, a NumPy or CuPy array. At its end it raises
+    IndexError if the device met a bad index."""
     if isinstance(array, np.ndarray):
         yield
     else:
@@ -120,7 +127,8 @@ def waiting(array):
 
 @contextmanager
 def waiting_for_device(xp, device):
-    """The same around a wait for a device of this number."""
+    """A `with` block for code that waits for the device of this number. At its end it raises
+    IndexError if the device met a bad index."""
     notes = _notes(xp, device)
     with xp.cuda.Device(device):
         notes.fetch()

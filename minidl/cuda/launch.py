@@ -1,13 +1,14 @@
-"""What the wrappers share: a launch over elements, and over many arrays at once.
+"""Launches a kernel over elements, or over many arrays at once. All wrappers use it.
 
     arrays    |aaaaaaaaaa|bb|cccccc|        an optimizer's hundred parameters, of all sizes
     chunks     (0,0,4) (0,4,8) (0,8,10) (1,0,2) (2,0,4) (2,4,6)     (array, begin, end)
     pointers   [&a, &b, &c]
 
-A launch per array would cost some microseconds each and leave small arrays without parallelism. The
-kernel instead gets the table of addresses and the list of chunks: a chunk is a thread's work on the
-CPU, a block's on a GPU, whatever array it is from. A GPU keeps tables that it has: weights do not
-move, and gradients mostly come back to where they were.
+One launch for each array would cost some microseconds each. Small arrays would also leave most of a
+GPU idle. Instead, one launch gets the table of addresses and the list of chunks. On the CPU a
+thread works on a chunk, on a GPU a block does. A chunk may be from any array. Tables stay on the
+GPU and are used again: weights do not move, and gradients are mostly at the same addresses as
+before.
 
 Test: tests/cuda/test_launch.py   Rows that are summed or normalised: rows.py
 """
@@ -23,20 +24,23 @@ from minidl.cuda import dispatch
 from minidl.cuda.host_memory import pinned, queue_copy
 from minidl.mode import current
 
-BLOCK = 256  # threads; enough warps to hide a GPU's memory latency, and any register count fits
-LARGEST = 2**30  # elements of one launch: half of what an int counts to, and a multiple of blocks
-CHUNK = 8192  # elements: 32 KiB of float32, so that a second look finds them in the cache
+BLOCK = 256  # threads. Enough warps to hide a GPU's memory latency, and 255 registers a thread fit
+LARGEST = 2**30  # elements of one launch. An int counts twice as far. A multiple of BLOCK
+CHUNK = 8192  # elements: 32 KiB of float32. A second read finds them in the cache
 
 
 def contiguous(xp, x):
-    """x, or a contiguous copy (np.ascontiguousarray alone would give a 0-d array a dimension)."""
+    """Returns x, or a contiguous copy. A 0-d array stays 0-d (np.ascontiguousarray makes it
+    1-d)."""
     return x if x.flags.c_contiguous else xp.ascontiguousarray(x)
 
 
 def scratch(array, kind="workspace", of=None):
-    """Tell the running memory ledger, if any, of an array that an op makes for itself, before the
-    next one is made; returns it. kind: "temporary" of what will be the op's result.
-    of: what it was made from, where it may be no copy but the same memory."""
+    """Adds an array that an op made for its own use to the running memory ledger, if there is one.
+    Returns the array. Call it before the op makes its next array.
+
+    kind: "workspace", or "temporary" for the array that becomes the op's result.
+    of: the array that it was made from. If both use the same memory, nothing is added."""
     if (ledger := current().ledger) is not None:
         owner = buffer_of(array)
         if owner.flags.owndata and (of is None or owner is not buffer_of(of)):
@@ -45,9 +49,10 @@ def scratch(array, kind="workspace", of=None):
 
 
 def elementwise(file, name, dtype, n, args, **defines):
-    """One thread for each of n elements; nothing where there is no work. Kernels count in int: more
-    elements than LARGEST are launched in pieces, of the arrays of n elements and of the number n
-    among args."""
+    """Launches one thread for each of n elements. If n is 0, launches nothing.
+
+    Kernels count in int. So more than LARGEST elements are launched in pieces: each array of n
+    elements in `args` is cut, and the number n in `args` becomes the size of the piece."""
     if n > LARGEST:
         for at in range(0, n, LARGEST):
             m = min(LARGEST, n - at)
@@ -60,8 +65,9 @@ def elementwise(file, name, dtype, n, args, **defines):
 
 
 def in_packs(file, name, dtype, arrays, **defines):
-    """A GPU's launch over elements: a thread for each 16 bytes of arrays of one size and dtype; the
-    kernel's last two parameters are the numbers of elements and of packs. In pieces, as above."""
+    """Launches one thread for each pack of 16 bytes, on a GPU. All arrays have one size and dtype.
+    The kernel's last two parameters are the number of elements and the number of packs. More than
+    LARGEST elements are launched in pieces."""
     n, size = arrays[0].size, 16 // dtype.itemsize
     for at in range(0, n, LARGEST):
         m, whole = min(LARGEST, n - at), n <= LARGEST
@@ -72,8 +78,11 @@ def in_packs(file, name, dtype, arrays, **defines):
 
 
 def over_chunks(file, name, dtype, xp, sizes, args, **defines):
-    """`name`_chunks with a thread per chunk on the CPU, `name`_many with a block per chunk on a
-    GPU. The kernel's last two parameters are the chunk list and its length."""
+    """Launches one kernel over many arrays. On the CPU: the kernel `name`_chunks, a thread for each
+    chunk. On a GPU: the kernel `name`_many, a block for each chunk.
+
+    sizes: the element counts of the arrays. The kernel's last two parameters are the chunk list and
+    its length."""
     chunks = chunk_list(tuple(sizes))
     n = len(chunks)
     if n and xp is np:
@@ -86,24 +95,27 @@ def over_chunks(file, name, dtype, xp, sizes, args, **defines):
 
 @functools.lru_cache(maxsize=64)
 def chunk_list(sizes):
-    """(n_chunks, 3) int64: array, begin, end of every chunk of arrays with these sizes."""
+    """Returns the chunks of arrays with these sizes: (n_chunks, 3) int64. A row is (number of the
+    array, begin, end)."""
     rows = [(i, at, min(at + CHUNK, n)) for i, n in enumerate(sizes) for at in range(0, n, CHUNK)]
     chunks = np.array(rows, np.int64).reshape(-1, 3)
-    chunks.flags.writeable = False  # the cache hands out one and the same
+    chunks.flags.writeable = False  # all callers get the same array
     return chunks
 
 
 def pointers(xp, arrays, dtype, what, written=False):
-    """The addresses of `arrays`, uint64. The arrays must outlive the launch: keep them in a name.
+    """Returns the addresses of `arrays`, uint64 (n,). Keep the arrays in a variable until the
+    launch has ended.
 
-    A table of addresses hides the arrays from the launch's own checks, so they are made here.
-    written: whether the kernel writes to them."""
+    A launch cannot check arrays that it gets as addresses, so this function checks them. TypeError
+    or ValueError if one is not a contiguous array of `dtype`, or is read-only but `written`.
+    written: True if the kernel writes to them. what: begins the messages."""
     for i, a in enumerate(arrays):
-        if not isinstance(a, xp.ndarray):  # the address of NumPy's numbers is none of elements
+        if not isinstance(a, xp.ndarray):  # a NumPy scalar has no address to pass
             raise TypeError(f"{what} {i}: want an array, of any number of dimensions; got "
                             f"{type(a).__name__} {a!r}. Wrap it: np.asarray(...)")
         if written and xp is np and not a.flags.writeable:
-            raise ValueError(f"{what} {i}: is to be written, but the array is read-only")
+            raise ValueError(f"{what} {i}: the kernel writes to it, but the array is read-only")
         if a.dtype != dtype or not a.flags.c_contiguous:
             raise ValueError(
                 f"{what} {i}: want a contiguous array of {np.dtype(dtype)}; got {a.dtype} of shape "
@@ -115,9 +127,9 @@ def pointers(xp, arrays, dtype, what, written=False):
 
 
 def on_device(xp, table):
-    """A small array of the host on the current device, of equal tables one and the same: it is not
-    to be written. No wait: it goes through pinned memory, on the stream that wants it first; other
-    streams go on after it."""
+    """Returns a copy of a small host array on the current device. Equal tables share one copy, so
+    do not write to it. The host does not wait: the stream that needs the table first copies it from
+    pinned memory, and other streams wait for this copy."""
     if xp is np:
         return table
     if getattr(_graph, "pool", None):
@@ -129,10 +141,10 @@ def on_device(xp, table):
     return there
 
 
-@functools.lru_cache(maxsize=128)  # of a step: chunks, and addresses, which mostly come again
+@functools.lru_cache(maxsize=128)  # enough for a step's tables, which the next step mostly repeats
 def _uploaded(xp, device, data, dtype, shape):
-    """(the device's array, the pinned one, which must outlive the copy, the event that the copy is
-    done, the stream that does it)."""
+    """Returns (the device's array, the pinned array, the event at the end of the copy, the pointer
+    of the stream that copies). The pinned array must be kept until the copy has ended."""
     host, stream = pinned(xp, len(data), np.uint8), xp.cuda.get_current_stream()
     host[...] = np.frombuffer(data, np.uint8)
     table = xp.empty(shape, dtype)
@@ -175,7 +187,8 @@ def _upload_for_graph(xp, table):
 
 
 def same_sizes(op, *lists):
-    """The element counts of the arrays; ValueError unless the lists agree, array by array."""
+    """Returns the element counts of the arrays of a list. All lists must have the same counts,
+    array by array, else ValueError."""
     sizes = [a.size for a in lists[0]]
     for other in lists[1:]:
         if [a.size for a in other] != sizes:

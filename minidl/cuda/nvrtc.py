@@ -1,12 +1,13 @@
 """Compiles a .cu file with NVIDIA's own compiler, without a GPU: errors, registers, spills.
 
-NVRTC, the compiler that CuPy uses, comes as a wheel of 60 MB, pip install 'minidl[nvrtc]', and
-needs no driver.
+NVRTC is the compiler that CuPy uses. Install it by `pip install 'minidl[nvrtc]'` (60 MB). It needs
+no driver.
 
     minidl.cuda.nvrtc.check("add3.cu")   ->   kernel   arch   registers  shared  stack  spills
                                               add3     sm_80         12       0      0       0
 
-The CPU runner accepts some things NVRTC rejects, and the other way round: try a kernel with both.
+The CPU's compiler accepts some texts that NVRTC rejects, and NVRTC accepts some that the CPU's
+compiler rejects. So try a kernel with both.
 Source: NVRTC's documentation; ptxas' log with --ptxas-options=-v.   Test: tests/cuda/test_nvrtc.py
 """
 
@@ -31,15 +32,17 @@ from minidl.text import Columns
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # A100, H100, B200
 NO_NVRTC = "NVRTC is not installed: pip install 'minidl[nvrtc]' (60 MB, needs no GPU)"
 
-# What one kernel takes of an SM: registers a thread; bytes of shared memory a block, of stack and
-# spills a thread.
+# The resources of one kernel: registers for a thread, bytes of shared memory for a block, bytes of
+# stack and of spills for a thread.
 Usage = namedtuple("Usage", "kernel arch registers shared stack spills")
 
 
 def check(path, defines=None, architectures=ARCHITECTURES, instances=()):
-    """Compile a .cu file for each architecture; a list of Usage. KernelError: NVRTC's messages.
+    """Compiles a .cu file for each architecture. Returns a list of Usage. KernelError, with NVRTC's
+    messages, if it does not compile.
 
-    instances: of templates, such as 'scale<float, 4>'; without one a template is only parsed."""
+    instances: template instances, such as 'scale<float, 4>'. A template without one is only
+    parsed."""
     path = find(path)
     text = for_nvrtc(path, defines or {})
     names = [f.name for f in Source(path, inline_includes(path)).kernels]
@@ -55,13 +58,13 @@ USAGES = Columns(("kernel", "<32"), ("arch", "<6"), ("registers", ">9"), ("share
 
 
 def table(usages, tr=str):
-    """The usages as lines of text; a spill is marked, because it means slow memory traffic."""
+    """Returns the usages as lines of text. Marks spills, because they cause slow memory traffic."""
     lines = [USAGES.row(*u) + tr("  <- spills") * (u.spills > 0) for u in usages]
     return "\n".join([USAGES.head(tr), *lines])
 
 
 def available():
-    """None if NVRTC is installed, else the sentence that says how to get it."""
+    """Returns None if NVRTC is installed, else a sentence that tells how to install it."""
     try:
         _library()
     except KernelError as error:
@@ -70,8 +73,8 @@ def available():
 
 
 def compile_log(path, text, options, arch, instances=()):
-    """NVRTC's log, which holds ptxas' figures, of `text`, which is the file at `path`; the one that
-    is kept beside the compiled kernels, where the same text was compiled before."""
+    """Returns NVRTC's log of compiling `text`, the text of the file at `path`. The log holds ptxas'
+    figures. Logs are kept in the folder of the compiled kernels: an equal text is compiled once."""
     _, include = _library()
     flags = ["--std=c++17", "-default-device", f"--gpu-architecture={arch}", "--ptxas-options=-v"]
     flags += [f"-I{include}", f"-I{include}/cccl", *options]
@@ -86,7 +89,8 @@ def compile_log(path, text, options, arch, instances=()):
 
 
 def _key(text, flags, instances):
-    """The hash of all that a log depends on: what is compiled, and which NVRTC and headers."""
+    """Returns a hash of everything that a log depends on: the text, the options, and the versions
+    of NVRTC and its headers."""
     library, include = _library()
     files = [library, include / "cuda_fp16.h"]
     stats = [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
@@ -95,7 +99,8 @@ def _key(text, flags, instances):
 
 
 def _compiled(path, text, flags, arch, instances):
-    """NVRTC's log of a compile (nvrtc_process.py); KernelError with it where that fails."""
+    """Compiles in a process of its own (nvrtc_process.py). Returns NVRTC's log. KernelError, with
+    the log, if that fails."""
     library, _ = _library()
     asked = dict(library=str(library), text=text, name=path.name, flags=flags,
                  instances=list(instances))
@@ -113,7 +118,8 @@ def _compiled(path, text, flags, arch, instances):
 
 @functools.cache
 def _library():
-    """(the path of the library, the folder of CUDA's headers), from the wheels of [nvrtc]."""
+    """Returns (the path of NVRTC's library, the folder of CUDA's headers), from the wheels that
+    minidl[nvrtc] installs. KernelError if they are missing."""
     spec = importlib.util.find_spec("nvidia")
     for root in map(Path, spec.submodule_search_locations if spec else ()):
         libraries = [f for f in sorted(root.glob("*/lib/libnvrtc.so.*"))
@@ -125,12 +131,13 @@ def _library():
 
 
 def _usages(log, arch, names):
-    """Read ptxas' lines: 'Compiling entry function 'add3' for 'sm_80'', '0 bytes stack frame, ...',
-    'Used 12 registers, ...'."""
+    """Returns a Usage for each kernel, from ptxas' lines: 'Compiling entry function 'add3' for
+    'sm_80'', '0 bytes stack frame, ...', 'Used 12 registers, ...'."""
     usages = []
     for entry in re.split(r"Compiling entry function '", log)[1:]:
         mangled = entry.split("'")[0]
-        # 'add3' is itself; a mangled name, _Z5scaleIfLi4EEvPT_, holds the name after its length
+        # an extern "C" name, 'add3', is not mangled. A mangled name, _Z5scaleIfLi4EEvPT_, holds
+        # the length of the plain name and then the plain name
         plain = [n for n in names if n == mangled or f"{len(n)}{n}" in mangled]
         is_mangled = plain and mangled not in names
         kernel = f"{max(plain, key=len)} [{mangled}]" if is_mangled else mangled

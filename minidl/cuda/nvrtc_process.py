@@ -1,11 +1,12 @@
-"""One compile by NVRTC, in a process of its own: `python -I nvrtc_process.py`, run by nvrtc.py.
+"""Compiles one file with NVRTC, in a process of its own.
+
+nvrtc.py starts it as `python -I nvrtc_process.py`.
 
     stdin    {"library": path, "text": ..., "name": ..., "flags": [...], "instances": [...]}
-    stdout   {"status": NVRTC's, "log": ...}
+    stdout   {"status": NVRTC's status, "log": NVRTC's log}
 
-NVRTC changes the process that it runs in: some texts make it raise the limit of the stack to none
-at all, after which a recursion without end takes all memory before it is stopped. And what ends
-NVRTC would end Python.
+NVRTC changes the process that it runs in. Some texts make it remove the limit of the stack. Then an
+endless recursion takes all memory before it is stopped. If NVRTC crashes, only this process ends.
 
 Source: NVRTC's documentation.   Test: tests/cuda/test_nvrtc.py
 """
@@ -16,7 +17,8 @@ import sys
 
 
 def compiled(library, text, name, flags, instances):
-    """(status, log). instances: of templates, to be compiled too."""
+    """Returns (status, log). instances: names such as 'scale<float, 4>', template instances that
+    are compiled too."""
     nvrtc = ctypes.CDLL(library)
     string, pointer = ctypes.c_char_p, ctypes.c_void_p
     nvrtc.nvrtcGetErrorString.restype = string

@@ -1,9 +1,10 @@
-"""Random bits of a Generator made on a GPU: the same as NumPy makes, to the bit.
+"""Makes the random bits of a Generator on a GPU, equal to NumPy's bit for bit.
 
-    bits(seed, stream, counter), n) -> n draws of 32 bits, a CuPy array
+    bits((seed, stream, counter), n) -> n draws of 32 bits, a CuPy array
 
-Each thread runs the cipher for its own eight draws, since a draw is a function of (seed, stream,
-counter): nothing is uploaded, where the 12 layers of GPT-2 would draw 14 s a step on the host.
+A draw is a function of (seed, stream, counter). So each thread runs the cipher for its own eight
+draws, and the host uploads no bits. On the host, the draws of GPT-2's 12 layers would take 14 s a
+step.
 
 Kernel: kernels/philox.cu   Test: tests/cuda/test_philox.py
 """
@@ -16,8 +17,8 @@ from minidl.cuda.launch import BLOCK
 
 
 def bits(state, n, xp=None):
-    """n draws of a generator in `state`, (seed, stream, counter): uint32, on CuPy's current device
-    unless xp says otherwise."""
+    """Returns n draws of a generator in `state`, (seed, stream, counter): (n,) uint32, an array of
+    the library xp. Without xp: a CuPy array on the current device."""
     xp = xp or backend.import_cupy()
     out, n8 = xp.empty(n, np.uint32), -(-n // random.DRAWS_PER_BLOCK)
     if n:
@@ -27,5 +28,6 @@ def bits(state, n, xp=None):
 
 
 def draw_on(xp):
-    """How a Generator is to draw for arrays of this library: its argument `draw`."""
+    """Returns the function that draws bits for arrays of the library xp. A Generator gets it as its
+    argument `draw`."""
     return random.host_bits if xp is np else bits

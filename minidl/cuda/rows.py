@@ -1,12 +1,14 @@
-"""What the row kernels share: which rung of a ladder runs on which device, on how many threads.
+"""Launches kernels that work on rows: chooses the version for the device and the row length.
 
-    cpu  a thread per row, in vectors     a CPU's: cpu/FILE.cu
-    v1   a thread per row                 the first one to read
-    v2   a block per row                  a GPU's for the longest rows
-    v3   a warp per row, in registers     a GPU's for rows up to MAX_KEPT elements
-    v4   v3 with 16 bytes an access       where all rows begin at a multiple of 16 bytes
-    v5   a block per row, in registers,   and are longer, up to eight times MAX_KEPT elements
-         16 bytes an access
+A file has several versions of a kernel, its rungs. The later ones are faster and harder to read.
+
+    cpu  a thread per row, in vectors     for a CPU: cpu/FILE.cu
+    v1   a thread per row                 never chosen. The first one to read
+    v2   a block per row                  for a GPU: rows for which v3 to v5 do not fit
+    v3   a warp per row, in registers     for a GPU: rows up to MAX_KEPT elements
+    v4   v3 with 16 bytes an access       the same, if every row begins at a multiple of 16 bytes
+    v5   a block per row, in registers,   for longer rows, up to eight times MAX_KEPT elements, if
+         16 bytes an access               every row begins at a multiple of 16 bytes
 
 Test: tests/cuda/test_rows.py, tests/ops/test_layer_norm_kernel.py
 """
@@ -21,8 +23,8 @@ from minidl import backend
 from minidl.cuda import dispatch
 from minidl.cuda.launch import BLOCK, LARGEST
 
-MAX_KEPT = 1024  # 32 registers in each of 32 lanes; more would spill
-MAX_ROWS = 2**31 // 32  # of a launch on a GPU: kernels count threads in an int, a row may have 32
+MAX_KEPT = 1024  # elements of a row: 32 registers in each of 32 lanes. More registers would spill
+MAX_ROWS = 2**31 // 32  # of a launch on a GPU: an int counts its threads, and a row may have 32
 
 
 def backend_of(x):
@@ -30,7 +32,7 @@ def backend_of(x):
 
 
 def as_rows(x):
-    """(..., n) as a contiguous (rows, n)."""
+    """Returns x, (..., n), as a contiguous (rows, n). Copies it only if needed."""
     if x.ndim == 2 and x.flags.c_contiguous:
         return x
     rows = math.prod(x.shape[:-1])
@@ -38,12 +40,12 @@ def as_rows(x):
 
 
 def blocks(n, size):
-    """How many blocks of `size` cover n."""
+    """Returns how many blocks of `size` cover n."""
     return -(-n // size)
 
 
 def best_rung(xp, cols, dtype):
-    """1 to 5, or "cpu"."""
+    """Returns the fastest rung for rows of `cols` elements: 2 to 5, or "cpu"."""
     if xp is np:
         return "cpu"
     whole = cols * dtype.itemsize % 16 == 0
@@ -53,7 +55,7 @@ def best_rung(xp, cols, dtype):
 
 
 def check_size(name, rows, cols):
-    """ValueError where a launch on a GPU would count beyond an int."""
+    """Raises ValueError if a launch on a GPU would need numbers beyond an int."""
     if rows > MAX_ROWS or cols > LARGEST:
         raise ValueError(f"{name}: {rows} rows of {cols} on a GPU, where a launch has at most "
                          f"{MAX_ROWS} rows of {LARGEST}; cut the array, along its first dimension "
@@ -61,7 +63,8 @@ def check_size(name, rows, cols):
 
 
 def kernel(file, name, dtype, form="auto", order="ascending", **defines):
-    """`dispatch.kernel` with the type of the sums; with a form or an order, that way on the CPU."""
+    """Returns dispatch.kernel(...), with the macro ACC, the type of the sums. form, order: how the
+    CPU runs it, as in `cuda.kernel`."""
     defines = {"ACC": dispatch.SUM_TYPES[dtype], **defines}
     if form == "auto" and order == "ascending":
         return dispatch.kernel(file, name, dtype, **defines)
@@ -72,8 +75,9 @@ def kernel(file, name, dtype, form="auto", order="ascending", **defines):
 
 
 def kept(xp, rung, cols, dtype):
-    """Macros of the rungs with the row in registers: how many elements each thread keeps, a power
-    of two, so that a GPU compiles few variants and no thread holds registers it does not need."""
+    """Returns the macro KEEP for rungs 3 to 5, else {}. KEEP is how many elements of the row each
+    thread keeps in registers. It is a power of two, so a GPU compiles few variants. It is as small
+    as the row permits, so no register is wasted."""
     if xp is np or rung in ("cpu", 1, 2):
         return {}
     team = BLOCK if rung == 5 else 32
@@ -83,7 +87,7 @@ def kept(xp, rung, cols, dtype):
 
 @functools.lru_cache(maxsize=None)
 def _rung(file, name, dtype, cols, rung, form):
-    """(kernel, how many rows a block of it takes). cols: 0 on the CPU."""
+    """Returns (kernel, how many rows one of its blocks works on). cols: 0 on the CPU."""
     xp = None if cols else np
     rung = rung or best_rung(xp, cols, dtype)
     if rung == "cpu":
@@ -95,9 +99,12 @@ def _rung(file, name, dtype, cols, rung, form):
 
 
 def launch(file, name, x, args, rung=None, macros=(), form=None):
-    """A rung of a ladder on the rows of x (rows, cols): a thread, a block or a warp for each. rung:
-    1 to 5 or "cpu", the best for the device unless given; macros: (name, value) pairs; form:
-    {"form":, "order":}, as in `cuda.kernel`."""
+    """Launches a kernel on the rows of x, (rows, cols), with a thread, a warp or a block for each.
+
+    rung:   1 to 5 or "cpu". None: best_rung() chooses.
+    macros: (name, value) pairs.
+    form:   {"form": ..., "order": ...}, as in `cuda.kernel`.
+    ValueError if x is too large for one launch on a GPU."""
     rows, cols = x.shape
     width = 0
     if type(x) is not ndarray:

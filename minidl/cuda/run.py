@@ -1,7 +1,7 @@
-"""A kernel of a .cu file: found, compiled once for each device, launched.
+"""Launches a kernel of a .cu file: finds the file and compiles it once for each device.
 
     add3 = minidl.kernel("add3.cu", "add3")
-    add3((n_blocks,), (256,), (out, a, b, c, n))   # CuPy's call form; the arrays decide the device
+    add3((n_blocks,), (256,), (out, a, b, c, n))   # as in CuPy. The arrays decide the device
 
 On a GPU: gpu.py; on the CPU: host/; with every access checked: checks/.
 Test: tests/cuda/test_gpu.py, tests/cuda/host/test_compiler.py   Tutorial: tutorials/02_add3.py
@@ -31,22 +31,22 @@ ORDERS = {"ascending": 0, "descending": 1}
 def kernel(path: str | PathLike[str], name: str | None = None, *,
            defines: Mapping[str, Any] | None = None, options: Sequence[str] = (),
            form: str = "auto", order: str = "ascending") -> Kernel:
-    """The kernel `name` of a .cu file, ready to launch on NumPy or CuPy arrays.
+    """Returns the kernel `name` of a .cu file, a Kernel to launch on NumPy or CuPy arrays.
 
     path:    a file of the project's kernels/ folder, or any .cu file.
-    name:    may be left out if the file has one kernel; of a template 'scale<float, 4>'.
+    name:    may be left out if the file has one kernel. For a template: 'scale<float, 4>'.
     defines: macros, {"T": "float"}.
-    options: macros as options of a compiler, ("-DT=float",); all others are for NVRTC.
+    options: macros as options of a compiler, ("-DT=float",). NVRTC gets all other options.
     form:    on the CPU: 'auto', 'flat' (a loop over the threads), 'fibre' (threads that can wait
              for each other) or 'check' (KernelError with a report if an access is wrong:
              checker.py).
-    order:   in which the CPU runs threads and blocks: 'ascending', 'descending', or an int > 1,
-             a seed to shuffle them. All but ascending are run in the fibre form.
-             Sound kernels give the same bits in any order.
+    order:   the order in which the CPU runs threads and blocks: 'ascending', 'descending', or an
+             int > 1, the seed of a random order. All but 'ascending' use the fibre form.
+             A correct kernel gives the same bits in any order.
 
-    Nothing is compiled before the first launch. If the file, or one that it includes, changes, a
-    later launch compiles it again (within 20 ms of another launch it may run the old text).
-    Errors: KernelError."""
+    Compiles nothing before the first launch. If the file or an included file changes, a later
+    launch compiles it again. (A launch within 20 ms of another may still run the old text.)
+    KernelError if there is no such file."""
     defines = dict(defines or {})
     rest = []
     for option in options:
@@ -65,7 +65,7 @@ def is_watched():
 
 
 class Kernel:
-    """A kernel of a file, compiled for each device when it is first launched there."""
+    """A kernel of a file. Its first launch on a device compiles it for that device."""
 
     def __init__(self, path, name, defines, options, form, order):
         from minidl.cuda.host import cpu
@@ -77,25 +77,31 @@ class Kernel:
                              f"{order!r}")
         self.order = ORDERS.get(order, order)
         if self.order and form == "flat":
-            raise ValueError("the flat form knows one order; leave form out, or say form='fibre'")
+            raise ValueError("form='flat' has only the ascending order; leave form out, or pass "
+                             "form='fibre'")
         self.path, self.name, self.defines, self.options = path, name, defines, options
         self.form = "fibre" if self.order and form == "auto" else form
         self._cpu = self._gpu = self._ready = None
 
     def __call__(self, grid, block, args, *, shared_mem=0):
-        """Launch on grid x block threads. args: arrays and numbers, in the order of the kernel's
-        parameters. shared_mem: bytes of dynamic shared memory. On a GPU: on CuPy's current stream,
-        without waiting."""
+        """Launches grid x block threads. A GPU uses CuPy's current stream, and the host does not
+        wait.
+
+        grid, block: an int or a tuple of up to three ints.
+        args:        arrays and numbers, in the order of the kernel's parameters.
+        shared_mem:  bytes of dynamic shared memory.
+        KernelError if the kernel does not compile or cannot run. TypeError or ValueError if an
+        argument does not fit."""
         on_gpu = self._gpu
         try:
-            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # mostly the result
+            if on_gpu and args and type(args[0]) is on_gpu.array_type:  # it is mostly the result
                 return on_gpu(grid, block, args, shared_mem)
             if "cupy" in modules and backend.xp_of(args, f"kernel {self.name}") is not np:
                 return self.on_gpu(grid, block, args, shared_mem)
         except Edited:
             self._forget()
             return self.on_gpu(grid, block, args, shared_mem)
-        if self.form == "check":  # in three orders of threads, unless one was asked for
+        if self.form == "check":  # runs three orders of threads, unless the caller gave one
             orders = {"orders": (self.order,)} if self.order else {}
             report = check(self, grid, block, args, shared_mem=shared_mem, **orders)
             if report.errors:
@@ -108,11 +114,11 @@ class Kernel:
             self._first(grid, block, args, shared_mem, self.order, _n_threads)
 
     def _forget(self):
-        """The file has changed: compile it again."""
+        """Forgets the compiled kernel, because its file has changed."""
         self._cpu = self._gpu = self._ready = None
 
     def _first(self, grid, block, args, shared_mem, order, threads):
-        """A launch before the kernel has been tried: see selfcheck.py."""
+        """Launches the kernel on the CPU before it was tried. selfcheck.py says how it is tried."""
         launch = self.on_cpu
         if launch.form == "flat" and not launch.tried:
             from minidl.cuda.host import selfcheck
@@ -121,12 +127,13 @@ class Kernel:
         if launch.form == "fibre" and launch.shuffles:
             self._ready = self._shuffling
         elif launch.form == "fibre" or launch.tried:
-            self._ready = launch.__call__  # as a method: Python calls it by its shortcut
+            self._ready = launch.__call__  # Python calls a bound method faster than an object
         (self._ready or launch)(grid, block, args, shared_mem, order, threads)
 
     def _shuffling(self, grid, block, args, shared_mem, order, threads):
-        """A launch of a kernel with warp shuffles. If a lane reads from one that takes no part, the
-        check form says whether the result depends on that value; if not, the result is right."""
+        """Launches a kernel with warp shuffles on the CPU. If a lane reads from a lane that takes
+        no part in the shuffle, the check form runs the kernel again. It finds out whether the
+        result depends on that value. If so, raises KernelError. If not, the result is right."""
         before = [(a, a.copy()) for a in args if isinstance(a, np.ndarray) and a.flags.writeable]
         try:
             self._cpu(grid, block, args, shared_mem, order, threads)
@@ -141,9 +148,9 @@ class Kernel:
 
     @property
     def on_cpu(self):
-        """The CpuKernel, compiled if need be."""
+        """Returns the CpuKernel. Compiles it first if needed."""
         if self._cpu is None:
-            # most kernels that may run as fibres must: then that library serves both
+            # most kernels with a fibre form have no flat form: then 'auto' is the fibre form
             form = "auto" if self.form == "fibre" else self.form
             self._cpu = self._load(form)
             if self.form == "fibre" and self._cpu.form == "flat":
@@ -157,7 +164,7 @@ class Kernel:
 
     @property
     def on_gpu(self):
-        """The kernel on CuPy's current device."""
+        """Returns the GpuKernel for CuPy's current device. Compiles it first if needed."""
         if self._gpu is None:
             from minidl.cuda import gpu
 
@@ -165,8 +172,9 @@ class Kernel:
         return self._gpu
 
     def get_global(self, name):
-        """A __device__ or __constant__ variable of the file, as CuPy's RawModule has it: on the CPU
-        an array at the variable's own memory, to read and to write. The kernel must use it."""
+        """Returns a __device__ or __constant__ variable of the file, for the CPU: a NumPy array in
+        the variable's own memory, to read and to write. The name is from CuPy's RawModule.
+        KernelError if the kernel uses no such variable."""
         from minidl.cuda.host import variables
 
         found = _library_of(self).variables
@@ -180,8 +188,8 @@ class Kernel:
 
 
 def _library_of(kernel):
-    """The library whose variables a launch of the Kernel uses: the watched one's in form='check'
-    and while `minidl kernel run` watches all."""
+    """Returns the compiled library whose variables a launch of the Kernel uses. With form='check'
+    and under `minidl kernel run` it is the library that checks accesses."""
     if kernel.form == "check" or is_watched():
         from minidl.cuda.checks import checker
 
@@ -208,13 +216,13 @@ _launch = Kernel.__call__
 
 
 def _stamp(path):
-    """Changes when `path` or a file that it includes does: an edited kernel is compiled again in
-    the same Python."""
+    """Returns a stamp that changes when `path` or an included file changes. So an edited kernel is
+    compiled again in the same Python process."""
     return files(path).stamp()
 
 
 def only_one(names, path):
-    """The name of the only kernel of a file."""
+    """Returns the only name of `names`, the kernels of a file. KernelError if there are more."""
     if len(names) != 1:
         raise KernelError(f"{path} has several kernels; name one: {', '.join(names)}")
     return names[0]
@@ -232,15 +240,16 @@ def _choose(kernels, name, path):
 
 
 def check(kernel, grid, block, args, **options):
-    """The Report of races, stray accesses and traffic of a kernel: checker.check."""
+    """Launches a kernel in the check form. Returns a Report of its races, its accesses outside an
+    array, and its traffic. The options are those of checker.check."""
     from minidl.cuda.checks import checker
 
     return checker.check(kernel, grid, block, args, **options)
 
 
 def _default_threads():
-    """OMP_NUM_THREADS, which `minidl run` and Slurm set per rank; else the processors this process
-    may use."""
+    """Returns OMP_NUM_THREADS, which `minidl run` and Slurm set for each rank. If it is not set,
+    returns the number of processors that this process may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
@@ -251,12 +260,13 @@ _n_threads = _default_threads()
 
 
 def n_threads():
-    """How many CPU threads a large launch may use in this process."""
+    """Returns how many CPU threads a large launch may use in this process."""
     return _n_threads
 
 
 def set_threads(n):
-    """CPU threads that a large launch may use in this process; returns the number before."""
+    """Sets how many CPU threads a large launch may use in this process. Returns the number before.
+    ValueError if n is below 1."""
     global _n_threads
     if n < 1:
         raise ValueError(f"set_threads needs at least 1, got {n}")

@@ -1,5 +1,7 @@
-"""`minidl kernel check my.cu`: does it compile, for the CPU and for GPUs? its kernels and forms.
-`minidl kernel run my_test.py`: runs the file, every launch of a kernel in the check form.
+"""The commands `minidl kernel check` and `minidl kernel run`.
+
+    minidl kernel check my.cu        compiles a file for the CPU and for GPUs, lists its kernels
+    minidl kernel run my_test.py     runs a Python file with every launch in the check form
 
 Test: tests/cuda/test_tool.py   Tutorial: tutorials/02_add3.py
 """
@@ -29,19 +31,20 @@ FORMS = Columns(("kernel", "<24"), ("form", "<9"), ("parameters", "<0"), start="
 TRAFFIC = Columns(("kernel", "<20"), ("launches", ">9"), (" array", "<13"), ("bytes loaded", ">14"),
                   ("bytes stored", ">14"), ("atomics", ">9"), gap=" ")
 
-SILENCE_S = 5  # under watch, a program that prints nothing for so long shows how far it is
+SILENCE_S = 5  # after this many seconds without a printed line, `run` prints how many launches ran
 
 
 def _short(path):
-    """Returns the path from the current folder on, or the whole path of a file elsewhere."""
+    """Returns the path relative to the current folder. If the file is elsewhere: the whole path."""
     path, here = Path(path).resolve(), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def check(path, defines=None, tr=str):
-    """Compile the file for the CPU and, with NVRTC, for GPUs; list its kernels. 1 if it fails.
+    """Compiles the file for the CPU and, if NVRTC is installed, for GPUs. Prints its kernels.
+    Returns 0, or 1 if it does not compile. KernelError if the file has no kernel.
 
-    defines: macros, a dict or (name, value) pairs. tr: translates what is printed."""
+    defines: macros, a dict or (name, value) pairs. tr: translates printed lines."""
     path, defines = find(path), dict(defines or {})
     source = Source(path, inline_includes(path), defines)
     if not source.kernels:
@@ -57,7 +60,8 @@ def check(path, defines=None, tr=str):
 
 
 def _prints(table, *args, tr):
-    """Print what `table` returns, or why it failed; whether it succeeded."""
+    """Prints the text that table(*args, tr) returns, or the text of its KernelError. Returns True
+    if there was no error."""
     try:
         print(table(*args, tr))
     except KernelError as error:
@@ -88,13 +92,13 @@ def _cpu_table(path, source, defines, tr):
 
 
 def _warnings(path, defines):
-    """What the compiler finds suspicious, as hooks.compiler_warnings has it."""
+    """Returns the compiler's warnings about a file, as hooks.compiler_warnings does."""
     text = inline_includes(path)
     return cpu.generated(path, text, defines, None, "fibre", hooks.compiler_warnings)
 
 
 def _launch(path, kernel):
-    """Lines of Python that launch a kernel on 1,000 elements."""
+    """Returns lines of Python that launch a kernel on 1,000 elements."""
     lines, args = ["import numpy as np", "from minidl import kernel"], []
     for p in kernel.signature.parameters:
         if p.has_struct:
@@ -111,7 +115,8 @@ def _launch(path, kernel):
 
 
 def _caller(depth):
-    """'script.py:12': who called, `depth` functions up, or the first of those not in minidl."""
+    """Returns the place of the call as 'script.py:12'. Starts `depth` functions up and goes on to
+    the first function outside of minidl."""
     frame = sys._getframe(depth)
     while frame.f_back and "/minidl/" in frame.f_code.co_filename.replace(os.sep, "/"):
         frame = frame.f_back
@@ -119,7 +124,8 @@ def _caller(depth):
 
 
 def _registers(kernel, name, gpu):
-    """Registers of a thread, as NVRTC says; None where it is not installed or refuses the file."""
+    """Returns how many registers a thread uses, from NVRTC. None if NVRTC is not installed or does
+    not compile the file."""
     if nvrtc.available():
         return None
     instances = (kernel.name,) if kernel.name and "<" in kernel.name else ()
@@ -133,11 +139,14 @@ def _registers(kernel, name, gpu):
 
 
 def run(path, arguments=(), profile=False, gpu="A100", tr=str):
-    """Run a Python file with its launches on NumPy arrays in the check form. Prints each finding
-    once, then the traffic. Exit status: 1 if a kernel had an error, else the file's own.
+    """Runs a Python file, with its launches on NumPy arrays in the check form. Prints each finding
+    once, then the traffic. Returns the exit status: 1 if a kernel had an error, else the file's.
 
-    profile: also print the first launch of each kernel by line (checks/profile.py), and how many
-    blocks fit on the GPU of that name. tr: translates what is printed."""
+    arguments: the file's command line arguments.
+    profile:   if True, also prints counts for each line, from each kernel's first launch
+               (checks/profile.py), and how many blocks fit on the GPU named `gpu`.
+    tr:        translates printed lines.
+    KernelError if there is no such file, or `gpu` is not known."""
     if not Path(path).is_file():
         raise KernelError(f"there is no file {path} in {os.getcwd()}")
     if Path(path).suffix in (".cu", ".cuh"):
@@ -192,7 +201,7 @@ def run(path, arguments=(), profile=False, gpu="A100", tr=str):
                 print(end.code, file=sys.stderr)
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
     if not launches:
-        say(f"{path} launched no kernel on NumPy arrays, beside those that it checks itself.")
+        say(f"{path} launched no kernel on NumPy arrays, except in its own checks.")
         return status
     print()
     print(TRAFFIC.head(tr))

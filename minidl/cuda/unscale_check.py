@@ -1,10 +1,10 @@
-"""Unscale gradients and find out whether all are finite, in one pass and one launch.
+"""Unscales gradients and checks that all are finite, in one pass and one launch.
 
     g *= 1 / loss_scale        bad = how many elements are inf or nan
 
-Two ways to use it: `unscale_check` writes the unscaled gradients, 8 bytes an element; or
-`count_bad` only reads, 4 bytes, and the optimizer unscales on its way (adam.py's `unscale` and
-`skip`).
+There are two ways to use it. `unscale_check` writes the unscaled gradients: 8 bytes an element.
+`count_bad` only reads: 4 bytes an element. Then the optimizer's own pass unscales (`unscale` and
+`skip` of adam.py).
 
 Source: Micikevicius et al. 2018 (arXiv 1710.03740).
 Kernels: kernels/unscale_check.cu; on a CPU kernels/cpu/unscale_check.cu
@@ -21,7 +21,8 @@ FILE = "unscale_check.cu"
 
 
 def run(name, arrays, *factors):
-    """(1,) int32, the number of bad elements. It stays on the arrays' device: nobody waits."""
+    """Launches the kernel `name`. Returns the number of elements that are inf or nan: (1,) int32,
+    on the arrays' device. The host does not wait."""
     xp = backend.xp_of(arrays, name)
     total = xp.zeros(1, np.int32)
     for dtype, group in backend.by_dtype(arrays).items():
@@ -34,11 +35,15 @@ def run(name, arrays, *factors):
 
 
 def unscale_check(grads, inverse, factor=None):
-    """grads *= inverse in place; (1,) int32, how many elements are now inf or nan. factor: an array
-    of one number that they are multiplied by as well, in the dtype of their sums."""
+    """Multiplies grads by `inverse`, in place. Returns how many elements are now inf or nan: (1,)
+    int32, on their device.
+
+    factor: None, or an array of one number that grads are also multiplied by. Its dtype is the
+    dtype of sums: float32 for float16."""
     return run("unscale_check", list(grads), inverse, factor)
 
 
 def count_bad(grads):
-    """(1,) int32: how many elements are inf or nan. 0 means go on: it is the optimizers' `skip`."""
+    """Returns how many elements are inf or nan: (1,) int32, on their device. It is the optimizers'
+    `skip`: 0 means that the step is done."""
     return run("count_bad", list(grads))

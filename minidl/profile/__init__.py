@@ -1,22 +1,23 @@
-"""Where did the time of a training step go?
+"""Measures where the time of a training step goes.
 
     with minidl.profile() as p:               one process; minidl.profile(t): all ranks of t
         for x, y in loader:
             loss = F.cross_entropy(model(x), y)
             loss.backward()
-            optimizer.step()                  here a step ends
+            optimizer.step()                  a step ends here
     print(p.report())                         rows that add up to a step, and three sentences
-    p.trace("trace.json")                     ui.perfetto.dev; p.html(path), p.picture(path)
+    p.trace("trace.json")                     for ui.perfetto.dev
+    p.html(path)                              a page; p.picture(path): a PNG
 
-    minidl profile -n 4 script.py             the same of a script that says nothing of it
+    minidl profile -n 4 script.py             the same for a script without these lines
     minidl trace trace.json                   prints the report again
 
-    record    the profile: lanes, spans, messages      instrument  what is wrapped meanwhile
-    device    what ran on a GPU, by its clock
-    clocks    the ranks' clocks as one                 flops    what an operator computes and moves
-    peaks     what this machine can do                 summary  the figures of a step
-    report    those as a text                          advice   three sentences
-    trace     a file for Perfetto, and its rules       page, picture   HTML, PNG
+    record    the profile: lanes, spans, messages     instrument  wraps functions, to time them
+    device    times of work on a GPU, by its clock    clocks   brings the ranks' clocks together
+    flops     operations and bytes of an operator     peaks    measures the best of this machine
+    summary   computes the figures of a step          report   makes their text
+    advice    makes three sentences of them           trace    a file for Perfetto, and its rules
+    page      an HTML page                            picture  a PNG
 
 Test: tests/profile/   Tutorial: tutorials/19_profile.py
 """
@@ -30,9 +31,9 @@ __all__ = ["Profile", "profile"]
 
 
 class _Callable(ModuleType):
-    """The folder `minidl.profile` is called as the function in it."""
+    """Makes the module `minidl.profile` callable: a call calls its function `profile`."""
 
-    Profile, profile = Profile, staticmethod(profile)  # an editor looks for them here
+    Profile, profile = Profile, staticmethod(profile)  # an editor looks for these names here
 
     def __call__(self, *args, **options):
         return profile(*args, **options)

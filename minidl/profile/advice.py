@@ -1,7 +1,8 @@
-"""Three sentences that follow from the figures: what costs most, and what to do.
+"""Makes three sentences of the figures: what takes most of the time, and what to do.
 
-Each cause gives its share of a step and a sentence; the three largest shares are said. Where there
-are fewer, the largest operator, Python's share and the distance from the roofline fill up.
+Each cause has its share of a step and a sentence. The three largest shares give the three
+sentences. If there are fewer causes, sentences on the largest operator, on Python's share and on
+the roofline follow.
 
 Test: tests/profile/test_advice.py, each sentence with a planted cause   Figures: summary.py
 """
@@ -12,23 +13,23 @@ from statistics import fmean, median
 
 from minidl.profile.summary import mean_rows
 
-SMALL = 64  # bytes: a collective of fewer only synchronises
+SMALL = 64  # bytes: a collective that sends no more than this only synchronises
 WAITING = "waiting for the slowest rank"
-SIMPLE = [  # row, from which share on it is worth a sentence, the sentence
-    ("recompute", 0.15, "Recompute takes {} of the step: where memory allows, recompute fewer "
+SIMPLE = [  # (row, the smallest share that gives a sentence, the sentence)
+    ("recompute", 0.15, "Recompute takes {} of the step: if memory allows, recompute fewer "
      "segments, or keep their matrix products (keep=)."),
-    ("optimizer", 0.25, "The optimizer takes {} of the step: a larger batch, or ZeRO, which "
+    ("optimizer", 0.25, "The optimizer takes {} of the step: use a larger batch, or ZeRO, which "
      "divides it over the ranks."),
     ("snapshot", 0.05, "Snapshots take {} of the time: save less often."),
-    ("offload", 0.05, "Offload takes {} of the step: raise ahead=, or offload larger arrays alone "
+    ("offload", 0.05, "Offload takes {} of the step: raise ahead=, or offload only larger arrays "
      "(min_bytes=)."),
-    ("Python", 0.25, "Python between the operators takes {} of the step: the arrays are small for "
-     "the calls that they cost: a larger batch, or minidl.fuse."),
+    ("Python", 0.25, "Python between the operators takes {} of the step: the arrays are so small "
+     "that the calls cost more. Use a larger batch, or minidl.fuse."),
 ]
 
 
 def sentences(summary, n=3):
-    """The n sentences."""
+    """Returns a list of n sentences. summary: the figures, from summary.of()."""
     step_s = fmean(r["step_s"] for r in summary["ranks"])
     causes = chain(_of_rows(summary, step_s), _of_communication(summary, step_s))
     said = [text for _, text in sorted(causes, reverse=True)]
@@ -47,14 +48,15 @@ def _of_rows(summary, step_s):
     if (share := sum(op["s"] for op in wide) / step_s) > 0.05:
         where = f" ({wide[0]['module']})" if wide[0]["module"] else ""
         yield share, (f"Operators on float64 take {share:.0%} of the step, most of it "
-                      f"{wide[0]['name']}{where}: cast what comes in to float32, which is twice as "
+                      f"{wide[0]['name']}{where}: cast the inputs to float32, which is twice as "
                       "fast and half as large.")
     if (share := mean_rows(summary)[WAITING] / step_s) > 0.05:
         yield share, f"The ranks wait for {_whom(summary, f'{share:.0%} of the step')}"
 
 
 def _whom(summary, share):
-    """For whom the ranks wait, and why, as far as the figures tell."""
+    """Returns the rest of the sentence "The ranks wait for ...": for which rank, and the reason if
+    the figures show it."""
     late = sum((Counter(r["late_s"]) for r in summary["ranks"]), Counter())
     who, most = late.most_common(1)[0]
     if most > 0.8 * late.total():
@@ -66,10 +68,10 @@ def _whom(summary, share):
         return (f"rank {who} {share}: without waiting its step takes {times:.1f} times the "
                 f"others', most of it in {row}.")
     if summary["shapes_differ"]:
-        return (f"each other {share}, now for one and now for another, and their batches have "
-                "different shapes: put samples of like length into a batch (buckets).")
-    return (f"each other {share}, now for one and now for another: do other programs share the "
-            "cores?")
+        return (f"each other {share}, now for one rank and now for another, and their batches have "
+                "different shapes: put samples of similar length into a batch (buckets).")
+    return (f"each other {share}, now for one rank and now for another: do other programs share "
+            "the cores?")
 
 
 def _of_communication(summary, step_s):
@@ -78,8 +80,8 @@ def _of_communication(summary, step_s):
     if exposed > 0.1 * step_s:
         yield exposed / step_s, (
             f"Communication is exposed {exposed / step_s:.0%} of the step, {exposed / total:.0%} "
-            "of all there is: DataParallel's buckets hide it behind backward, a larger batch or "
-            "compression needs less of it.")
+            "of all communication: DataParallel's buckets hide it behind backward, a larger batch "
+            "or compression needs less of it.")
     tiny = [c for c in summary["collectives"] if c["sent"] <= SMALL * c["calls"]]
     share = sum(c["wait_s"] + c["moving_s"] for c in tiny) / step_s
     if share > 0.05:

@@ -1,11 +1,11 @@
-"""Clocks of different computers differ, and drift apart: their times as rank 0's.
+"""Converts the times of all ranks to rank 0's clock. Clocks of two computers differ, and drift.
 
-    rank 0   a |--- ping ---.              .--> | b       (a + b) / 2 here was `theirs` there,
-    rank r                  '-> theirs ----'              to within (b - a) / 2, whatever the way
+    rank 0   a |--- ping ---.              .--> | b       (a + b) / 2 here is `theirs` there. The
+    rank r                  '-> theirs ----'              error is at most (b - a) / 2
 
-Of many rounds the shortest counts: what a busy machine adds is left out. Two such pairs of moments,
-before the run and after it, are a straight line: an offset, and a drift. Between the two the error
-is at most the larger of both, as long as each clock keeps its own pace.
+Only the shortest of many rounds counts, because a busy machine makes rounds longer. One such pair
+of times before the run and one after it give a straight line: an offset and a drift. Between the
+two pairs the error is at most the larger of their errors, if each clock runs at a constant speed.
 
 Source: Cristian, "Probabilistic clock synchronization" (1989).
 Test: tests/profile/test_clocks.py   Used by: record.py
@@ -18,12 +18,13 @@ import numpy as np
 
 from minidl.comm import tree
 
-ROUNDS, ENOUGH_S = 400, 5e-6  # rounds at most; a half round trip this short is not improved
-SECONDS = 0.03  # for each rank, where messages are slow
+ROUNDS, ENOUGH_S = 400, 5e-6  # the most rounds; an error in seconds that is small enough to stop
+SECONDS = 0.03  # the longest time for each rank, if messages are slow
 
 
 class Pair(NamedTuple):
-    """One moment by rank 0's clock and by another's, and by how much that may be wrong, seconds."""
+    """One moment by two clocks, in seconds. mine: by rank 0's clock. theirs: by another rank's
+    clock. error_s: the largest error."""
 
     mine: float
     theirs: float
@@ -31,7 +32,8 @@ class Pair(NamedTuple):
 
 
 def measure(t, clock, rounds=ROUNDS):
-    """[a Pair for each rank] on rank 0, None elsewhere. All ranks must call it."""
+    """Returns a list of a Pair for each rank, on rank 0. Returns None on other ranks. All ranks
+    must call it."""
     tree.barrier(t)
     word, pairs = np.zeros(1), [Pair(0.0, 0.0, 0.0)]
     for peer in range(1, t.size):
@@ -64,7 +66,8 @@ def measure(t, clock, rounds=ROUNDS):
 
 
 def line(first, last):
-    """(function: seconds by another clock -> by rank 0's, drift, error) of two Pairs."""
+    """Returns (here, drift, error in seconds) for two Pairs of a rank. here(theirs) converts a time
+    of that rank's clock to rank 0's clock."""
     span = last.theirs - first.theirs
     pace = (last.mine - first.mine) / span if span else 1.0  # rank 0 itself: both are 0
 
@@ -75,7 +78,8 @@ def line(first, last):
 
 
 def aligned(record, first, last):
-    """A Record with its times as rank 0's, by the Pairs of its rank before the run and after."""
+    """Returns a copy of a Record with all times by rank 0's clock. first, last: the Pairs of its
+    rank before and after the run."""
     here, drift, error_s = line(first, last)
     return replace(
         record, begin=here(record.begin), end=here(record.end), steps=[*map(here, record.steps)],

@@ -1,20 +1,22 @@
-"""What ran on a GPU, from when to when, by its own clock; nobody waits for it in a step.
+"""Records the times of work on a GPU by its own clock, without making a step wait for the GPU.
 
     host     |launch|launch|launch|  ...              a launch returns at once
-    stream       e kernel e|e kernel e|e kernel e     e: an event, that is: the GPU notes the time
-                                                         when it comes to this place of the stream
+    stream       e kernel e|e kernel e|e kernel e     e: an event: the GPU records the time when it
+                                                         comes to this place of the stream
 
-Around each operator and each kernel of ours two events are recorded on the current stream, which
-costs the host some microseconds, and all are read when the profile has ended. Where the GPU waits
-for the host, the time begins at the first event, with the launch.
+An event before and an event after each operator and each kernel of minidl go onto the current
+stream. This costs the host some microseconds. The events are read when the profile has ended. If
+the GPU has no work and waits for the host, the first event has the time of the launch.
 
-The GPU's clock and the host's become one as those of two computers do (clocks.py): at the beginning
-and at the end an event is recorded and waited for, so it lies between two looks at the host's
-clock. The shortest of ROUNDS counts. The error: half of that, and RESOLUTION_S for each event read.
+The GPU's times are converted to the host's clock in the same way as times of another computer
+(clocks.py). At the start and at the end the host records an event and waits for it. So the event is
+between two times of the host's clock. The shortest of ROUNDS counts. The error is half of this
+round, plus RESOLUTION_S for each event that is read.
 
-A lane is what one task did on one stream: "cuda:0 stream 0" (the null stream; others are numbered
-as they come), "cuda:0 stream 1, communication". A GPU that the profile first meets in a step is
-waited for there, once. While a graph is captured (cuda/cuda_graph.py) there are no events.
+A lane holds the work of one task on one stream: "cuda:0 stream 0" is the null stream, and other
+streams get numbers in the order of their first use: "cuda:0 stream 1, communication". If a step is
+the first to use a GPU, the host waits for this GPU once. While a graph is captured
+(cuda/cuda_graph.py), no events are recorded.
 
 Source: CUDA Runtime API, "Event Management".   Used by: record.py, instrument.py
 Test: tests/profile/test_device.py
@@ -26,17 +28,18 @@ from minidl.profile.clocks import Pair, line
 
 ROUNDS = 30
 RESOLUTION_S = 0.5e-6  # of cudaEventElapsedTime
-FAR_MS = 4096.0  # its result is a float of 32 bits: beyond this coarser than that
+FAR_MS = 4096.0  # beyond it cudaEventElapsedTime's result, a float32, is coarser than RESOLUTION_S
 
 
 class Devices:
-    """The GPUs that a profile has met. clock: seconds of the host."""
+    """The GPUs that the profiled code has used. clock: a function that returns the host's
+    seconds."""
 
     def __init__(self, clock):
         self.clock, self.met = clock, {}
 
     def here(self):
-        """The current Device; None where there is no GPU, or nothing has used it yet."""
+        """Returns the current Device. None if there is no GPU, or CuPy was not imported yet."""
         cupy = sys.modules.get("cupy")
         if cupy is None or not (self.met or cupy.cuda.is_available()):
             return None
@@ -46,7 +49,7 @@ class Devices:
         return self.met[number]
 
     def read(self, record):
-        """Add all lanes to the Record."""
+        """Adds the lanes of all GPUs to the Record."""
         for device in self.met.values():
             if device.spans:
                 with device.cuda.Device(device.number):
@@ -54,16 +57,17 @@ class Devices:
 
 
 class Device:
-    """One GPU: its events, and between which of them what ran."""
+    """One GPU. marks: its events, [[event, lane, seconds]]. spans: its work, with the two marks
+    around it."""
 
     def __init__(self, cuda, number, clock):
         self.cuda, self.number, self.clock = cuda, number, clock
         self.base, self.first = self._look()
         self.marks, self.spans = [], []
-        self.streams = {0: (0, None)}  # address -> its number, and the stream, so that it stays
+        self.streams = {0: (0, None)}  # {address: (number, the stream, to keep it)}
 
     def _look(self):
-        """(an event, its moment by the host's clock as a Pair)."""
+        """Returns (an event, a Pair with its time by the host's clock)."""
         found = []
         for _ in range(ROUNDS):
             event, here = self.cuda.Event(), self.clock()
@@ -74,7 +78,8 @@ class Device:
         return min(found, key=lambda look: look[1].error_s)
 
     def watch(self, lane):
-        """What this task launches from now on, until done(kind, name, module, detail) is called."""
+        """Starts a span for the work that this task launches from now on. Returns the function
+        done(kind, name, module, detail) that ends the span."""
         stream, launched = self.cuda.get_current_stream(), self.clock()
         if stream.is_capturing():
             return lambda *span: None
@@ -89,14 +94,14 @@ class Device:
         return done
 
     def _mark(self, lane, stream):
-        """[an event recorded now, its lane, and later its time]."""
+        """Records an event now. Returns [event, lane, 0.0]. _read() replaces 0.0 by its time."""
         mark = [self.cuda.Event(), lane, 0.0]
         mark[0].record(stream)
         self.marks.append(mark)
         return mark
 
     def read(self, record):
-        """Wait for the GPU, and add its lanes to the Record, in the host's time."""
+        """Waits for the GPU, and adds its lanes to the Record, with times of the host's clock."""
         self.cuda.Device(self.number).synchronize()
         event, last = self._look()
         n_read = self._read([*self.marks, end := [event, None, 0.0]])
@@ -109,8 +114,8 @@ class Device:
                 (kind, name, here(begin[2]), here(done[2]), module, detail))
 
     def _read(self, marks):
-        """The seconds of each mark since the base, a lane's in their order. Returns how many such
-        figures are in the sum for a mark, at most, and for the last."""
+        """Sets the time of each mark: seconds since self.base. In a lane times do not decrease.
+        Returns the largest number of event readings that one time depends on."""
         base, base_s, latest, n_read = self.base, 0.0, {}, 2
         for mark in marks:
             ms = self.cuda.get_elapsed_time(base, mark[0])

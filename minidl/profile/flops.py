@@ -1,15 +1,15 @@
-"""What an operator computes and moves, from its shapes: the roofline's two numbers.
+"""Computes an operator's operations and bytes from its shapes: the two numbers of the roofline.
 
-The plain form, for one product, and what the roofline is: minidl/plain/profile.py.
+The plain form, for one product, explains the roofline: minidl/plain/profile.py.
 
     a product (m, k) @ (k, n)      2 m n k operations          forward
-    each gradient of a factor      as many again               backward
-    attention                      2 products forward, 5 backward (scores are made again); causal:
-                                   the pairs of a query and a key that it may see
-    all others                     no operations: they are as fast as memory
+    each gradient of a factor      2 m n k operations          backward
+    attention                      2 products forward, 5 backward (it computes the scores again).
+                                   causal: only pairs of a query and a key that it may see
+    all others                     0 operations: memory limits them
 
-Bytes: each array that goes in or comes out once, as if a cache held the rest. An operator needs at
-least max(operations / peak, bytes / bandwidth) seconds.
+Bytes: each input and each output counts once, as if a cache held all other arrays. An operator
+needs at least max(operations / peak, bytes / bandwidth) seconds.
 
 Source: Williams, Waterman & Patterson, "Roofline" (2009); Dao et al. 2022, appendix B.
 Test: tests/profile/test_flops.py   Used by: summary.py   peak and bandwidth: peaks.py
@@ -19,7 +19,9 @@ from math import prod
 
 
 def operations(name, phase, detail):
-    """Floating-point operations of one run, exact; detail as instrument.py writes it."""
+    """Returns the exact number of floating-point operations of one run.
+
+    name: of the operator. phase: "forward" or "backward". detail: the tuple from instrument.py."""
     shapes, out, needs, causal = detail
     inputs = [x[0] for x in shapes if x is not None]
     if name == "self_attention":
@@ -45,14 +47,14 @@ def operations(name, phase, detail):
 
 
 def _attention(n, length, n_keys, e, ev, causal, phase):
-    """n matrices of scores: a query i sees the keys 0 to i where causal."""
+    """Returns the operations for n matrices of scores. causal: query i sees the keys 0 to i."""
     seen = min(length, n_keys)
     pairs = seen * (seen + 1) // 2 + (length - seen) * n_keys if causal else length * n_keys
     return 2 * n * pairs * (e + ev if phase == "forward" else 3 * e + 2 * ev)
 
 
 def n_bytes(phase, detail):
-    """Bytes of the arrays that go in and come out."""
+    """Returns the bytes of the arrays that the operator reads and writes."""
     shapes, out, needs, _ = detail
     sizes = [prod(x[0]) * x[1].itemsize if x is not None else 0 for x in shapes]
     made = prod(out) * max((x[1].itemsize for x in shapes if x is not None), default=4)
@@ -62,6 +64,7 @@ def n_bytes(phase, detail):
 
 
 def dtype_of(detail):
-    """'float64' if any input is, else the first floating dtype's name, or None."""
+    """Returns 'float64' if an input is float64, else the name of the first floating dtype, or
+    None."""
     names = [x[1].name for x in detail[0] if x is not None and x[1].kind in "fV"]
     return "float64" if "float64" in names else next(iter(names), None)

@@ -1,8 +1,8 @@
-"""What is wrapped while a profile runs. When the last one ends all is as it was: off costs nothing.
+"""Wraps functions while a profile runs, to time them. Without a profile nothing is wrapped.
 
-Forward and backward of every Function, and what TAPS lists, at the end. Collectives are not
-wrapped: `comm/collective.py` asks `timeline.recording` once a call. A wrapper looks there, too: in
-a task of which no profile runs it calls what it wraps, and no more.
+It wraps forward and backward of every Function, and the methods in TAPS, at the end of this file.
+Collectives are not wrapped: `comm/collective.py` reads `timeline.recording` once a call. A wrapper
+reads it too. If it is None, this task is not profiled, and the wrapper only calls the function.
 
 Test: tests/profile/test_record.py   Used by: record.py
 """
@@ -22,12 +22,13 @@ from minidl.function import Function
 from minidl.timeline import recording
 
 _lock = threading.Lock()
-_users, _undo = [], []  # the profiles that run, and how to take the wrappers off again
+_users, _undo = [], []  # the profiles that run; functions that remove the wrappers
 
 
 @contextmanager
 def applied():
-    """Everything is wrapped while at least one such block runs: simulated ranks have one each."""
+    """A `with` block in which functions are wrapped. Several may run at once, as each simulated
+    rank has one. The end of the last one removes the wrappers."""
     me = object()
     with _lock:
         if not _users:
@@ -47,7 +48,7 @@ def _apply():
         _wrap_function(cls)
     before = vars(Function)["__init_subclass__"]
 
-    def wrap_later(cls, **options):  # those that are defined while a profile runs
+    def wrap_later(cls, **options):  # for classes that are defined while a profile runs
         before.__func__(cls, **options)
         _wrap_function(cls)
 
@@ -74,7 +75,8 @@ def _wrap(owner, name, tap):
 
 
 def _tap(body):
-    """From body(lane, method, *args), what makes a wrapper of a method."""
+    """Returns a decorator for a method. In a profiled task, the decorated method calls body(lane,
+    method, *args)."""
     def tap(method):
         def run(*args, **options):
             lane = recording.get()
@@ -99,8 +101,8 @@ def _wrap_function(cls):
     for phase in ("forward", "backward"):
         method = getattr(cls, phase)
         if hasattr(method, "__wrapped__") or method is getattr(Function, phase):
-            continue  # inherited: the class that has it is wrapped
-        if phase not in vars(cls):  # from a class beside Function
+            continue  # inherited from a class that is wrapped
+        if phase not in vars(cls):  # inherited from a class that is not a Function
             setattr(cls, phase, method)
             _undo.append(functools.partial(delattr, cls, phase))
         _wrap(cls, phase, functools.partial(_operator, phase))
@@ -111,7 +113,7 @@ def _operator(phase, method):
 
     def run(self, *arrays, **options):
         lane, cls = get(), type(self)
-        # where an operator calls the forward of the class that it is derived from, that is no span
+        # if an operator calls its base class's forward, the inner call is not a span
         if lane is None or getattr(getattr(cls, phase), "__wrapped__", None) is not method:
             return method(self, *arrays, **options)
         clock, done = lane.clock, None if self.xp is np else lane.watch()
@@ -135,10 +137,10 @@ def _operator(phase, method):
     return run
 
 
-NOTHING_KNOWN = "", ([], (), (), False)  # of an operator whose forward ran before the profile
+NOTHING_KNOWN = "", ([], (), (), False)  # for an operator whose forward ran before the profile
 
 
-# The next two are written out, without `_tap`: a step calls them a hundred times.
+# The next two do not use `_tap`, to be faster: a step calls them a hundred times.
 
 
 def _module(method):
@@ -149,7 +151,7 @@ def _module(method):
         if lane is None:
             return method(module, *inputs, **options)
         before, name = lane.module, lane.names.get(module)
-        if name is None:  # the outermost: it has the names of all below it
+        if name is None:  # the outermost module knows the names of all its modules
             name = type(module).__name__
             lane.names |= {m: path or name for path, m in module.named_modules()}
             if lane.profile.model is None:
@@ -188,7 +190,8 @@ def _kernel(method):
 
 
 def _bytes_of(args):
-    """Of the arrays; None where one is a table of addresses: what they hold is unseen."""
+    """Returns the bytes of all arrays in args. None if one is a table of addresses, because the
+    size of the arrays behind it is not known."""
     n_bytes = 0
     for a in args:
         if type(a) not in NUMBERS and a.ndim:
@@ -210,7 +213,7 @@ def _batches(lane, method, *args, **options):
 
 
 def timed_input(batches):
-    """The same batches; each wait for one is a span."""
+    """Yields the same batches. Each wait for a batch is a span."""
     end = object()
     while True:
         lane = recording.get()
@@ -236,7 +239,8 @@ def _step(lane, method, optimizer, *args, **options):
 
 
 def _message_tap(body):
-    """As `_tap`, of a transport's method; one inside of another is not counted again."""
+    """The same as `_tap`, for a transport's method. A message inside of another one does not count
+    again."""
     def counted(lane, method, *args, **options):
         if lane.muted:
             return method(*args, **options)
@@ -250,9 +254,9 @@ def _message_tap(body):
 
 
 def _begin(lane, t, way, peer, n_bytes, tag):
-    """A message begins. Returns a function to be called when it leaves, or has arrived.
+    """Counts a message that begins. Returns a function to call when the message leaves or arrives.
 
-    Both ends call it alike: the n-th from src to dst of a lane, group and tag."""
+    Both ranks make the same key: this is message n from src to dst of a lane, group and tag."""
     if lane.moved is not None:
         lane.moved[way == "receive"] += n_bytes
         lane.moved[2] += way == "send"
@@ -265,7 +269,7 @@ def _begin(lane, t, way, peer, n_bytes, tag):
 
 
 def _wait(lane, name, method, *args):
-    """Wait for a message: outside of a collective a span."""
+    """Calls a method that waits for a message. Outside of a collective the wait is a span."""
     return method(*args) if lane.moved is not None else lane.timed("message", name, method, *args)
 
 
@@ -353,7 +357,7 @@ def _job_run(method):
     return run
 
 
-TAPS = [  # file, class and its subclasses (none: the file's own function), method, what wraps it
+TAPS = [  # (file, class with its subclasses or None for a function, method or function, decorator)
     ("nn.module", "Module", "__call__", _module),
     ("cuda.run", "Kernel", "__call__", _kernel),
     ("data.loader", "DataLoader", "__iter__", _batches),

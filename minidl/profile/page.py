@@ -1,8 +1,9 @@
-"""The profile as one HTML file: no network, nothing but a browser.
+"""Writes the profile as one HTML file. To read it, a browser is enough, without a network.
 
-Lanes of all ranks on one axis of time: drag to move, wheel to zoom, point at a span to read it; the
-arrows are messages, drawn where few enough are in view. Below is the report. When all is drawn the
-page says so, <body data-drawn="number of spans">: the test reads it in a headless browser.
+The page shows the lanes of all ranks on one time axis. Drag to move, turn the wheel to zoom, point
+at a span to read it. Arrows are messages. They are drawn only if fewer than 500 are in view. The
+report is below. When all is drawn, the page sets <body data-drawn="number of spans">: the test
+reads this in a headless browser.
 
 Test: tests/profile/test_page.py
 """
@@ -20,7 +21,7 @@ COLOURS = {"forward": "#3182bd", "backward": "#08519c", "input": "#e6550d", "opt
 
 
 def write(path, ranks, summary):
-    """Write the page."""
+    """Writes the page. ranks: the Records. summary: the figures, from summary.of()."""
     lanes, rows, spans, ends = [], {}, [], {}
     for e in trace.events(ranks):
         key = e["pid"], e.get("tid")
@@ -46,9 +47,9 @@ PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>mini
 <pre>@REPORT@</pre><script type="application/json" id="data">@DATA@</script><script>
 const id = name => document.getElementById(name), d = JSON.parse(id("data").textContent);
 const c = id("c"), g = c.getContext("2d"), LEFT = 170, DEEP = 12, tops = [];
-const open = d.lanes.map(() => []), depth = d.lanes.map(() => 1);  // of spans in spans
+const open = d.lanes.map(() => []), depth = d.lanes.map(() => 1);  // levels of nested spans
 let first = Infinity, last = 0, height = 24, held = null;
-for (const s of d.spans) {  // in order of their beginnings
+for (const s of d.spans) {  // by start time
   const o = open[s[0]], end = s[1] + s[2];
   while (o.length && o[o.length - 1] <= s[1] + 1e-6) o.pop();
   s.push(o.length); o.push(end); depth[s[0]] = Math.max(depth[s[0]], o.length);

@@ -1,9 +1,9 @@
-"""What this machine can do at best: `minidl doctor --peaks` measures it once, and keeps it.
+"""Measures the best speed of this machine: `minidl doctor --peaks` does it once, and keeps it.
 
     float32, float64     operations a second of a product of two 1024 x 1024 matrices (a GPU: 4096)
-    bandwidth            bytes a second, read and written, of a copy that no cache holds
+    bandwidth            bytes a second, read and written, of a copy too large for the caches
 
-The best of several rounds: a busy machine only makes them slower.
+It takes the fastest of several rounds, because other programs can only make a round slower.
 Test: tests/profile/test_flops.py   Used by: summary.py
 """
 
@@ -16,15 +16,19 @@ import numpy as np
 from minidl import backend, cuda
 from minidl.comm.select import file_in, is_number, keep, kept
 
-MOST_PER_S = 1e18  # operations of a thousand GPUs: a file that has more is damaged
+MOST_PER_S = 1e18  # operations a second of a thousand GPUs. A file with more is damaged
 
 
 def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32", "float64")):
-    """{each of the dtypes: operations a second, "bandwidth": bytes a second, "threads"}."""
+    """Returns {each of the dtypes: operations a second, "bandwidth": bytes a second, "threads": CPU
+    threads}.
+
+    device: "cpu" or "cuda". n: rows of the matrices. n_bytes: of the copy. seconds: for each
+    figure."""
     xp, wait = (np, lambda: None) if device == "cpu" else (backend.import_cupy(), cuda.synchronize)
 
     def least(work, *args):
-        """The shortest time of one call, in so many seconds of them."""
+        """Calls work(*args) for `seconds`. Returns the shortest time of one call."""
         times, begun = [], time.perf_counter()
         while not times or time.perf_counter() - begun < seconds:
             wait()
@@ -43,12 +47,14 @@ def measure(device="cpu", n=None, n_bytes=1 << 26, seconds=0.5, dtypes=("float32
 
 
 def file_of(device="cpu"):
-    """Where they are kept, for each number of threads: beside the figures of comm/select.py."""
+    """Returns the path of the file with the peaks. Each number of CPU threads has its own file. The
+    folder is the same as for the figures of comm/select.py."""
     return file_in("peaks", f"{platform.node()}-{device}-{cuda.n_threads()}")
 
 
 def stored(device="cpu"):
-    """Returns what `store` has written here, or None. Warns if it cannot be right."""
+    """Returns the peaks that `store` wrote on this machine, a dict, or None. Warns if they cannot
+    be right."""
     def are_good(found):
         return all(is_number(found[key], 1, MOST_PER_S)
                    for key in ("threads", "float32", "float64", "bandwidth"))
@@ -57,7 +63,7 @@ def stored(device="cpu"):
 
 
 def store(device="cpu", **options):
-    """Measure and write; the text that the doctor prints."""
+    """Measures the peaks and writes the file. Returns the text that `minidl doctor` prints."""
     found = measure(device, **options)
     where = f"{device}, {found['threads']} threads" if device == "cpu" else device
     return (f"{where}: float32 {found['float32'] / 1e9:,.0f} GFLOP/s, float64 "

@@ -1,7 +1,7 @@
-"""The profile as a PNG: who did what in the last steps, and how far from the roofline each is.
+"""Draws the profile as a PNG: each rank's lanes in the last steps, and the operators' roofline.
 
-The page (page.py) has every span, to be moved and zoomed, and no roofline. This is one figure, for
-a report on paper and for tutorial 19; both have the same colours.
+The page (page.py) has every span, and can be moved and zoomed, but has no roofline. This picture is
+for a report on paper and for tutorial 19. Both use the same colours.
 
 Test: tests/profile/test_page.py
 """
@@ -9,11 +9,11 @@ Test: tests/profile/test_page.py
 from minidl.profile.page import COLOURS
 from minidl.profile.summary import bounds
 
-STEPS = 3  # that are shown: of a hundred one sees nothing
+STEPS = 3  # steps in the picture. With a hundred steps the spans would be too small to see
 
 
 def write(path, ranks, summary):
-    """Write the picture; matplotlib is in minidl[tutorials]."""
+    """Writes the picture. Needs matplotlib, which minidl[tutorials] installs."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
@@ -24,7 +24,7 @@ def write(path, ranks, summary):
 
 
 def draw(plt, ranks, summary):
-    """The figure."""
+    """Returns the figure of matplotlib. plt: matplotlib.pyplot."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 5), layout="constrained",
                                          width_ratios=[2, 1])
     _lanes(left, ranks)
@@ -38,7 +38,7 @@ def _lanes(axes, ranks):
     names, seen = [], {}
     for record in ranks:
         for lane, spans in record.lanes.items():
-            bars = {"backward": []}  # first: forward may lie inside of it
+            bars = {"backward": []}  # drawn first, because forward may be inside of it
             for kind, _, a, b, _, _ in spans:
                 if kind not in ("module", "kernel", "launch", "user") and b > begin and a < end:
                     bars.setdefault(kind, []).append((1e3 * (a - begin), 1e3 * (b - a)))
@@ -54,7 +54,7 @@ def _lanes(axes, ranks):
 
 
 def _roofline(axes, summary):
-    """Each operator with products as a dot: operations a byte, operations a second."""
+    """Draws each operator that has operations as a dot: x: operations per byte, y: GFLOP/s."""
     ops = [op for op in summary["operators"] if op["flops"] and op["s"]]
     for op in ops:
         x, y = op["flops"] / op["bytes"], op["flops"] / op["s"] / 1e9

@@ -1,20 +1,20 @@
-"""A profile: what each task did, from when to when, written down while it happens.
+"""Records a profile: what each task does, and when it starts and ends.
 
     lane "main"            |input|forward ......|backward ..........|collective|optimizer| step ends
     lane "communication"                            |collective|  |collective|
                                                                                       time -->
-A lane is what one task does, one thing inside another. `timeline.recording` holds the lane of the
-running task, so threads and simulated ranks do not mix; instrument.py writes into it. A span is a
-tuple:
+A lane holds the spans of one task. Spans may be nested. `timeline.recording` holds the lane of the
+running task, so the spans of threads and of simulated ranks do not mix. instrument.py writes into
+it. A span is a tuple:
 
-    kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot;
-             or kernel, launch, module, user: these lie around or inside of the others
+    kind     input, forward, backward, collective, message, wait, optimizer, offload, snapshot.
+             Or kernel, launch, module, user: these are around or inside the others
     name     linear, ring.all_reduce, ...          start, end   seconds of this rank's clock
-    module   blocks.0.up                           detail       of each kind its own
+    module   blocks.0.up                           detail       each kind has other details
 
-What runs on a GPU has lanes of its own (device.py): forward, backward, kernel, by the GPU's clock.
-A step ends where the first optimizer's `step` returns, or at `p.step()` once that is called. At the
-end rank 0 has all ranks' records, in its own time (clocks.py).
+Work on a GPU has lanes of its own, by the GPU's clock (device.py): forward, backward, kernel. A
+step ends when `step` of the first optimizer returns. If the program calls `p.step()`, a step ends
+there instead. At the end rank 0 has the records of all ranks, in its own time (clocks.py).
 
 Test: tests/profile/test_record.py
 """
@@ -42,40 +42,40 @@ MAIN = "main"  # the lane of the task that opened the block
 
 @dataclass
 class Record:
-    """One rank's, as rank 0 gets it."""
+    """The record of one rank. The ranks send theirs to rank 0. All times are seconds."""
 
     rank: int = 0
     begin: float = 0.0
     end: float = 0.0
-    lanes: dict = field(default_factory=dict)  # name -> [span]
-    steps: list = field(default_factory=list)  # the moments in which steps ended
+    lanes: dict = field(default_factory=dict)  # {name: [span]}
+    steps: list = field(default_factory=list)  # the times when steps ended
     messages: list = field(default_factory=list)  # ("send" or "receive", key, time, bytes)
-    queue: list = field(default_factory=list)  # (time, 1 or -1: a job more, or less)
+    queue: list = field(default_factory=list)  # (time, 1: a job was added, or -1: a job is done)
     memory: list = field(default_factory=list)  # (time, {kind: bytes})
-    # a GPU's lane -> (how far its times may be off this rank's, [when the host launched each])
+    # {a GPU's lane: (error of its times, [the time when the host launched each span])}
     devices: dict = field(default_factory=dict)
-    error_s: float = 0.0  # how far its times may be off rank 0's
-    drift: float = 0.0  # seconds per second, before they were aligned
+    error_s: float = 0.0  # the error of its times against rank 0's clock
+    drift: float = 0.0  # of its clock against rank 0's, seconds per second
 
 
 class Lane:
-    """Where one task writes its spans. module: the path of the module that runs."""
+    """The list of spans of one task. module: the path of the module that runs now, or ""."""
 
     def __init__(self, profile, name):
         self.profile, self.name, self.clock = profile, name, profile.clock
         self.synchronize = profile.synchronize
         self.spans = profile.record.lanes.setdefault(name, [])
         self.add = self.spans.append
-        self.module, self.names = "", {}  # of modules, since the outermost was called
-        self.moved = None  # of the running collective: [bytes sent, received, messages, {peer}]
-        self.muted = 0  # messages are not counted: they are inside of one that is, or a Watch's
+        self.module, self.names = "", {}  # names: {module: its path}
+        self.moved = None  # in a collective: [bytes sent, bytes received, messages, {peer}]
+        self.muted = 0  # if not 0: messages do not count. They are part of another or of a Watch
 
     def beside(self, name):
-        """The lane of another task of this rank."""
+        """Returns the lane of another task of this rank."""
         return Lane(self.profile, name)
 
     def timed(self, kind, name, method, *args, **options):
-        """method(*args, **options), as a span."""
+        """Calls method(*args, **options) and adds a span for it. Returns its result."""
         start = self.clock()
         try:
             return method(*args, **options)
@@ -83,15 +83,17 @@ class Lane:
             self.add((kind, name, start, self.clock(), self.module, None))
 
     def watch(self):
-        """done(kind, name, module, detail): what ran on the GPU from here to there is a span."""
+        """Starts a span of work on the GPU. Returns the function done(kind, name, module, detail)
+        that ends it."""
         return self.profile.devices.here().watch(self)
 
     def queued(self, n):
-        """So many jobs more wait for the background, or are done."""
+        """Records that the background has n more jobs. n: 1, or -1 if a job is done."""
         self.profile.record.queue.append((self.clock(), n))
 
     def collective(self, fn, t, args, kwargs):
-        """fn(t, *args, **kwargs), a collective, and how long it took, with the wait of a Watch."""
+        """Calls fn(t, *args, **kwargs), a collective, and adds a span for it. The span includes the
+        wait of a Watch. Returns the result."""
         start, before = self.clock(), self.moved
         self.muted += 1
         try:
@@ -110,7 +112,8 @@ class Lane:
 
 
 class Profile:
-    """What was recorded; `ranks`: a Record of each rank, on rank 0, elsewhere of this one alone."""
+    """A profile. `ranks` holds, on rank 0, the Records of all ranks, and on other ranks only their
+    own."""
 
     def __init__(self, t=None, clock=time.perf_counter, synchronize=False):
         self.t, self.clock, self.synchronize = t, clock, synchronize
@@ -126,14 +129,15 @@ class Profile:
                 "print(p.report()) shows where their time goes>")
 
     def step(self):
-        """A step ends here, and no longer where the optimizer's does."""
+        """Ends a step here. After the first call, the optimizer's `step` does not end a step."""
         if not self.by_hand:
             self.by_hand = True
             self.record.steps.clear()
         self.ended()
 
     def forget(self):
-        """The model and the optimizer so far are not held: others come, where ranks heal."""
+        """Forgets the model and the optimizer, because new ones will replace them
+        (elastic/heal.py). So their memory can be freed."""
         self.optimizer = self.model = None
         self.lane.names.clear()
 
@@ -142,62 +146,66 @@ class Profile:
         self.mark_memory()
 
     def mark_memory(self):
-        """Add the states of the model and of the optimizer, as far as they have been seen."""
+        """Adds the memory of the model and the optimizer to the ledger, if they are known."""
         if self.ledger is not None:
             self.ledger.watched = self.model, self.optimizer, ()
             self.ledger.mark("step")
 
     @contextmanager
     def span(self, name):
-        """`with p.span("augment"):` is in the trace; what it is about stays in the rows."""
+        """`with p.span("augment"):` adds a span to the trace. The report's rows do not change."""
         start, lane = self.clock(), recording.get()
         yield
         lane.add(("user", name, start, self.clock(), lane.module, None))
 
     def input(self, batches) -> Iterator[Any]:
-        """The same batches; waiting for one is input, as it is of minidl.data's loaders."""
+        """Yields the same batches. The wait for a batch counts as input, as with minidl.data's
+        loaders."""
         return instrument.timed_input(iter(batches))
 
     def number(self, key):
-        """0, 1, 2, ... of each key: the same of the same message or collective on all its ranks."""
+        """Returns 0, 1, 2, ... for each key. So a message or a collective has the same number on
+        all its ranks."""
         return next(self._numbers[key])
 
-    # -- when it has ended
+    # -- after the block
 
     @cached_property
     def summary(self):
-        """The figures of the report: summary.py says which."""
+        """The figures of the report, a dict. summary.py computes them."""
         return summary.of(self.ranks)
 
     def report(self, tr=str):
-        """The figures as a text; tr translates a sentence or a word of it."""
+        """Returns the report, a text. tr: translates a sentence or a word of it."""
         return report.text(self.summary, tr)
 
     def trace(self, path):
-        """Write one file of all ranks for ui.perfetto.dev or chrome://tracing."""
+        """Writes one file of all ranks for ui.perfetto.dev or chrome://tracing."""
         trace.write(path, self.ranks, self.summary)
 
     def html(self, path):
-        """Write a page that needs nothing but a browser."""
+        """Writes an HTML page. To read it, a browser is enough."""
         page.write(path, self.ranks, self.summary)
 
     def picture(self, path):
-        """Write a PNG: the ranks' lanes in the last steps, and the roofline."""
+        """Writes a PNG: the ranks' lanes in the last steps, and the roofline. Needs matplotlib."""
         picture.write(path, self.ranks, self.summary)
 
 
 @contextmanager
 def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter):
-    """`with minidl.profile() as p:` records what this task does in the block, and p reports it.
+    """`with minidl.profile() as p:` records what this task does in the block. p is a Profile.
 
-    t            a transport: all its ranks enter and leave the block together, and rank 0 gets
-                 all records; None: this rank alone
-    memory       also every array, by kind (memory/ledger.py): some 10 us an operator
-    synchronize  wait for the GPU after every operator: else its work counts where Python waits
-    clock        seconds of this rank; a test's may be wrong"""
+    t            a transport. All its ranks enter and leave the block together, and rank 0 gets all
+                 records. None: only this rank
+    memory       True also records the memory of every array, by kind (memory/ledger.py). It costs
+                 some 10 us an operator
+    synchronize  True waits for the GPU after every operator. Else the rows count a GPU's time where
+                 Python happens to wait for the GPU
+    clock        a function that returns seconds. Tests pass a wrong clock"""
     p = Profile(t, clock, synchronize)
     if t is not None:
-        own = t.subgroup(range(t.size))  # its messages never meet the program's
+        own = t.subgroup(range(t.size))  # its messages cannot mix with the program's
         first = clocks.measure(own, clock)
     p.devices.here()
     with instrument.applied():
@@ -211,14 +219,15 @@ def profile(t=None, *, memory=False, synchronize=False, clock=time.perf_counter)
             recording.reset(token)
             p.record.end = clock()
     p.devices.read(p.record)
-    if t is not None:  # not after an error: the others may never come
+    if t is not None:  # not after an error: the other ranks may have ended
         last, records = clocks.measure(own, clock), objects.gather(own, p.record)
         if t.rank == 0:
             p.ranks = [*map(clocks.aligned, records, first, last)]
 
 
 class TimedLedger(Ledger):
-    """The memory ledger, which notes when: every new peak, else at most once a millisecond."""
+    """A memory ledger that adds times to the record: each new peak, and else at most one entry a
+    millisecond."""
 
     def __init__(self, profile):
         self._profile, self._next = profile, 0.0

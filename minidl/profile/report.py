@@ -1,4 +1,4 @@
-"""The report on the terminal.    Test: tests/profile/test_report.py   Figures: summary.py"""
+"""Makes the text of the report.    Test: tests/profile/test_report.py   Figures: summary.py"""
 
 from minidl.profile import advice
 from minidl.profile.summary import ROWS, mean_rows, slowest
@@ -15,8 +15,8 @@ MEMORY = Columns(("memory at the peak", "<34"), ("MB", ">8"))
 
 
 def text(summary, tr=str):
-    """Where a step's time goes, the operators, the communication, three sentences. tr: translates a
-    sentence or a word."""
+    """Returns the report: where a step's time goes, operators, modules, kernels, communication,
+    memory, and three sentences. tr: translates a sentence or a word."""
     return "\n\n".join(filter(None, (
         _rows(summary, tr), _operators(summary, tr), _modules(summary, tr), _kernels(summary, tr),
         _communication(summary, tr), _memory(summary, tr),
@@ -41,7 +41,7 @@ def _rows(summary, tr):
         error_us = 1e6 * max(r["error_s"] for r in ranks)
         lines.append(tr(f"the ranks' clocks agree to {error_us:.0f} us"))
     if errors := [error_s for r in ranks for error_s in r["gpus"].values()]:
-        lines.append(tr("below: what ran on a GPU by its own clock, which is the host's to "
+        lines.append(tr("below: work on a GPU by its own clock, which agrees with the host's to "
                         f"{1e6 * max(errors):.1f} us"))
     return "\n".join(lines)
 
@@ -55,7 +55,7 @@ def _operators(summary, tr):
         lines.append(OPERATORS.row(name, f"{1e3 * op['s']:.2f}", f"{op['calls']:.0f}", speed,
                                    f"{op['bytes'] / max(op['s'], 1e-12) / 1e9:.1f}", roof))
     if not summary["peak"]:
-        lines.append(tr("no roofline: `minidl doctor --peaks` measures this machine's"))
+        lines.append(tr("no roofline: `minidl doctor --peaks` measures this machine's peaks"))
     return "\n".join(lines)
 
 
@@ -93,8 +93,8 @@ def _communication(summary, tr):
     share = exposed / total if total else 0
     step_s = sum(r["step_s"] for r in summary["ranks"]) / len(summary["ranks"])
     lines.append(tr(f"exposed communication: {1e3 * exposed:.2f} ms of {1e3 * total:.2f} "
-                    f"({share:.0%}), {exposed / step_s:.1%} of the step; the rest is behind the "
-                    "computation"))
+                    f"({share:.0%}), {exposed / step_s:.1%} of the step; the rest is hidden behind "
+                    "the computation"))
     return "\n".join(lines)
 
 

@@ -1,7 +1,7 @@
-"""The figures of a profile: where a mean step's time went, on each rank.
+"""Computes the figures of a profile: where the time of a mean step went, on each rank.
 
 The plain form of spans, own times and roofline: minidl/plain/profile.py. Here: lanes of several
-ranks and of a GPU, and what in a collective was waiting.
+ranks and of a GPU, and the time that a rank waits in a collective.
 
 Every moment of the main lane counts once, for the innermost span around it:
 
@@ -10,12 +10,13 @@ Every moment of the main lane counts once, for the innermost span around it:
     a collective, all ranks:    rank 0  |======|====|     waiting until the last rank has entered,
                                 rank 1         |====|     then moving bytes
 
-What lies in no span is Python, the user's and ours between the operators. But what lies before a
-forward's first operator is input: there the user's loop makes its batch. So the rows add up to the
-step. The first of three steps or more is left out: in it kernels are compiled, memory is new.
+Time outside of all spans is Python between the operators: the user's code and minidl's. But time
+before a forward's first operator is input, because the user's loop makes its batch there. So the
+rows add up to the step. If there are three steps or more, the first one does not count: it compiles
+kernels and allocates memory.
 
-The rows are the host's time. What ran on a GPU has its time there, in the tables of operators,
-modules and kernels: of what was launched in those steps, whenever it ran.
+The rows are times of the host. Times of a GPU are in the tables of operators, modules and kernels.
+They count all work that these steps launched, also if it ran later.
 
 Test: tests/profile/test_summary.py   Used by: report.py, advice.py, trace.py
 """
@@ -34,7 +35,8 @@ ROW_OF = {"forward": "forward", "backward": "backward", "input": "input", "optim
 
 
 def of(ranks, peak=None):
-    """The figures, as JSON can hold them. peak: peaks.stored()'s, of this machine unless given."""
+    """Returns the figures, a dict that JSON can hold. ranks: the Records of all ranks. peak: the
+    machine's peaks. None: peaks.stored() of this machine."""
     peak = peak or peaks.stored("cuda" if any(r.devices for r in ranks) else "cpu") or {}
     last = _last_entries(ranks)
     parts = [_rank(record, last) for record in ranks]
@@ -48,21 +50,24 @@ def of(ranks, peak=None):
         "kernels": _kernels(parts), "collectives": _collectives(parts),
         "shapes_differ": len({p["shapes"] for p in parts}) > 1,
         "memory": max((held for r in ranks for _, held in r.memory),
-                      key=lambda held: sum(held.values()), default={})}  # of the fullest rank
+                      key=lambda held: sum(held.values()), default={})}  # of the rank with the most
 
 
 def bounds(record):
-    """[(begin, end)] of the steps that count."""
+    """Returns [(begin, end)] of the steps that count. Without steps: the whole record."""
     ends = [record.begin, *record.steps] if record.steps else [record.begin, record.end]
     steps = list(zip(ends, ends[1:], strict=False))
     return steps[1:] if len(steps) > 2 else steps
 
 
 def nested(spans):
-    """(span, its parent or None, seconds that none of its children has) of one lane, in order of
-    their beginnings. ValueError where two cross: two tasks wrote into one lane."""
+    """Returns [[span, parent, own seconds]] of one lane, by start time.
+
+    parent:      the entry of the span around it, or None.
+    own seconds: without the time of its children.
+    ValueError if two spans cross: then two tasks wrote into one lane."""
     order = sorted(spans, key=lambda s: (s[2], -s[3]))
-    stack, found = [], []  # of indices into found: [span, parent, own seconds]
+    stack, found = [], []  # stack: indices of the open spans in found
     for span in order:
         while stack and found[stack[-1]][0][3] <= span[2]:
             stack.pop()
@@ -79,8 +84,8 @@ def nested(spans):
 
 
 def before_forwards(spans, steps):
-    """Seconds of every gap in which a user's loop makes a batch: from a step's begin, or the last
-    backward or optimizer in it, to the next forward."""
+    """Yields the seconds of each gap in which a user's loop makes a batch. A gap ends at a forward.
+    It starts with the step, or at the end of the last backward or optimizer before it."""
     top = [span for span, parent, _ in nested([s for s in spans if s[0] in ROW_OF])
            if parent is None]
     for begin, end in steps:
@@ -93,7 +98,8 @@ def before_forwards(spans, steps):
 
 
 def _last_entries(ranks):
-    """{(lane, group, number of a collective): (when its last rank entered, which rank)}."""
+    """Returns {(lane, group, number of a collective): (time when its last rank entered, that
+    rank)}."""
     last = {}
     for record in ranks:
         for lane, spans in record.lanes.items():
@@ -105,7 +111,7 @@ def _last_entries(ranks):
 
 
 def _rank(record, last):
-    """One rank's sums over its steps; rows in seconds a step."""
+    """Returns one rank's sums over its steps, a dict. `rows` are in seconds a step."""
     steps = bounds(record)
     begin, end = steps[0][0], steps[-1][1]
     rows, late_s, ops, collectives = Counter(), Counter(), [], []
@@ -116,7 +122,8 @@ def _rank(record, last):
         if lane in record.devices:
             on_gpu += [(span, own_s) for span, _, own_s in nested(
                 [s for s in spans[lane] if s[0] in ROW_OF])]
-    idle = []  # of other lanes: (when a collective's last rank began, when this one did, which)
+    # waits in collectives of other lanes: [(its end, its start, the rank that entered last)]
+    idle = []
     for lane in spans:
         for span in spans[lane]:
             if span[0] == "collective":
@@ -134,7 +141,7 @@ def _rank(record, last):
         if kind == "collective":
             when, who = last["main", *span[5][4:6]]
             waits = [(min(max(when - span[2], 0.0), own_s), who)]
-        elif kind == "wait":  # for what is itself waiting for another rank
+        elif kind == "wait":  # the other lane may itself be waiting for another rank
             near = idle[bisect(ends, span[2]):bisect(ends, span[3]) + 1]
             waits = [(min(b, span[3]) - max(a, span[2]), who) for b, a, who in near]
         if kind in ("forward", "backward"):
@@ -167,8 +174,8 @@ def _operator_of(op):
 
 
 def _sums(parts, what, figures_of):
-    """{key: its figures in a mean step of all ranks}, by figures_of(item) -> (key, figures), the
-    longest first."""
+    """Adds up figures by key. figures_of(*item) returns (key, figures) for each item of
+    part[what]. Returns [(key, figures of a mean step and a mean rank)], the longest time first."""
     found = defaultdict(Counter)
     for part in parts:
         n = len(part["steps"]) * len(parts)
@@ -179,7 +186,8 @@ def _sums(parts, what, figures_of):
 
 
 def _operators(parts, peak):
-    """Of each operator, direction and dtype; module: where it takes longest."""
+    """Returns a row, a dict, for each operator, phase and dtype. Its "module" is the module in
+    which it takes longest."""
     def figures_of(span, own_s):
         kind, name, _, _, _, detail = span
         dtype = flops.dtype_of(detail)
@@ -191,20 +199,20 @@ def _operators(parts, peak):
 
     places = _sums(parts, "ops", lambda span, own_s: (
         (span[1], span[0], flops.dtype_of(span[5]), span[4]), {"s": own_s}))
-    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the longest comes last, and stays
+    module = {key[:3]: key[3] for key, _ in reversed(places)}  # the longest comes last
     return [{"name": key[0], "phase": key[1], "dtype": key[2], "module": module[key], **figures}
             for key, figures in _sums(parts, "ops", figures_of)]
 
 
 def _modules(parts):
-    """[(path, seconds forward, seconds backward)]."""
+    """Returns [(path of a module, seconds of forward, seconds of backward)]."""
     rows = _sums(parts, "ops", lambda span, own_s: (
         span[4] or "(no module)", {"s": own_s, span[0]: own_s}))
     return [(path, s["forward"], s["backward"]) for path, s in rows]
 
 
 def _kernels(parts):
-    """Of each kernel; bytes None where they are not seen."""
+    """Returns a row for each kernel. bytes is None if the kernel gets a table of addresses."""
     rows = _sums(parts, "kernels", lambda on, _, name, start, end, module, n_bytes: (
         (name, on), {"s": end - start, "calls": 1, "bytes": n_bytes or 0,
                      "unseen": n_bytes is None}))
@@ -213,7 +221,7 @@ def _kernels(parts):
 
 
 def _collectives(parts):
-    """Of each algorithm, line of code and set of peers."""
+    """Returns a row for each algorithm and line of code."""
     def figures_of(span, wait_s, moving_s):
         sent, received, messages, peers, _, _, line = span[5]
         return (span[1], line, peers), dict(
@@ -229,10 +237,10 @@ def _collectives(parts):
 
 
 def mean_rows(summary):
-    """{row: mean seconds over the ranks}."""
+    """Returns {row: mean seconds over the ranks}."""
     return {row: fmean(r["rows"][row] for r in summary["ranks"]) for row in ROWS}
 
 
 def slowest(summary):
-    """The rank for which the others wait: the one that waits least for others and input."""
+    """Returns the figures of the slowest rank: the rank that waits least for others."""
     return min(summary["ranks"], key=lambda r: r["rows"]["waiting for the slowest rank"])

@@ -1,19 +1,19 @@
-"""One trace of all ranks, for ui.perfetto.dev or chrome://tracing, and what it must look like.
+"""Writes one trace of all ranks, for ui.perfetto.dev or chrome://tracing, and lists its rules.
 
     {"traceEvents": [...], "otherData": {"minidl": figures of summary.py}}
 
-    ph  of                      fields besides pid (the rank) and tid (the lane)
-    M   names of ranks, lanes   name process_name or thread_name, args {"name"}; of a GPU's lane
-                                also "error us": how far its times may be off this rank's
+    ph  of                      fields in addition to pid (the rank) and tid (the lane)
+    M   names of ranks, lanes   name process_name or thread_name, args {"name"}. For a GPU's lane
+                                also "error us": the error of its times against this rank's clock
     X   a span                  name, cat (its kind), ts, dur, args: module, bytes, peers, ...
     s   a message leaves        name "message", cat "flow", id, ts, args {"bytes"}
-    f   the same arrives        the same id, bp "e"
+    f   this message arrives    the same id, bp "e"
     C   a counter               name memory, args {kind: bytes}; or name queue, args {"jobs"}
 
-ts and dur are microseconds by rank 0's clock, in whole nanoseconds, from the first begin of all.
-And (tests/profile/cases.py checks all of it): spans of a lane lie inside or beside each other;
-events of a kind come in order of time; each id leaves once and arrives once, not before it left but
-for the clocks' error.
+ts and dur are in microseconds by rank 0's clock, with whole nanoseconds. Time 0 is when the first
+rank began. More rules, which tests/profile/cases.py checks: two spans of a lane do not cross.
+Events of a kind are in order of time. Each message id leaves once and arrives once. It does not
+arrive before it leaves, except by the error of the clocks.
 
 Source: the Trace Event Format (Google).   Test: tests/profile/test_trace.py
 """
@@ -24,11 +24,11 @@ from pathlib import Path
 from minidl.profile.flops import n_bytes, operations
 from minidl.profile.summary import bounds
 
-STEPS = "steps"  # the lane that shows where steps begin and end
+STEPS = "steps"  # the lane that shows when steps begin and end
 
 
 def events(ranks):
-    """The traceEvents of all ranks' Records."""
+    """Returns the traceEvents, a list of dicts. ranks: the Records of all ranks."""
     origin = min(record.begin for record in ranks)
     ids, found = {}, []
     both = _both_ends(ranks)
@@ -70,7 +70,7 @@ def events(ranks):
 
 
 def _both_ends(ranks):
-    """The keys of messages that were seen to leave and to arrive, in lanes that exist."""
+    """Returns the keys of messages that left and arrived, in lanes that have spans."""
     sent, got = set(), set()
     for record in ranks:
         for way, key, _, _ in record.messages:
@@ -98,13 +98,13 @@ def _arguments(span):
 
 
 def write(path, ranks, summary):
-    """Write the file."""
+    """Writes the file. ranks: the Records. summary: the figures, from summary.of()."""
     page = {"traceEvents": events(ranks), "otherData": {"minidl": summary}}
     Path(path).write_text(json.dumps(page))
 
 
 def read(path):
-    """(traceEvents, figures) of a file; ValueError if none of ours."""
+    """Returns (traceEvents, figures) of a file. ValueError if minidl did not write it."""
     try:
         page = json.loads(Path(path).read_text())
         return page["traceEvents"], page["otherData"]["minidl"]

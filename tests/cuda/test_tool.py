@@ -91,8 +91,8 @@ def test_run_without_a_launch_says_so(tmp_path, capsys):
     path = tmp_path / "idle.py"
     path.write_text("print('nothing')")
     assert cli.main(["kernel", "run", str(path)]) == 0
-    assert capsys.readouterr().out.endswith("launched no kernel on NumPy arrays, beside those that "
-                                            "it checks itself.\n")
+    assert capsys.readouterr().out.endswith("launched no kernel on NumPy arrays, except in its own "
+                                            "checks.\n")
 
 
 @pytest.mark.parametrize("argv, words", [

@@ -175,8 +175,8 @@ def test_ranks_that_wait_for_one_and_ranks_that_wait_in_turn():
             "if t.rank == 0: print(*map(said, (one, turn, same)), sep='\\n')\n")
     one, turn, same = mpiexec(2, "-c", code, timeout=60, check=True).stdout.splitlines()
     assert "The ranks wait for rank 1" in one and "most of it in Python" in one
-    assert "now for one and now for another" in turn and "buckets" in turn
-    assert "now for one and now for another" in same and "other programs" in same
+    assert "now for one rank and now for another" in turn and "buckets" in turn
+    assert "now for one rank and now for another" in same and "other programs" in same
 
 
 def test_a_synchronisation_in_the_loop_is_named_with_its_line():

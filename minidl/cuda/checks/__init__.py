@@ -1,10 +1,12 @@
-"""The check form of a kernel: every access to memory is checked.
+"""Runs a kernel in the check form: every access to memory is checked.
 
     checker    runs a kernel in this form
-    hooks      its compiled side
-    sentences  the text of what is found
-    kinds      the name and the remedy of each thing that can be found
-    report     findings and traffic, and how they are printed
-    lines      from places in compiled code to lines of the file; places: what is on a line
-    profile    what a GPU would make of it, by line; occupancy: blocks on an SM
+    hooks      compiles a kernel for it, and loads the library that checks accesses
+    sentences  makes the text of a finding
+    kinds      the name and the remedy of each kind of finding
+    report     holds findings and traffic, and prints them
+    lines      finds the line of the file for a place in compiled code
+    places     finds what is on a line: an array, the loops around it
+    profile    counts, for each line, the memory requests that a GPU would make
+    occupancy  computes how many blocks fit on an SM
 """

@@ -1,18 +1,18 @@
-"""The check form: runs a kernel on the CPU, checks every load and store, and reports what would be
-wrong on a GPU.
+"""Runs a kernel on the CPU and checks every load and store. Reports what would be wrong on a GPU.
 
     report = check("reduce.cu", 4, 256, (out, x, n))
     print(report)      reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line ...
 
-1. The file is compiled with calls to the compiler's sanitizers, which are functions of ours:
-   hooks.py (kernels/host/check.cpp: which array, how often; shadow.h: the last threads there).
-2. The arrays are copied, apart from each other: arena.py.
-3. The kernel runs with threads and blocks in ascending, descending and shuffled order, in a
-   process of its own (kernels/host/session.cpp): Python outlives it. Sound kernels give the same
-   bits.
-4. Findings become sentences, sentences.py, in a report with the traffic: report.py.
+1. hooks.py compiles the file with calls to the compiler's sanitizers. Functions of minidl replace
+   the sanitizers: kernels/host/check.cpp finds the array of an access and counts it, shadow.h
+   keeps the last threads that used an element.
+2. arena.py copies the arrays, with guards between them.
+3. The kernel runs with threads and blocks in ascending, descending and shuffled order. It runs in a
+   process of its own (kernels/host/session.cpp), so a crash does not end Python. A correct kernel
+   gives the same bits in each order.
+4. sentences.py makes sentences of the findings. report.py prints them, with the traffic.
 
-Order between threads comes from __syncthreads, __syncwarp, and from fences with atomics
+Threads are ordered by __syncthreads, by __syncwarp, and by fences with atomics
 (kernels/host/order.h). Two writes of the same value are a warning.
 Test: tests/cuda/checks/test_check*.py   Tutorial: tutorials/02_add3.py
 """
@@ -40,7 +40,7 @@ from minidl.cuda.run import ORDERS as NUMBERS
 from minidl.cuda.run import Kernel, _choose, _stamp
 from minidl.cuda.run import kernel as load
 
-ORDERS = ("ascending", "descending", 7)  # 7: a seed to shuffle with
+ORDERS = ("ascending", "descending", 7)  # 7 is the seed of a random order
 ORDER_MATTERS = "result depends on thread order"
 
 _lock = threading.Lock()  # check.cpp watches one launch at a time
@@ -48,15 +48,18 @@ _lock = threading.Lock()  # check.cpp watches one launch at a time
 
 def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, outputs=(),
           reachable=(), orders=ORDERS, profile=False):
-    """Run `kernel` (a Kernel, or a .cu file with `name`) on grid x block threads; a Report.
+    """Runs a kernel on grid x block threads and checks every access. Returns a Report.
 
-    args:      NumPy arrays and numbers, as for a launch; the arrays hold its results afterwards,
-               unless it had to be stopped.
-    outputs:   names of array parameters that hold nothing yet: reading one before it is written is
-               an error, and so is an element that is never written.
-    reachable: arrays that the kernel reaches through a table of addresses.
-    profile:   also count requests, bank conflicts and divergence: Report.profile (profile.py).
-    Errors of the launch itself are raised as by a launch: KernelError, TypeError, ValueError."""
+    kernel:    a Kernel, or the path of a .cu file. Then `name` and `defines` choose the kernel.
+    args:      NumPy arrays and numbers, as for a launch. Afterwards the arrays hold the results,
+               unless the kernel had to be stopped.
+    outputs:   names of array parameters that have no values yet. It is an error if the kernel reads
+               an element before it writes it, or never writes an element.
+    reachable: arrays that the kernel uses through a table of addresses.
+    orders:    the orders of threads to run, as `order` of cuda.kernel.
+    profile:   True also counts requests, bank conflicts and divergence, in Report.profile
+               (profile.py).
+    Raises the errors of a launch: KernelError, TypeError, ValueError."""
     if not isinstance(kernel, Kernel):
         kernel = load(kernel, name, defines=defines)
     path, defines = kernel.path, tuple(sorted(kernel.defines.items()))
@@ -64,11 +67,11 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
     stamp, counted = _stamp(path), None
     with _lock:
         for count in (True, False) if profile else (False,):
-            library = _library(path, defines, instance, count, stamp)  # one for all its kernels
+            library = _library(path, defines, instance, count, stamp)  # one library for all kernels
             watched = _choose(library.kernels, kernel.name, path)
             run = _Run(watched, path, library, grid, block, args, shared_mem, outputs, reachable)
             try:
-                if count:  # without the checks that would count as branches; keeps no result
+                if count:  # this library has no checks: they would count as branches
                     counted = run.profile()
                 else:
                     report = run.report(orders)
@@ -79,7 +82,7 @@ def check(kernel, grid, block, args, *, name=None, defines=None, shared_mem=0, o
 
 
 def library_of(kernel):
-    """The library in the check form that a launch of the Kernel runs."""
+    """Returns the library that a launch of the Kernel uses in the check form."""
     instance = kernel.name if kernel.name and "<" in kernel.name else ""
     return _library(kernel.path, tuple(sorted(kernel.defines.items())), instance, False,
                     _stamp(kernel.path))
@@ -91,15 +94,17 @@ def _library(path, defines, instance, profile, stamp):
 
 
 def _limit_s():
-    """Seconds of processor time after which a block without an end is an endless loop."""
+    """Returns how many seconds of processor time may pass until a block ends. After that the check
+    reports an endless loop. The environment variable MINIDL_WATCHDOG changes this limit."""
     return float(os.environ.get("MINIDL_WATCHDOG") or 5)
 
 
 def _wait(pid):
-    """Wait for the child process; its status as subprocess has it. Ctrl-C ends it."""
+    """Waits for the child process. Returns its exit status, or minus the number of the signal that
+    ended it. Ctrl-C ends the child process."""
     if pid < 0:
         raise KernelError("the check form could not start a process (fork failed): is there "
-                          "memory, and are there not too many processes?")
+                          "enough memory? Are there too many processes?")
     pause = 1e-4
     try:
         while True:
@@ -115,29 +120,29 @@ def _wait(pid):
 
 
 def _ended(status):
-    """The Finding for a child process that ended without a word."""
+    """Returns the Finding for a child process that ended without a result."""
     how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     return Finding("stopped", f"the process that ran the kernel ended {how}",
                    "SIGKILL: was there not enough memory? Launch fewer blocks.")
 
 
 class _Run:
-    """A launch in the check form, repeated in several orders of threads."""
+    """One launch in the check form, run in several orders of threads."""
 
     def __init__(self, kernel, path, library, grid, block, args, shared_mem, outputs, reachable):
         self.kernel, self.path, self.library, self.hooks = kernel, path, library, hooks.hooks()
         self.shared_mem = shared_mem
         parameters = kernel.signature.parameters
-        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises what a launch would
+        kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
         self.grid, self.block = dims(grid), dims(block)
         if math.prod(self.grid) * math.prod(self.block) >= 2**31:
-            raise KernelError(f"kernel {kernel.name}: the check form can tell 2^31 threads apart; "
+            raise KernelError(f"kernel {kernel.name}: the check form runs fewer than 2^31 threads; "
                               "launch fewer blocks")
         names = [p.name for p in parameters if p.kind == "pointer"]
         if unknown := set(outputs) - set(names):
             raise ValueError(f"outputs: kernel {kernel.name} has no array "
                              f"{', '.join(sorted(unknown))}; it has {', '.join(names)}")
-        self.shared = []  # pieces of memory to give back
+        self.shared = []  # pieces of memory to release
         self.arena = Arena(kernel.name, parameters, args, outputs, reachable,
                            lambda n_bytes: self._memory(n_bytes, fresh=True))
 
@@ -184,8 +189,8 @@ class _Run:
         return report
 
     def profile(self):
-        """The profile.Profile of a run in ascending order, whose results are dropped; None if the
-        kernel had to be stopped."""
+        """Runs the kernel once, in ascending order. Returns its profile.Profile, or None if the
+        kernel had to be stopped. The arrays keep their old values."""
         raw = profiles.Raw.from_buffer(self._memory(ctypes.sizeof(profiles.Raw)))
         variables = list(self.library.variables.values())
         results = self._memory(sum(r.n_bytes for r in self.arena.writeable) + 1)
@@ -195,7 +200,7 @@ class _Run:
         outcome = outcomes[0]
         if not outcome.finished or outcome.stopped:
             return None
-        if symbolizer() is None:  # a profile is by lines
+        if symbolizer() is None:  # a profile has a row for each line
             raise KernelError(NO_LINES)
         lines = lines_of(self.library.file, {r.place for r in raw.rows[: raw.n_rows]})
         n, own = len(self.arena.regions), self._variables(outcome)
@@ -207,7 +212,7 @@ class _Run:
         return profiles.make(raw, lines, name_of, shared)
 
     def _child(self, orders, results, after, outcomes, variables, raw=None):
-        """Run the kernel in all orders, in a process of its own; its exit status."""
+        """Runs the kernel in all orders, in a child process. Returns its exit status."""
         for region in self.arena.regions:
             region.fill()
         packed = self.kernel.signature.pack(self.grid, self.block, self.arena.passed(),
@@ -215,7 +220,7 @@ class _Run:
         launch = self.kernel.signature.with_structs(packed)
         given = [(r.memory.ctypes.data, r.n_bytes, r.granule, r.const, r.uninitialised)
                  for r in self.arena.regions]
-        # alive as long as this object: names are read from there later
+        # kept in this object, because names are read from there later
         keep = self.keep = [
             (hooks.GivenRegion * (len(given) + 1))(*given),
             (hooks.DeviceVariable * (len(variables) + 1))(
@@ -232,12 +237,12 @@ class _Run:
         return _wait(self.hooks.minidl_check_start(ctypes.byref(about)))
 
     def _compiler_warnings(self):
-        """Those of the compiler in what this kernel can run."""
+        """Returns the compiler's warnings about code that this kernel can run."""
         name = self.kernel.name.split("<")[0]
         return [warning for warning, kernels in self.library.warnings if name in kernels]
 
     def _collect(self, report, outcome):
-        """Add what one run found to the report."""
+        """Adds the findings of one run to the report."""
         raw = outcome.findings[: outcome.n_findings]
         places = {w for f in raw for w in (f.where, f.other_where) if w}
         calls = outcome.calls[: outcome.n_calls]
@@ -250,14 +255,15 @@ class _Run:
             report.add(engine_finding(outcome.sentence.decode()))
 
     def _variables(self, outcome):
-        """The variables of the kernel that this run has met: __shared__ and __device__ ones."""
+        """Returns the __shared__ and __device__ variables that this run used, [Shared]."""
         n = len(self.arena.regions)
         return [Shared(v.name.decode(), v.element, v.rows, v.columns, outcome.region_bytes[i],
                        bool(v.is_shared))
                 for i, v in enumerate(outcome.variables[: outcome.n_regions]) if i >= n]
 
     def _ledger(self, outcome):
-        """({array: Traffic}, {variable of the kernel: Traffic}) of the run."""
+        """Returns ({array or __device__ variable: Traffic}, {__shared__ variable: Traffic}) of the
+        run."""
         counted = [Traffic(*(getattr(t, name) for name in vars(Traffic())))
                    for t in outcome.traffic[: outcome.n_regions]]
         arrays = {self.arena.regions[i].name: counted[i] for i in self.arena.in_order()}
@@ -271,11 +277,11 @@ class _Run:
         return arrays, own
 
     def _judge(self, report, outcomes, results, size, orders):
-        """What the results of the orders say, beside each other."""
+        """Compares the results of the orders. Adds a finding to the report if they differ."""
         notes = [n.value.decode() for n in outcomes[0].notes[: outcomes[0].n_notes]]
         k = next((k for k, o in enumerate(outcomes) if k and o.differs_in >= 0), None)
         if notes and (k is not None or len(outcomes) == 1):
-            for note in notes:  # the value of a shuffle without a source was used
+            for note in notes:  # the result depends on a shuffle's value that no lane gave
                 report.add(engine_finding(note))
             return
         if k is None:
@@ -310,9 +316,9 @@ class _Run:
                 remedy = "Atomics add floats in any order: if that is meant, last digits differ."
             elif same:
                 text += "; the elements are the same, in another order"
-                remedy = ("An atomic gives each thread its place, so places depend on who comes "
-                          "first: right if any order will do.")
+                remedy = ("An atomic gives each thread its place, so places depend on which thread "
+                          "comes first. This is right if any order is right.")
             elif warning:
-                remedy = ("No race was found, so atomics decide who comes first: right if any of "
-                          "these results will do.")
+                remedy = ("No race was found, so atomics decide which thread comes first. This is "
+                          "right if each of these results is right.")
         report.add(Finding(ORDER_MATTERS, text, remedy, file, line, bool(warning)))

@@ -1,8 +1,10 @@
-"""The compiled side of the check form: a kernel whose loads and stores call functions, and the
-library that has them (kernels/host/check.cpp) with its structs in ctypes.
+"""Compiles a kernel for the check form: its loads and stores call functions of minidl.
 
-    kernel.cu --g++ -fsanitize=thread,bounds,...--> object --linked without--> key.so
-              calls __tsan_read4(p), ...            the compiler's library: ours has these functions
+The library with these functions is kernels/host/check.cpp. Its structs are declared here in ctypes.
+
+    kernel.cu --g++ -fsanitize=thread,bounds,...--> object file --link--> key.so
+              calls __tsan_read4(p), ...            without the compiler's own sanitizer library:
+                                                    minidl's library has these functions
 
 Test: tests/cuda/checks/test_check.py, test_check_idioms.py
 """
@@ -34,7 +36,7 @@ def _fields(c_type, names):
     return [(name, c_type) for name in names.split()]
 
 
-# These are laid out as in session.h and session.cpp.
+# These have the same layout as in session.h and session.cpp.
 class Finding(ctypes.Structure):
     _fields_ = [
         *_fields(INT, "kind fatal warning region size how other_how atomics"),
@@ -79,7 +81,8 @@ class CheckLaunch(ctypes.Structure):
 
 @functools.cache
 def hooks():
-    """The library with the hooks, loaded so that every kernel's library finds it."""
+    """Returns the library with the checking functions. Loads it so that every kernel's library
+    finds them."""
     cpu.runtime()
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("check", flags, "check.cpp", "session.cpp", "locals.cpp",
@@ -92,7 +95,8 @@ def hooks():
 
 
 class SharedMemory:
-    """Memory of zeros that the child process of a check shares; `fresh`: where none was before."""
+    """Memory of zeros that this process shares with the child process of a check. fresh: at an
+    address that was not used before."""
 
     def __init__(self, n_bytes, fresh=False):
         self.n_bytes, self.fresh = n_bytes, fresh
@@ -108,24 +112,27 @@ class SharedMemory:
 
 
 def compile_check(path, defines, instance="", profile=False):
-    """The cpu.Library of a file compiled for the check form, from the cache or now. profile: with
-    calls at branches, too. Its attribute `warnings` holds the compiler's, [[(file, line,
-    option, text), names of the kernels that can run it]]."""
+    """Returns the cpu.Library of a file for the check form. Takes it from the cache, or compiles
+    it.
+
+    instance: 'scale<float, 4>', for a template. profile: True adds calls at branches, and leaves
+    out the other checks. The library's attribute `warnings` holds the compiler's warnings: [[(file,
+    line, option, text), names of the kernels that can run this line]]."""
     cxx = compiler.find_compiler()
     # -O1 keeps every load and store of the text, and local variables out of memory
     bounds = "bounds" if cxx.kind == "gnu" else "array-bounds"
     flags = [f for f in cxx.flags if f not in ("-O3", "-fopenmp-simd")]
     sanitize = "-fsanitize=thread" if profile else SANITIZE.format(bounds=bounds)
     flags += [*compiler.CAREFUL, "-O1", "-g", "-DMINIDL_CHECK", sanitize]
-    no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []  # else it links its own
-    if cxx.kind == "zig" and not profile:  # of a list it takes `thread` alone
+    no_checks = ["-fno-sanitize=undefined"] if cxx.kind == "zig" else []  # else zig links its own
+    if cxx.kind == "zig" and not profile:  # zig reads only `thread` from a list of sanitizers
         checks = sanitize.partition(",")[2]
         flags += ["-Xclang", f"-fsanitize={checks}", "-Xclang", f"-fsanitize-recover={checks}"]
     if cxx.kind == "gnu":
-        # the last two: no variable lies where another has been (kernels/host/locals.cpp)
+        # the last two: no variable gets the memory of an ended one (kernels/host/locals.cpp)
         flags += ["--param", "tsan-distinguish-volatile=1", "-fstack-reuse=none",
                   "-fno-lifetime-dse"]
-    else:  # read-before-write: else `x[i] += 1` would count as a store alone
+    else:  # read-before-write: else `x[i] += 1` would count only as a store
         flags += ["-mllvm", "-tsan-instrument-read-before-write=1",
                   "-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-no-stack-coloring"]
     if profile:
@@ -136,7 +143,7 @@ def compile_check(path, defines, instance="", profile=False):
     def build(plain):
         code = _announce_shared(plain)
         with tempfile.TemporaryDirectory() as folder:
-            # compiled and linked apart: linking with the flags would bring in their own runtime
+            # two commands, because linking with these flags would add the compiler's own runtime
             objects = os.path.join(folder, "kernel.o")
             source = ["-c", "-x", "c++", "-", "-o", objects]
             command = [*flags, f"-I{compiler.HOST}", *source]
@@ -145,7 +152,7 @@ def compile_check(path, defines, instance="", profile=False):
                 try:
                     compiler.run(command, _watch_locals(watched, kinds), str(path))
                     break
-                except KernelError:  # a variable is jumped over, or the like: watch fewer
+                except KernelError:  # for example a goto jumps over a variable: watch fewer
                     if not kinds:
                         raise
             source = Source(path, plain)
@@ -168,18 +175,18 @@ WARNINGS = ("uninitialized maybe-uninitialized return-local-addr dangling-pointe
             "array-bounds").split()
 CLANGS = {"conditional-uninitialized": "maybe-uninitialized", "division-by-zero": "div-by-zero",
           "sometimes-uninitialized": "maybe-uninitialized",
-          "return-stack-address": "return-local-addr"}  # the same by its names
+          "return-stack-address": "return-local-addr"}  # clang's names of the same warnings
 
 
 def compiler_warnings(code):
-    """[(file, line, option, text)]: what the compiler finds suspicious in a kernel's C++."""
+    """Returns the compiler's warnings about a kernel's C++: [(file, line, option, text)]."""
     cxx = compiler.find_compiler()
     flags = [f for f in cxx.flags if f not in ("-w", "-O3")]
     options = [f"-W{name}" for name in (WARNINGS if cxx.kind == "gnu" else [*WARNINGS, *CLANGS])]
     command = [*flags, "-O2", *options, f"-I{compiler.HOST}", "-S", "-x", "c++", "-", "-o"]
-    with tempfile.TemporaryDirectory() as folder:  # for /dev/null zig writes a file where we are
+    with tempfile.TemporaryDirectory() as folder:  # zig cannot write to /dev/null
         log = compiler.run([*command, os.path.join(folder, "listing.s")], code, messages=True)
-    # clang names the branch; the use is in its note
+    # clang's warning has the line of the branch. The line of the use is in a note: take that
     log = re.sub(r"^.*?: (warning: .*\[-Wsometimes-uninitialized\])\n(?:.*\n)*?"
                  r"(.*:\d+:\d+): note: uninitialized use.*", r"\2: \1", log, flags=re.M)
     found = re.findall(r"^(.+?):(\d+):\d+: warning: (.*) \[-W([\w-]+)=?\]", log, re.M)
@@ -189,7 +196,7 @@ def compiler_warnings(code):
             and "minidl" not in Path(file).name]
 
 
-# in front of both: where a statement begins
+# A declaration of an array, of a number, of numbers without values. (?<=[;{}]): a statement begins.
 _ARRAY = re.compile(
     r"(?<=[;{}])(\s*)"
     r"((?:(?:volatile|unsigned|signed|long|short)\s+)*[A-Za-z_][\w:]*(?:<[^;{}()]*>)?)\s+"
@@ -205,8 +212,8 @@ _NO_TYPE = set("return else case goto delete new using typedef static extern con
 
 
 def _watch_unset(code):
-    """Put numbers that get no value where they are declared between guards, if a thread may come to
-    a read of one without a value."""
+    """Puts numbers that are declared without a value between guards, if a thread may read one
+    before it has a value. Returns the new code."""
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
@@ -229,14 +236,15 @@ def _between_guards(c_type, inner, name, values=""):
             f"auto& {name} = minidl_{name}.a;")
 
 
-_PURE = re.compile(  # functions that need the value
+_PURE = re.compile(  # functions that use the value of their argument
     r"_*(f?(abs|ma|min|max|dim|mod)|pow|sqrt|rsqrt|exp\d*|log\w*|sin|cos|tan|tanh|erf|floor|ceil"
     r"|rint|round|trunc|half2float|float2half|isnan|isinf)f?$")
 
 
 def _may_stay_unset(rest, name):
-    """Whether a variable may be read before it has a value; rest: the text behind its declaration.
-    False as well if it is handed to a function, such as a shuffle, which may have no use for it."""
+    """Returns True if a variable may be read before it has a value. rest: the text after its
+    declaration. Returns False if it is passed to a function that may ignore its value, such as a
+    shuffle."""
     first = re.search(rf"\b{name}\b", rest)
     if not first:
         return False
@@ -246,7 +254,7 @@ def _may_stay_unset(rest, name):
         return False
     for use in re.finditer(rf"(?<=[(,])\s*{name}\s*(?=[,)])", rest):
         depth, i = 0, use.start() - 1
-        while depth or rest[i] != "(":  # the bracket that it stands in
+        while depth or rest[i] != "(":  # finds the bracket around it
             depth += (rest[i] in ")]}") - (rest[i] in "([{")
             i -= 1
             if i < 0:
@@ -259,8 +267,8 @@ def _may_stay_unset(rest, name):
 
 
 def _watch_locals(code, kinds):
-    """Put local arrays, and numbers whose address is taken, between guards:
-    kernels/host/locals.cpp."""
+    """Puts local arrays, and numbers whose address is taken, between guards
+    (kernels/host/locals.cpp). Returns the new code."""
     blank = blank_out(code)
     out, at = [], 0
     for f in functions(blank)[0]:
@@ -291,18 +299,20 @@ def _watch_locals(code, kinds):
     return "".join([*out, code[at:]])
 
 
-# what cpu.generate makes of `extern __shared__ float s[];`
+# the text that cpu.generate writes for `extern __shared__ float s[];`
 _DYNAMIC = re.compile(r"\bconst (\w+) = \([^()]*\)minidl_dynamic_shared\(\);")
 
 
 def _announce_shared(code):
-    """Put minidl_shared("s", s) behind every declaration of a __shared__ variable."""
+    """Writes minidl_shared("s", s) after every declaration of a __shared__ variable. Returns the
+    new code."""
     code = _DYNAMIC.sub(r'\g<0> minidl_check_dynamic("\1", sizeof(*\1));', code)
     out, at = [], 0
     for d in shared.declarations(code):
         calls = "".join(f' minidl_shared("{name}", {name});' for name in d.names)
-        # An array of __half, a class, would get a flag of the compiler's, "is it made yet?", whose
-        # reads are no accesses of the kernel. With an initialiser there is none, and no code.
+        # __half is a class. For an array of it the compiler would add a flag, "constructed yet?",
+        # and read it, which is no access of the kernel. An initialiser avoids the flag, and needs
+        # no code.
         made = ",".join(w + " = {}" * (w == plain)
                         for w, plain in zip(d.written, d.plain, strict=True))
         out += [code[at : d.begin], "__shared__", made, ";", calls]

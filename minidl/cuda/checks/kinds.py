@@ -1,11 +1,11 @@
-"""What the check form can find: the name of each kind, and its remedy.
+"""Lists what the check form can find: the name and the remedy of each kind.
 
-    KINDS      what check.cpp finds, by the number of `Kind` in kernels/host/session.h
-    FAULTS     what the processor's signals say
-    ENGINE     what the fibre engine (kernels/host/fibre.cpp) says, by words of its sentence
-    COMPILER   what the C++ compiler warns of, by its option
+    KINDS      found by check.cpp, in the order of `Kind` in kernels/host/session.h
+    FAULTS     {a signal of the processor: what the thread did}
+    ENGINE     found by the fibre engine (kernels/host/fibre.cpp), with words of its sentence
+    COMPILER   {an option of the C++ compiler's warnings: name and remedy}
 
-sentences.py fills them with threads, arrays and lines.
+sentences.py adds threads, arrays and lines.
 Test: tests/cuda/checks/test_check_planted.py
 """
 
@@ -35,11 +35,11 @@ KINDS = [
     ("division by zero", "A GPU would go on with a meaningless number: test the divisor first."),
     ("output not written", "Is the grid large enough, and the guard not too strict?"),
     ("shift too far",
-     "A shift by as many bits as the number has, or more, or by less than 0, is undefined: a CPU "
-     "and a GPU give different numbers. Test the distance, or shift a wider type."),
+     "A shift by the width of the number or more, or by less than 0, is undefined: a CPU and a "
+     "GPU give different numbers. Test the distance, or shift a wider type."),
     ("out of bounds", "Look at the size of the array that the pointer points into."),
     ("out of bounds",
-     "A thread's local variables are its own: what others need goes to shared memory."),
+     "Other threads cannot use a thread's local variables: put values for them in shared memory."),
     ("stale pointer",
      "It points to where an array or a local variable was in an earlier launch. Pass the array to "
      "this launch, and keep no address of a local variable."),
@@ -61,14 +61,14 @@ KINDS = [
     ("stale pointer",
      "A local variable ends with the braces that it stands in: declare it outside of them."),
     ("not in shared memory",
-     "ldmatrix reads shared memory alone, and a GPU would read rubbish: copy the tile to a "
+     "ldmatrix reads only shared memory, and a GPU would read wrong values: copy the tile to a "
      "__shared__ array first."),
 ]
 (OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
  CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
  STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN,
  LOCAL_ENDED, NOT_SHARED) = range(len(KINDS))  # fmt: skip
-READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # `How` there
+READ, WRITE, ATOMIC, ATOMIC_READ = range(4)  # as `How` in kernels/host/
 NOW = ("reads", "writes", "atomically changes", "atomically reads")
 BEFORE = ("read", "wrote", "atomically changed", "atomically read")
 
@@ -84,16 +84,16 @@ BLOCKS_WAIT = ("If it waits for another block: CUDA promises neither an order of
                "its number from an atomic counter, or make two launches.")
 NULL = "The launch passed None for this pointer: test it, or pass an array."
 
-# by signal: SIGILL and SIGTRAP have the same number everywhere, as have SIGFPE and SIGSEGV
+# {number of a signal: text}. SIGILL, SIGTRAP, SIGFPE and SIGSEGV have these numbers on all systems
 FAULTS = {
-    4: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
-    5: "ran into a trap: __trap(), or code that the compiler holds to be impossible",
+    4: "ran into a trap: __trap(), or code that the compiler considers impossible",
+    5: "ran into a trap: __trap(), or code that the compiler considers impossible",
     8: "divides an integer by zero",
     11: "uses an address where there is nothing",
 }  # fmt: skip
 FAULT_REMEDIES = {8: KINDS[DIVISION][1]}
 
-# What the fibre engine (kernels/host/fibre.cpp) finds: text in its sentence, name, remedy.
+# (words in the sentence of the fibre engine, name, remedy). The engine is kernels/host/fibre.cpp.
 ENGINE = [
     ("divergent barrier", "divergent barrier",
      "Move __syncthreads() out of the branch, and let no thread return before it."),
@@ -112,14 +112,15 @@ ENGINE = [
      "branch."),
     ("repeated without end", "endless wait", "The thread that would end the wait never runs."),
     ("__trap()", "trap", "The kernel's own __trap() ends it here."),
-    ("assertion failed", "assertion failed", "The kernel's own assert() says so."),
+    ("assertion failed", "assertion failed", "An assert() in the kernel failed: look at its "
+     "condition."),
 ]
 
-# by option of the compiler: name, remedy
+# {option of the compiler's warning: (name, remedy)}
 COMPILER = {
     "uninitialized": ("uninitialised local variable", "Give it a value where it is declared."),
     "maybe-uninitialized": ("uninitialised local variable",
-                            "On one of its ways it gets no value: give it one where it is "
+                            "On one path it gets no value: give it one where it is "
                             "declared."),
     "return-local-addr": ("stale pointer", "A local variable ends with its function."),
     "dangling-pointer": ("stale pointer", "A local variable ends with its block or function."),

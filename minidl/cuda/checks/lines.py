@@ -1,9 +1,10 @@
-"""From places in a kernel's compiled code to lines of its .cu file, by the debugger's tables.
+"""Finds the line of the .cu file for a place in compiled code, with the debugger's tables.
 
     0x4a2  --addr2line-->  atomics.h:41, called from reduce.cu:14   -> reduce.cu:14
 
-The tool is that of binutils, LLVM's, or Apple's atos. Without one the findings have no line, and
-the report says so.    Test: tests/cuda/checks/test_lines.py, test_check_planted.py
+It calls addr2line of binutils, LLVM's tools, or Apple's atos. Without one of them the findings have
+no line, and the report has a note about it.
+Test: tests/cuda/checks/test_lines.py, test_check_planted.py
 """
 
 import re
@@ -19,27 +20,30 @@ TOOLS = ["addr2line", "llvm-addr2line", "llvm-symbolizer",
 
 
 def symbolizer():
-    """The path of a tool that knows lines, or None. A Mac's own comes first there."""
+    """Returns the path of a tool that finds lines, or None. On a Mac atos is tried first."""
     tools = ["atos", *TOOLS] if sys.platform == "darwin" else [*TOOLS, "atos"]
     return next(filter(None, map(shutil.which, tools)), None)
 
 
 def keep_lines(file):
-    """After linking, while the object file is there: a Mac's library holds no lines, but names the
-    object file that does. dsymutil copies them into the folder <file>.dSYM."""
+    """Keeps the debugger's tables of a library on a Mac; elsewhere does nothing. Call it after
+    linking, while the object file exists. A Mac's library holds no tables, only the name of the
+    object file that holds them. dsymutil copies them into the folder <file>.dSYM."""
     if sys.platform == "darwin" and shutil.which("dsymutil"):
         subprocess.run(["dsymutil", str(file)], capture_output=True)
 
 
 def lines_of(file, places):
-    """{place in the library `file`: (file name, line)}, the student's own line through inlined
-    calls; a place is the address behind a call. Places of no line of theirs are left out, and all
-    of them where there is no tool."""
+    """Returns {place: (file name, line)} for places in the library `file`.
+
+    A place is the address after a call. The line is in the student's file, also if the call is in
+    an inlined function of minidl. A place without such a line is left out. Without a tool, returns
+    {}."""
     tool = symbolizer()
     if not places or tool is None:
         return {}
     wanted = sorted(places)
-    # a return address is behind its call; one byte before it is inside the call
+    # a return address is after its call. One byte before it is inside the call
     addresses = [hex(p - 1) for p in wanted]
     command = [tool, "-e", str(file), "-i", "-a"]
     if is_atos := Path(tool).name == "atos":
@@ -53,7 +57,7 @@ def lines_of(file, places):
         output = re.sub(r"^(?=.)", "0x\n", output, flags=re.M).replace(" <- ", "\n")
     lines, at = {}, iter(wanted)
     for text in output.splitlines():
-        if text.startswith("0x"):  # the frames of the next place follow, innermost first
+        if text.startswith("0x"):  # the next lines are this place's calls, the innermost first
             place = next(at)
         elif (frame := re.match(r"(.*):(\d+)", text)) and place not in lines:
             path = Path(frame[1])

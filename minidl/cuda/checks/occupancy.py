@@ -1,4 +1,5 @@
-"""How many blocks of a kernel fit on one SM of a named GPU, and what keeps the next one out.
+"""Computes how many blocks of a kernel fit on one SM of a named GPU, and which resource limits
+them.
 
     A100: 2,048 threads, 65,536 registers, 164 KiB of shared memory an SM
     block of 256 threads, 40 registers each, 16 KiB of shared memory:
@@ -14,8 +15,7 @@ occupancy calculator.   Test: tests/cuda/checks/test_profile.py
 from collections import namedtuple
 from functools import reduce
 
-# of an SM: compute capability, threads, blocks, registers, KiB of shared memory; KiB of it that the
-# driver takes of each block
+# The limits of one SM. reserved_kib: KiB of shared memory that the driver takes for each block.
 Gpu = namedtuple("Gpu", "arch threads blocks registers shared_kib reserved_kib")
 GPUS = {
     "T4": Gpu("sm_75", 1024, 16, 65536, 64, 0),
@@ -28,13 +28,16 @@ GPUS = {
 }
 WARP, REGISTER_UNIT, SHARED_UNIT = 32, 256, 128  # allocation: registers of a warp, bytes of a block
 
-# limits: {what: blocks that it allows}
+# limits: {resource: how many blocks it allows}
 Occupancy = namedtuple("Occupancy", "gpu blocks warps max_warps limits")
 
 
 def occupancy(gpu, threads, registers, shared_bytes):
-    """The Occupancy of a block of `threads` with these registers a thread (None: not known) and
-    bytes of shared memory, on the GPU of this name."""
+    """Returns the Occupancy of a kernel on the GPU of this name.
+
+    threads:      of a block.
+    registers:    of a thread. None: not known.
+    shared_bytes: bytes of shared memory of a block."""
     g = GPUS[gpu]
     warps = -(-threads // WARP)
     limits = {"threads": min(g.blocks, g.threads // (warps * WARP))}
@@ -50,7 +53,8 @@ def occupancy(gpu, threads, registers, shared_bytes):
 
 
 def sentence(o):
-    """'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by registers'."""
+    """Returns 'A100: 6 blocks an SM, 48 of 64 warps, 75%, limited by registers' for an
+    Occupancy."""
     least = [what for what, n in o.limits.items() if n == o.blocks]
     limits = reduce(lambda a, b: f"{a}, and by {b}", least)
     share = f"{100 * o.warps / o.max_warps:.0f}%"

@@ -1,8 +1,8 @@
-"""What the text of a .cu file says about a line: the array on it, the loops around it.
+"""Reads the text of a .cu file around a line: finds the array on it and the loops around it.
 
-A finding has the line of an access; a reader wants the loop that does not end, or the name of the
-array whose type alone the compiler tells. Nothing is parsed, brackets are matched
-(minidl/cuda/host/scan.py).
+A finding has the line of an access. The reader also wants to know which loop does not end, or the
+name of an array (the compiler tells only its type). These functions do not parse C++. They match
+brackets (minidl/cuda/host/scan.py).
 Test: tests/cuda/checks/test_places.py
 """
 
@@ -13,7 +13,8 @@ from minidl.cuda.host.scan import blank_out, match_bracket
 
 
 def _text(path, file):
-    """The blanked text of `file`, which is the file at `path` or lies beside it; "" if neither."""
+    """Returns the text of `file` without comments and strings. `file` is the name of the file at
+    `path` or of a file in the same folder. Returns "" if there is no such file."""
     try:
         return blank_out((path if path.name == file else path.parent / file).read_text())
     except OSError:
@@ -21,7 +22,7 @@ def _text(path, file):
 
 
 def enclosing_loops(path, file, line):
-    """Lines where the loops begin that hold a line, the innermost first."""
+    """Returns the first lines of the loops around a line, the innermost loop first."""
     text = _text(path, file)
     starts = [0, *(m.end() for m in re.finditer("\n", text))]
     if not 0 < line <= len(starts):
@@ -41,8 +42,8 @@ def enclosing_loops(path, file, line):
 
 
 def earlier_uses(path, file, line, name):
-    """Lines on which a variable stands between its declaration, at most 40 lines above, and
-    `line`; at most four."""
+    """Returns the lines that use a variable, from its declaration to the line before `line`. Looks
+    at no more than 40 lines. Returns no more than four."""
     lines = _text(path, file).splitlines()[: line - 1]
     found = []
     for number in range(len(lines), max(0, len(lines) - 40), -1):
@@ -58,7 +59,8 @@ _SIZED = re.compile(r"(?<=[;{}])\s*(?!return|else|case|typedef)([\w ]*?\w)\s+\w+
 
 
 def large_locals(path):
-    """Lines that declare a local array, or a struct with one, of a KiB or more; largest first."""
+    """Returns the lines that declare a local array of 256 elements or more, or a struct with such
+    an array. The largest comes first. Returns no more than three."""
     text = _text(path, path.name)
     types, found, bodies = {}, [], []
     for m in re.finditer(r"\bstruct\s+(\w+)[^;{(]*\{", text):
@@ -79,21 +81,23 @@ def large_locals(path):
 
 
 def _elements(extents):
-    """Product of [4][1 << 10]; a name counts as 256."""
+    """Returns the number of elements of an array with extents such as "[4][1 << 10]". A name counts
+    as 256."""
     n = 1
     for extent in re.findall(r"\[([^\]]+)\]", extents):
         plain = re.sub(r"[A-Za-z_]\w*", "256", extent)
         if re.fullmatch(r"[\d\s<>()+*/-]{1,40}", plain) and "**" not in plain:
             try:
-                n *= max(1, int(eval(plain.replace("/", "//"))))  # digits and operators alone
+                n *= max(1, int(eval(plain.replace("/", "//"))))  # only digits and operators
             except (SyntaxError, ArithmeticError, ValueError):
                 n *= 256
     return math.floor(n)
 
 
 def array_on(path, file, line, c_type, known):
-    """'tile, a float [64]': the array that a line of the file uses by an index. known: names of
-    variables that may be it."""
+    """Returns text such as 'tile, a float [64]' for the array that a line uses with an index.
+    c_type: its type. known: names of variables that it may be. If the name is not certain: only the
+    type."""
     text = _text(path, file)
     lines = text.splitlines()
     if not 0 < line <= len(lines):

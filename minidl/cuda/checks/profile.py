@@ -1,15 +1,15 @@
-"""What a GPU would make of a kernel's accesses, by line: `minidl kernel run --profile`.
+"""Counts, for each line, the memory requests of a kernel on a GPU: `minidl kernel run --profile`.
 
     line  access                requests  threads  sectors  best  worst
-      12  loads in                   256     32.0      4.0   4.0      4   side by side
-      15  stores out                 256     32.0     32.0   4.0     32   <- 8.0 times too many
-    line  branch                  warps  diverged
-       9  if (i < n)                 32         1
+      12  loads in                   256     32.0      4.0   4.0      4
+      15  stores out                 256     32.0     32.0   4.0     32   <- 8.0 x as many as needed
+    line  branch                     warps  threads  diverged
+       9                                32     32.0         1
 
-A request is one instruction of one warp. From global memory it moves sectors of 32 bytes; from
-shared memory it takes a wavefront for each word that its busiest bank must deliver. Counted by
-kernels/host/profile.cpp in the ascending order of threads; exact where a warp's threads come to a
-line equally often. Loops that a compiler unrolls are one line here.
+A request is one instruction of one warp. A request to global memory moves sectors of 32 bytes. A
+request to shared memory takes a wavefront for each word that its busiest bank must deliver.
+kernels/host/profile.cpp counts them, with the threads in ascending order. The counts are exact if
+the threads of a warp execute a line equally often. An unrolled loop counts as one line.
 Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 """
 
@@ -24,7 +24,7 @@ WHAT = ("loads", "stores", "atomics on", "loads", "stores", "atomics on", "branc
 FIRST_SHARED, BRANCH = 3, 6
 
 
-class Row(ctypes.Structure):  # laid out as in profile.h
+class Row(ctypes.Structure):  # the same layout as in profile.h
     _fields_ = [("place", ctypes.c_uint), *((n, ctypes.c_int) for n in "what region size".split()),
                 *((n, ctypes.c_ulonglong) for n in "requests lanes units best worst".split())]
 
@@ -37,7 +37,12 @@ class Raw(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Line:
-    """One line's accesses to one array. units: sectors, wavefronts, or branches that diverged."""
+    """One line's accesses to one array, or one line's branches.
+
+    requests: instructions of warps. lanes: threads in them, added up.
+    units:    sectors, wavefronts, or branches that diverged.
+    best:     the fewest units that could move these bytes.
+    worst:    the most units of one request."""
 
     file: str
     line: int
@@ -59,8 +64,14 @@ class Line:
 
 @dataclass
 class Profile:
-    """accesses: [Line] of global and shared memory; branches: [Line]. pictures: {array: [string of
-    . r w b for each time between barriers]}; of block 0. shared_bytes: of a block."""
+    """The counts of one launch.
+
+    accesses:     [Line] of global and shared memory.
+    branches:     [Line].
+    pictures:     {__shared__ array: [a string for each time between barriers]}, for block 0. Its
+                  letters: . not used, r read, w written, b both.
+    shared_bytes: bytes of __shared__ variables of a block.
+    cut:          True if a loop was too long to count all its requests."""
 
     accesses: list = field(default_factory=list)
     branches: list = field(default_factory=list)
@@ -72,7 +83,7 @@ class Profile:
         return self.text()
 
     def text(self, tr=str):
-        """The tables and the pictures; tr: translates a sentence or a word of them."""
+        """Returns the tables and the pictures as text. tr: translates a sentence or a word."""
         lines = [*_table(self.accesses, False, tr), *_table(self.accesses, True, tr)]
         if self.branches:
             lines.append(BRANCHES.head(tr))
@@ -116,8 +127,11 @@ def _table(accesses, shared, tr):
 
 
 def make(raw, lines, name_of, shared):
-    """The Profile. lines: {place: (file, line)}; name_of(region): an array's name; shared: the
-    kernel's __shared__ variables, [(region, n_bytes)]."""
+    """Returns the Profile of a Raw.
+
+    lines:   {place in the code: (file, line)}.
+    name_of: a function that returns the name of an array from the number of its region.
+    shared:  the kernel's __shared__ variables, [(name, n_bytes)]."""
     found = {}
     for r in raw.rows[: raw.n_rows]:
         if not r.requests:
@@ -144,7 +158,7 @@ def make(raw, lines, name_of, shared):
 
 
 def occupancy_line(profile, block, registers, gpu):
-    """The sentence on how many blocks fit on the GPU of this name."""
+    """Returns a sentence that tells how many blocks fit on an SM of the GPU of this name."""
     text = occupancy.sentence(occupancy.occupancy(gpu, block, registers, profile.shared_bytes))
     known = f"{registers} registers" if registers else "registers not known: NVRTC is not installed"
     return f"  {text} ({block} threads, {known}, {profile.shared_bytes:,} bytes shared)"

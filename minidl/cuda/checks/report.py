@@ -1,4 +1,4 @@
-"""What the check form gives back: findings, each with a remedy, and the kernel ledger.
+"""Holds what the check form finds: findings, each with a remedy, and the traffic of each array.
 
     kernel reduce of reduce.cu: 1 error
       reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -6,14 +6,15 @@
       array                      loads         bytes      stores         bytes   atomics
       x                          1,000         4,000           0             0         0
 
-The sentences are made in sentences.py. Test: tests/cuda/checks/test_check.py, test_check_planted.py
+sentences.py makes the sentences.
+Test: tests/cuda/checks/test_check.py, test_check_planted.py
 """
 
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-# words of kinds; all others stand where the empty one does
+# words in the names of kinds, in the order of a report. "" stands for all other kinds
 CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwritten",
                 "segmentation", "divergent", "deadlock", "endless", "stopped", "result depends",
                 "not written"]
@@ -21,7 +22,12 @@ CAUSES_FIRST = ["rac", "", "double write", "out of bounds", "misaligned", "unwri
 
 @dataclass
 class Finding:
-    """One error at one place. kind: its name. warning: it may be sound."""
+    """One error at one place.
+
+    kind:    its name.
+    warning: True if the kernel may still be correct.
+    block, threads: the coordinates of the block and of the one or two threads, if known.
+    count:   how many accesses on this line had the error."""
 
     kind: str
     text: str
@@ -35,7 +41,7 @@ class Finding:
 
     @property
     def order(self):
-        """Its place in a report: causes before what may follow from them."""
+        """Its place in a report, a number. A cause comes before its possible effects."""
         return next((i for i, words in enumerate(CAUSES_FIRST) if words and words in self.kind), 1)
 
     def __str__(self):
@@ -45,7 +51,7 @@ class Finding:
 
 @dataclass
 class Traffic:
-    """The accesses of a launch to one array, and their bytes."""
+    """Counts a launch's accesses to one array, and their bytes."""
 
     loads: int = 0
     load_bytes: int = 0
@@ -60,15 +66,19 @@ class Traffic:
 
 @dataclass
 class Report:
-    """findings: errors and warnings. ledger: {array: Traffic}; shared: of __shared__ variables."""
+    """The result of one check.
+
+    findings: [Finding], errors and warnings.
+    ledger:   {name of an array: Traffic}.
+    shared:   {name of a __shared__ variable: Traffic}."""
 
     kernel: str
     path: Path
     findings: list = field(default_factory=list)
     ledger: dict = field(default_factory=dict)
     shared: dict = field(default_factory=dict)
-    profile: Any = None  # profile.Profile, if one was asked for
-    note: str = ""  # why lines are missing
+    profile: Any = None  # profile.Profile, if check() was called with profile=True
+    note: str = ""  # why findings have no line, or ""
 
     @property
     def errors(self):
@@ -80,7 +90,7 @@ class Report:
 
     @property
     def bytes_read(self):
-        """Bytes loaded from all arrays; an atomic loads and stores."""
+        """Bytes loaded from all arrays. An atomic counts as a load and as a store."""
         return sum(t.load_bytes + t.atomic_bytes for t in self.ledger.values())
 
     @property
@@ -97,7 +107,7 @@ class Report:
         return "\n".join([*lines, *self.table()])
 
     def table(self):
-        """The kernel ledger as lines of text."""
+        """Returns the ledger as lines of text."""
         rows = [*self.ledger.items(), *((f"{n} (shared)", t) for n, t in self.shared.items())]
         lines = [f"  {'array':<20} {'loads':>11} {'bytes':>13} {'stores':>11} {'bytes':>13} "
                  f"{'atomics':>9}"]
@@ -105,7 +115,7 @@ class Report:
                         f"{t.store_bytes:>13,} {t.atomics:>9,}" for name, t in rows]
 
     def add(self, finding):
-        """Keep one finding for each kind and line; an error takes a warning's place."""
+        """Adds a finding, if there is none of its kind and line. An error replaces a warning."""
         for i, f in enumerate(self.findings):
             if (f.kind, f.file, f.line) == (finding.kind, finding.file, finding.line):
                 if f.warning and not finding.warning:

@@ -1,4 +1,4 @@
-"""Makes sentences, each with a remedy, of the numbers that the check form recorded.
+"""Makes sentences of the numbers that the check form recorded, each with a remedy.
 
     RACE, x 19, thread 3 at 0x4a2, thread 19 at 0x481
     -> reduce.cu:14: data race: thread 3 reads s[19], thread 19 wrote it at line 12, no barrier ...
@@ -26,7 +26,10 @@ from minidl.cuda.host.arena import GUARD, PAGE
 
 @dataclass(frozen=True)
 class Shared:
-    """A __shared__ or __device__ variable. rows, columns: its last extents; rows -1: dynamic."""
+    """A __shared__ or __device__ variable.
+
+    element: bytes of an element. rows, columns: its last two extents, 0 if it has no such extent.
+    rows -1: dynamic shared memory."""
 
     name: str
     element: int
@@ -36,9 +39,9 @@ class Shared:
     is_shared: bool = True
 
     def at(self, offset):
-        """'tile[3][32]': the element at `offset` bytes."""
+        """Returns the name of the element at `offset` bytes: 'tile[3][32]'."""
         index = offset // self.element
-        if self.columns == index == 0 <= self.rows:  # a variable that is no array
+        if self.columns == index == 0 <= self.rows:  # a variable that is not an array
             return self.name
         if self.rows < 0 or self.columns == 0 or not 0 <= offset < self.n_bytes:
             return f"{self.name}[{index}]"
@@ -53,8 +56,11 @@ class Shared:
 class Words:
     """Makes sentences of the numbers that check.cpp recorded in one run.
 
-    lines: {place in the code: (file, line)}; path: of the kernel's file; calls: places of those on
-    a full stack"""
+    grid, block: (x, y, z).
+    regions:     of the Arena. shared: [Shared], the kernel's variables.
+    lines:       {place in the code: (file, line)}.
+    path:        of the kernel's file.
+    calls:       places of the calls on the stack, if it was full."""
 
     def __init__(self, grid, block, regions, shared, lines, path, calls=()):
         self.grid, self.block, self.lines, self.path = grid, block, lines, path
@@ -81,7 +87,7 @@ class Words:
             text = f"{who} uses index {f.offset} of {name}"
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == MISALIGNED:
-            lie = f"which must lie at a multiple of {f.size} bytes"
+            lie = f"which must begin at a multiple of {f.size} bytes"
             text = f"{who} uses {where} as a {_c_type(f)}, {lie}"
         elif f.kind in (UNWRITTEN, UNINITIALISED):
             nobody = "no thread of its block" if f.kind == UNWRITTEN else "no thread"
@@ -102,9 +108,9 @@ class Words:
                 size, remedy = self._outside(f, remedy)
                 text = f"{who} uses {where}, {size}"
         elif f.kind == OTHER_STACK:
-            text = f"{who} {NOW[f.how]} a local variable of another thread, or one that is gone"
+            text = f"{who} {NOW[f.how]} a local variable of another thread, or one that has ended"
         elif f.kind == STALE:
-            text = f"{who} {NOW[f.how]} address {f.offset:#x}, where nothing is any longer"
+            text = f"{who} {NOW[f.how]} address {f.offset:#x}, which is no longer in use"
         elif f.kind == FAULTED:
             text = f"{who} {FAULTS.get(f.count, f'was stopped by signal {f.count}')}"
             remedy = FAULT_REMEDIES.get(f.count, remedy)
@@ -118,7 +124,7 @@ class Words:
                 file, line = self.lines.get(f.other_where, ("", 0))
             if loops := enclosing_loops(self.path, file, line):
                 text += f"; in the loop of line {', of line '.join(map(str, loops))}"
-            if f.atomics:  # of as many blocks
+            if f.atomics:  # here: the number of blocks that had not begun
                 n = math.prod(self.grid)
                 text += f"; {f.atomics} of {count(n, 'block')} had not begun"
                 remedy = f"{remedy} {BLOCKS_WAIT}"
@@ -133,12 +139,12 @@ class Words:
             text = (f"the __shared__ variables of the block have {f.offset:,} bytes with "
                     f"{self.shared[f.region - len(self.regions)].name}")
             if f.size:
-                text += f", beside {f.size:,} dynamic ones, shared_mem="
+                text += f", and {f.size:,} dynamic ones, shared_mem="
         elif f.kind == LOCAL_OUTSIDE:
             name = ctypes.string_at(f.text).decode()
             text = (f"{who} {NOW[f.how]} {name}[{f.offset}], but the local array {name} has "
                     f"{count(f.size, 'element')}" if f.size else
-                    f"{who} {NOW[f.how]} beside {name}, which is no array")
+                    f"{who} {NOW[f.how]} memory next to {name}, which is not an array")
             remedy = NEGATIVE if f.offset < 0 else remedy
         elif f.kind == LOCAL_UNWRITTEN:
             text = f"{who} reads {_local(f)}, which it has not written"
@@ -174,7 +180,8 @@ class Words:
         return text, remedy
 
     def _place(self, who):
-        """(block, thread) from `who`, 1 + the number of a thread in the grid."""
+        """Returns (block, thread), two coordinates, for `who`: 1 + the number of a thread in the
+        grid."""
         n = math.prod(self.block)
         return coordinates((who - 1) // n, self.grid), coordinates((who - 1) % n, self.block)
 
@@ -191,7 +198,7 @@ class Words:
         return self.shared[f.region - len(self.regions)].at(f.offset)
 
     def _outside(self, f, remedy):
-        """(the size of the array beside which an access fell, the remedy)."""
+        """Returns (text with the size of the array next to the access, remedy)."""
         if f.region < 0:
             return ("a NULL pointer", NULL) if f.offset < PAGE else ("which is in no array", remedy)
         if f.region < len(self.regions):
@@ -208,17 +215,17 @@ class Words:
 
 
 def compiler_finding(path, file, line, option, text):
-    """A warning of the C++ compiler as a Finding; path: of the kernel's file."""
+    """Returns a warning of the C++ compiler as a Finding. path: of the kernel's file."""
     kind, remedy = COMPILER[option]
     name = re.search(r"[‘'](\w+)['’]", text)
     if "uninit" in option and name:
         if uses := earlier_uses(path, file, line, name[1]):
-            text += f"; it stands at line {', line '.join(map(str, uses))} before"
+            text += f"; it is used before at line {', line '.join(map(str, uses))}"
     return Finding(kind, f"the compiler says: {text}", remedy, file, line, warning=True)
 
 
 def engine_finding(text):
-    """The fibre engine's sentence as a Finding."""
+    """Returns the fibre engine's sentence as a Finding."""
     found = re.match(r"block \((\d+), (\d+), (\d+)\): (.*)", text, re.S)
     block, text = (tuple(map(int, found.groups()[:3])), found[4]) if found else (None, text)
     at = re.search(r"line (\d+) of (.+?\.\w+)(?=[\s:,.]|$)", text)
@@ -235,17 +242,18 @@ def coordinates(i, size):
 
 
 def _tuple(place, size):
-    """'3' where only x counts, else '(3, 1)'."""
+    """Returns '3' if the size is 1 in y and z, else '(3, 1)' or '(3, 1, 0)'."""
     dimensions = max((d + 1 for d in range(3) if size[d] > 1), default=1)
     return str(place[0]) if dimensions == 1 else str(tuple(place[:dimensions]))
 
 
 def _local(f):
-    """'four[0], a local array' or 'v, a local variable'; size: the elements of an array, or 0."""
+    """Returns 'four[0], a local array' or 'v, a local variable'. f.size: the elements of an array,
+    or 0."""
     name = ctypes.string_at(f.text).decode()
     return f"{name}[{f.offset}], a local array" if f.size else f"{name}, a local variable"
 
 
 def _c_type(f):
-    """The compiler's name of a type, 'float [64]'."""
+    """Returns the compiler's name of the finding's type, 'float [64]'."""
     return re.sub(r"\b(const|struct) ", "", ctypes.string_at(f.text).decode().strip("'"))

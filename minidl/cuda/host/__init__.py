@@ -1,12 +1,11 @@
-"""A .cu file on the CPU: read it, make C++ of it, compile, launch.
+"""Runs a .cu file on the CPU: reads it, makes C++ of it, compiles it and launches it.
 
-    includes    #include, and where the files are        scan        functions in the text
+    includes    finds files, puts #include in place      scan        finds functions in the text
     source      kernels and their templates              parameters  of a kernel
-    cpu         the C++ form                             flat        the fast loop over threads
-    launchers   the functions that C calls               compiler    finds one, compiles, caches
-    arguments   of a launch, checked and packed          arena       arrays between guard pages
-    variables   of a file, outside of its functions      selfcheck   is the fast loop right?
-    reach       what a kernel can run
-    shared      The __shared__ variables of a kernel's C++, and the guards behind them in a plain
-                launch
+    reach       finds the code that a kernel can run     cpu         makes the C++ text
+    flat        makes a fast loop over the threads       launchers   writes the functions to call
+    compiler    finds one, compiles, caches              arguments   checks and packs them
+    variables   of a file, outside of its functions      arena       arrays between guards
+    selfcheck   compares the fast loop with a plain one
+    shared      finds __shared__ variables, and puts guards around them in a plain launch
 """

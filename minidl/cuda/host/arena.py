@@ -1,21 +1,26 @@
-"""Where the check form keeps a kernel's arrays: copies in one piece of memory, guards between.
+"""Copies a kernel's arrays into one piece of memory, with guards between them, for a check.
 
-    | guard | a a a a | guard | b b b b | guard | ...       a[4] lies in a guard: an error
+    | guard | a a a a | guard | b b b b | guard | ...       a[4] is in a guard: an error
 
-Arguments that overlap in memory (out is x, or two views of one array) are one region, and overlap
-in the copy as well. Test: tests/cuda/checks/test_check.py
+Arguments that overlap in memory (out is x, or two views of one array) are one region. They overlap
+in the copy too.
+Test: tests/cuda/checks/test_check.py
 """
 
 import numpy as np
 
 from minidl.cuda.host.includes import KernelError
 
-GUARD = 64 * 1024  # bytes between arrays, at least; as many as the array has, if that is more
+GUARD = 64 * 1024  # the fewest bytes between arrays. After a larger array: its number of bytes
 PAGE = 4096
 
 
 class Arena:
-    """The regions of one launch, and the arguments that are passed in place of the user's."""
+    """The regions of one launch. Makes the arguments that replace the user's arguments.
+
+    parameters: [Parameter] of the kernel. args: the user's arguments.
+    outputs, reachable: as in checker.check.
+    allocate: allocate(n_bytes) returns an array of uint8. None: np.empty."""
 
     def __init__(self, kernel, parameters, args, outputs=(), reachable=(), allocate=None):
         self.kernel, self.parameters, self.args = kernel, parameters, args
@@ -31,12 +36,12 @@ class Arena:
                 self.regions.append(Region(part))
         offset = GUARD
         for r in self.regions:
-            # on a GPU an allocation starts at a multiple of 256, and a view x[1:] is misaligned;
-            # the copy is as far from such a multiple as the array from its allocation's start
+            # On a GPU an allocation starts at a multiple of 256 bytes, and a view x[1:] does not.
+            # The copy has the same distance from a multiple of 256 as a view would have there.
             r.offset = offset + r.parts[0].misalignment
             offset = r.offset + r.n_bytes + max(GUARD, r.n_bytes)
             offset = -(-offset // PAGE) * PAGE
-        # guards take no memory until touched
+        # the system gives memory to a guard only when it is written
         allocate = allocate or (lambda n_bytes: np.empty(n_bytes, np.uint8))
         self.memory = allocate(offset + 2 * PAGE)
         start = -self.memory.ctypes.data % PAGE
@@ -48,7 +53,8 @@ class Arena:
         return [r for r in self.regions if not r.const]
 
     def passed(self):
-        """The arguments, arrays replaced by their copies; tables of addresses point to copies."""
+        """Returns the arguments with each array replaced by its copy. In the copy of a table of
+        addresses, the addresses are those of copies."""
         copies = {part.name: r.view(part) for r in self.regions for part in r.parts}
         args = []
         for p, a in zip(self.parameters, self.args, strict=True):
@@ -60,18 +66,21 @@ class Arena:
         return args
 
     def _moved(self, address, table):
-        """Where the copy lies of what the user's table of addresses points to."""
+        """Returns the address in the copies for an address of the user's table. 0 for 0.
+        KernelError if it is in no array of this launch."""
         for r in self.regions:
             if r.begin <= address < max(r.end, r.begin + 1):
                 return r.memory.ctypes.data + address - r.begin
         if address:
             raise KernelError(f"kernel {self.kernel}: {table!r} is a table of addresses, and one "
-                              "is of an array that the check form does not know. Name the arrays: "
-                              "minidl.cuda.check(kernel, grid, block, args, reachable=[...])")
+                              "points to an array that the check form does not know. Pass the "
+                              "arrays: minidl.cuda.check(kernel, grid, block, args, "
+                              "reachable=[...])")
         return 0
 
     def in_order(self):
-        """Numbers of the regions, as the parameters stand in the kernel, not as the arrays lie."""
+        """Returns the numbers of the regions in the order of the kernel's parameters. (In `regions`
+        they are in the order of their addresses.)"""
         names = [p.name for p in self.parameters]
 
         def place(i):
@@ -82,7 +91,7 @@ class Arena:
 
 
 class Part:
-    """One array argument: where it lies in the user's memory."""
+    """One array argument, and its place in the user's memory."""
 
     def __init__(self, name, array, const, uninitialised, is_table):
         self.name, self.array, self.const = name, array, const
@@ -95,16 +104,17 @@ class Part:
         self.misalignment = (self.begin - owner.ctypes.data) % 256
 
     def index(self, offset):
-        """Number of the element at an offset in the region; negative before the array."""
+        """Returns the number of the element at an offset in the region. Negative before the
+        array."""
         return (offset - self.offset) // self.array.itemsize
 
     def of(self, memory):
-        """This array's elements, flat, in a copy of its region's memory."""
+        """Returns this array's elements, 1-d, from a copy of its region's memory."""
         return memory[self.offset : self.offset + self.n_bytes].copy().view(self.array.dtype)
 
 
 class Region:
-    """Memory of one array, or of several that overlap."""
+    """The memory of one array, or of several arrays that overlap."""
 
     def __init__(self, part):
         self.parts, self.begin, self.end = [part], part.begin, part.begin + part.n_bytes
@@ -132,7 +142,8 @@ class Region:
 
     @property
     def granule(self):
-        """Bytes of a cell of shadow memory: an element, if all parts begin at multiples of it."""
+        """Bytes of a cell of shadow memory: one element, if all parts begin at multiples of its
+        size. Else 1."""
         size = min(p.array.itemsize for p in self.parts)
         fits = size in (1, 2, 4, 8) and self.n_bytes % size == 0
         return size if fits and all(p.offset % size == 0 for p in self.parts) else 1
@@ -149,7 +160,7 @@ class Region:
             self.view(p)[...] = p.array
 
     def write_back(self, memory):
-        """Copy the kernel's results into the user's arrays."""
+        """Copies the kernel's results from `memory` into the user's arrays."""
         for p in self.parts:
             if not p.const and not p.is_table:
                 p.array[...] = p.of(memory).reshape(p.array.shape)
@@ -159,7 +170,8 @@ class Region:
         return next(inside, self.parts[0])
 
     def element(self, offset, size=0):
-        """'x[1000]': the element at `offset`, which may lie outside; 'x[4..7]' by `size`."""
+        """Returns the name of the element at `offset`: 'x[1000]'. It may be outside of the array.
+        With `size`, of all elements in these bytes: 'x[4..7]'."""
         part = self.part_at(offset)
         first, last = part.index(offset), part.index(offset + max(size, 1) - 1)
         return f"{part.name}[{first}]" if first == last else f"{part.name}[{first}..{last}]"

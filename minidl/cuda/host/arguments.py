@@ -2,8 +2,8 @@
 
     kernel(grid, block, args)   grid 4096 | (64, 64)   block 256 | (32, 8)   args: arrays, numbers
 
-A GPU would accept a float64 array for a `float*` and read garbage; so nothing is converted but a
-Python number, which takes the parameter's type (CuPy would pass 64 bits).
+A GPU would accept a float64 array for a `float*` and read garbage. So arrays are not converted.
+Only a Python number is converted, to the parameter's type (CuPy would pass 64 bits).
 Test: tests/cuda/host/test_arguments.py
 """
 
@@ -17,33 +17,36 @@ import numpy as np
 from minidl.backend import _BY_HEADER, _DATA, _word_at
 from minidl.cuda.host.includes import KernelError
 
-MAX_THREADS, MAX_SHARED = 1024, 232448  # per block: CUDA's limit; 227 KiB, compute capability 9.0's
+MAX_THREADS, MAX_SHARED = 1024, 232448  # of a block: CUDA's limit; 227 KiB, as of sm_90
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 
-# C-contiguous, aligned, writeable: bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
+# bits of ndarray.flags.num (NumPy C-API, NPY_ARRAY_*)
 _CONTIGUOUS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
 
 _ndarray = np.ndarray
 
-_struct_dtype = np.dtype([("a struct", "V1")])  # no argument has it
+_struct_dtype = np.dtype([("a struct", "V1")])  # no argument has this dtype
 
 
 class Signature:
-    """The parameters of one kernel, ready to check and pack."""
+    """The parameters of one kernel. Checks and packs the arguments of a launch.
+
+    struct_sizes: {number of the parameter: bytes of its struct}.
+    most:         the most threads that a block may have.
+    KernelError if Python cannot pass a parameter of this type."""
 
     def __init__(self, name, parameters, uses_dynamic_shared=False, struct_sizes=None,
                  most=MAX_THREADS):
         self.name, self.parameters, self.uses_dynamic_shared = name, parameters, uses_dynamic_shared
         self.most = most  # threads of a block
         self._struct_sizes = struct_sizes or {}  # {number of the argument: bytes}
-        self._structs = []  # those of the last launches, alive while they may run
+        self._structs = []  # bytes of the last launches' structs, kept while they may run
         for p in parameters:
             if p.kind == "other":
                 raise KernelError(
                     f"{self}: parameter {p.name!r} has type {p.ctype!r}, which Python cannot pass; "
-                    "a kernel takes pointers to the scalar types, their vectors and structs, and "
-                    "values of these")
-        # one slot of eight bytes per argument, after the launch's own 40 (kernels/host/runtime.h)
+                    "it can pass scalars, vectors and structs, and pointers to these")
+        # a launch is 40 bytes and then 8 bytes for each argument (kernels/host/runtime.h)
         slots = (f"{p.code}{8 - struct.calcsize('=' + p.code)}x" for p in parameters)
         self._struct = struct.Struct("=" + "".join(slots))
         # (number, dtype or None for any, the bits of flags.num that an array must have)
@@ -51,22 +54,23 @@ class Signature:
                            p.dtype and np.dtype(p.dtype),
                            _CONTIGUOUS | _ALIGNED | (0 if p.const else _WRITEABLE))
                           for i, p in enumerate(parameters) if p.kind == "pointer"]
-        # a struct goes the way of a pointer; its dtype matches none, so _other_pointer sees to it,
-        # and to pointers to structs
+        # A struct is packed as a pointer. Its dtype matches no array, so _other_pointer checks it,
+        # and pointers to structs too.
         self._pointers += [(i, _struct_dtype, 0) for i, p in enumerate(parameters)
                            if p.kind == "struct"]
         self._arrays = [i for i, _, _ in self._pointers]
         self._scalars = {i: p for i, p in enumerate(parameters) if p.kind == "scalar"}
-        # for pack_objects: a kernel without arrays, or with structs, has no use for it
+        # whether pack_objects is used: it needs arrays, and cannot pack structs
         self.names_objects = bool(self._pointers) and not self._struct_sizes
 
     def wanted(self):
-        """What kernels/host/arrays.cpp compares each array with: three words for each."""
+        """Returns what kernels/host/arrays.cpp compares each array with: [(number of the argument,
+        id of its dtype or 0 for any, flags that it must have)]."""
         return [(i, 0 if dtype is None else id(dtype), flags) for i, dtype, flags in self._pointers]
 
     def pack_objects(self, grid, block, args, shared_mem, order, threads):
-        """As `pack` of a launch that is right, but with id(array) for each array; None if it is to
-        be packed by `pack`."""
+        """Returns the same as `pack`, but with id(array) in place of each array's address. Checks
+        less. Returns None if the caller must use `pack`."""
         words = list(args)
         try:
             for i in self._arrays:
@@ -80,7 +84,8 @@ class Signature:
         return f"{self.name}({', '.join(p.text for p in self.parameters)})"
 
     def pack(self, grid, block, args, shared_mem, order, threads):
-        """The bytes of a MinidlLaunch. TypeError or ValueError if the launch is wrong."""
+        """Returns the bytes of a MinidlLaunch. TypeError, ValueError or OverflowError if an
+        argument is wrong."""
         try:
             head = _head(grid, block, shared_mem, order, threads, self.most)
         except ValueError as error:
@@ -97,7 +102,7 @@ class Signature:
             a = args[i]
             if (type(a) is _ndarray and (a.dtype is dtype or a.dtype == dtype or dtype is None)
                     and a.flags.num & flags == flags):
-                # `address(a)`, written out: a call is a tenth of a launch
+                # the text of `address(a)`: a call would take a tenth of a launch
                 words[i] = _word_at(id(a) + _DATA).value if _BY_HEADER else a.ctypes.data
             else:
                 words[i] = self._other_pointer(i, a)
@@ -109,7 +114,8 @@ class Signature:
             return head + self._struct.pack(*words)
 
     def scalar(self, p, value):
-        """`value` as a Python number that fits parameter `p`; TypeError or OverflowError."""
+        """Returns `value` as a Python number that fits the parameter `p`. TypeError or
+        OverflowError if it does not fit."""
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value[()]
         if isinstance(value, np.generic):
@@ -138,7 +144,8 @@ class Signature:
         return float(value)
 
     def _other_pointer(self, i, a):
-        """The address of a pointer argument that is not a plain good ndarray; mostly an error."""
+        """Returns the address of argument i, if it is not an ordinary correct array: 0 for None, or
+        the address of a struct. Mostly raises the error: TypeError or ValueError."""
         p = self.parameters[i]
         if p.kind == "struct":
             return self._struct_address(i, a)
@@ -153,9 +160,9 @@ class Signature:
         if size and not (a.dtype.names and a.itemsize == size):
             self._fail(TypeError, f"{where} points to {p.ctype}, a struct of {size} bytes: pass an "
                        "array of a NumPy structured dtype with the same members in the same order, "
-                       "np.dtype(..., align=True), which leaves the gaps that C does; got "
+                       "np.dtype(..., align=True), which adds the same padding as C; got "
                        f"{_what(a)}, {a.itemsize} bytes each")
-        is_bf16 = "bfloat16" in p.ctype and a.dtype.name == "bfloat16"  # of ml_dtypes
+        is_bf16 = "bfloat16" in p.ctype and a.dtype.name == "bfloat16"  # from the package ml_dtypes
         if p.dtype is not None and a.dtype != wanted and not is_bf16:
             self._fail(TypeError, f"{where} points to {p.ctype}, which is {wanted}; got {_what(a)}")
         if not a.flags.c_contiguous:
@@ -171,7 +178,7 @@ class Signature:
         return a.ctypes.data
 
     def with_structs(self, packed):
-        """The bytes of a launch in a buffer that holds its structs as well."""
+        """Returns a ctypes buffer with the bytes of a launch and then its structs."""
         raws = {i: raw for i in self._struct_sizes for raw in self._structs
                 if raw.ctypes.data == int.from_bytes(packed[40 + 8 * i : 48 + 8 * i], "little")}
         buffer = ctypes.create_string_buffer(packed + b"".join(map(bytes, raws.values())))
@@ -182,7 +189,8 @@ class Signature:
         return buffer
 
     def _struct_address(self, i, value):
-        """Where the bytes of a struct by value lie: a NumPy record, a ctypes.Structure, bytes."""
+        """Returns the address of a copy of a struct that is passed by value. value: a NumPy record,
+        a ctypes.Structure, or bytes."""
         p = self.parameters[i]
         try:
             raw = np.frombuffer(bytes(memoryview(value)), np.uint8)
@@ -193,7 +201,7 @@ class Signature:
         if raw.nbytes != size:
             self._fail(ValueError, f"argument {p.name!r} is a {p.ctype} of {size} bytes in C, got "
                        f"{raw.nbytes}: same members in the same order? np.dtype(..., align=True) "
-                       "leaves the gaps that C does")
+                       "adds the same padding as C")
         raw = np.concatenate([raw, np.zeros(-size % 16, np.uint8)])
         self._structs = [*self._structs, raw][-4 * len(self._struct_sizes) :]
         return raw.ctypes.data
@@ -204,8 +212,8 @@ class Signature:
 
 @functools.lru_cache(maxsize=1024)
 def _head(grid, block, shared_mem, order, threads, most):
-    """The bytes of a launch before its arguments, checked against CUDA's limits; kept, because
-    training repeats a few of them."""
+    """Returns the bytes of a launch before its arguments. ValueError if it exceeds CUDA's limits.
+    The results are cached, because training repeats the same launches."""
     g, b = dims(grid), dims(block)
     if min(b) < 1 or math.prod(b) > most:
         why = "" if most == MAX_THREADS else ", as its __launch_bounds__ promises the compiler"
@@ -222,7 +230,7 @@ def _head(grid, block, shared_mem, order, threads, most):
 
 
 def dims(size):
-    """(x, y, z) from an int or a tuple of up to three."""
+    """Returns (x, y, z) for an int or a tuple of one to three ints."""
     size = (size,) if isinstance(size, (int, np.integer)) else tuple(size)
     if not 1 <= len(size) <= 3:
         raise ValueError(f"a grid or block has 1 to 3 numbers, got {size}")

@@ -1,15 +1,17 @@
-"""Finds a C++ compiler, runs it, and keeps what it made: nothing is compiled twice.
+"""Finds a C++ compiler, runs it, and keeps the libraries, so that no kernel is compiled twice.
 
     ~/.cache/minidl/kernels/<key>.so             key = hash of the source with its includes, the
                                                  host headers, flags, compiler, CPU
     ~/.cache/minidl/kernels/<key>.so.sha256      the checksum of the library
 
-Several ranks may want the same kernel at once. Each compiles into a file of its own and renames it
-to the final name: a rename replaces the whole file, so no process loads half a library. To load a
-library is to run it. So it must have its checksum, and belong to this user, to root or to the owner
-of the folder that MINIDL_CACHE names; else it is compiled again. A cache folder that cannot be
-written, or has no space left, is replaced by a temporary one for this process, with a warning; if
-that has none either, by one in memory; without room there, too, ops go on with NumPy.
+Several ranks may need the same kernel at once. Each compiles into a file of its own and then
+renames it to the final name. A rename replaces the whole file, so no process loads half a library.
+
+Loading a library runs its code. So a library must have its checksum, and must belong to this user,
+to root or to the owner of the folder in MINIDL_CACHE. Else it is compiled again.
+
+If the cache folder cannot be written or is full, this process warns and uses a temporary folder. If
+that is full too, it uses a folder in memory. If that is full too, ops use NumPy.
 Test: tests/cuda/host/test_compiler.py
 """
 
@@ -35,17 +37,17 @@ from minidl.own_files import is_ours, write_whole
 
 HOST = KERNELS / "host"  # the CPU side of CUDA
 
-NO_COMPILER = ("no C++ compiler found, which .cu files need to run without a GPU. Install one: "
+NO_COMPILER = ("no C++ compiler found; without a GPU, .cu files need one. Install one: "
                "`sudo apt install g++` (Debian, Ubuntu), `xcode-select --install` (macOS), or `pip "
                "install 'minidl[zig]'` anywhere; or name yours in MINIDL_CXX")
 
-# Never -ffast-math: it removes infinities from the language, and g++ then sets flush-to-zero for
-# the whole process. math-errno and trapping-math off are what vectorising sqrt and select needs,
-# and change no value.
+# Never -ffast-math: with it the compiler assumes that there are no infinities, and g++ sets
+# flush-to-zero for the whole process. -fno-math-errno and -fno-trapping-math are needed to
+# vectorise sqrt and select. They change no value.
 FLAGS = ("-std=gnu++17 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fno-strict-aliasing "
          "-fopenmp-simd -fno-exceptions -fno-rtti -fvisibility=hidden -fPIC -w").split()
-# Of the fibre and check forms alone: an endless loop stays one, and a frame that leaves its stack
-# touches the guard below it.
+# Only for the fibre and check forms. The compiler must not remove an endless loop, and a function
+# that overflows its stack must touch the guard below the stack.
 CAREFUL = ["-fno-finite-loops", "-fstack-clash-protection"]
 X86 = "x86_64", "AMD64"
 LINK = ["-shared", "-pthread"]
@@ -53,7 +55,7 @@ LINK += ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-lm"
 
 
 class Compiler:
-    """A command, its flags and identity. kind: 'gnu', 'clang' or 'zig'."""
+    """A compiler's command and flags. kind: 'gnu', 'clang' or 'zig'."""
 
     def __init__(self, command, kind):
         self.command, self.kind = command, kind
@@ -63,51 +65,56 @@ class Compiler:
 
     @property
     def flags(self):
-        """Flags for kernels: optimised for this processor, or for the one named in MINIDL_CPU, as
-        the compiler calls it: x86-64 for any PC, x86-64-v3 for one with AVX2."""
+        """Flags for kernels. They optimise for this processor. The environment variable MINIDL_CPU
+        chooses another: x86-64 for any PC, x86-64-v3 for a PC with AVX2, or any name that the
+        compiler knows."""
         # Not -mtls-dialect=gnu2: glibc before 2.40 loses vector registers when a thread first
         # touches __shared__ (bug 31372).
         cpu = os.environ.get("MINIDL_CPU") or "native"
         native = [f"-m{'cpu' if platform.machine() == 'arm64' else 'arch'}={cpu}"]
-        if self.kind == "zig":  # whose default target is this machine; x86_64_v3 is a -mcpu there
+        if self.kind == "zig":  # its default target is this machine. It writes x86_64_v3
             native = [] if cpu == "native" else [f"-mcpu={cpu.replace('-', '_')}"]
-        if platform.machine() in X86:  # else half of an AVX-512 register is used
+        if platform.machine() in X86:  # else the compiler uses half of an AVX-512 register
             native.append("-mprefer-vector-width=512")
         return [*FLAGS, "-O3", *native, *self.no_mmx, *self.no_library, *self.null_faults]
 
     @property
     def runtime_flags(self):
-        """Flags for the runtime library. Not for this processor: only kernels gain from that."""
-        # FORTIFY, some compilers' default, takes the way back from a fibre's fault for an attack
+        """Flags for the runtime library. They do not optimise for this processor, because only
+        kernels would be faster."""
+        # FORTIFY, some compilers' default, stops the program when a fibre returns from a fault
         flags = ("-std=gnu++17 -O2 -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -w "
                  "-U_FORTIFY_SOURCE")
         return [*flags.split(), *self.no_mmx, *self.no_library]
 
     @property
     def no_mmx(self):
-        # g++ 12 without AVX moves halves of vectors through MMX registers and leaves them in use:
-        # the x87 registers, which they are, are then full, and NumPy's 7 // 2.0 is nan
+        # g++ 12 without AVX moves halves of vectors through MMX registers and leaves them in use.
+        # MMX and x87 share their registers. The x87 registers are then full, and 7 // 2.0 in NumPy
+        # is nan.
         return ["-mno-mmx"] if self.kind == "gnu" and platform.machine() in X86 else []
 
     @property
     def null_faults(self):
-        # else clang drops an access through a null pointer, which should be an error
+        # else clang removes an access through a null pointer. It should be an error
         return [] if self.kind == "gnu" else ["-fno-delete-null-pointer-checks"]
 
     @property
     def no_library(self):
-        # we use no C++ library, and zig would first compile its own, for minutes
+        # kernels use no C++ library, and zig would compile its own first, which takes minutes
         return ["-nostdlib++"] if self.kind == "zig" else []
 
     def identity(self):
-        """A text that changes when the compiler does (its version would take a process start)."""
+        """Returns a text that changes when the compiler changes. (To ask for its version would take
+        the start of a process.)"""
         file = shutil.which(self.command[0])
         about = os.stat(file)
         return f"{self.command} {os.path.realpath(file)} {about.st_size} {about.st_mtime_ns}"
 
 
 def find_compiler():
-    """$MINIDL_CXX, else g++, clang++, the ziglang wheel; KernelError if there is none."""
+    """Returns the Compiler: $MINIDL_CXX, else g++, else clang++, else the ziglang wheel.
+    KernelError if there is none."""
     return _find(os.environ.get("MINIDL_CXX", ""), os.environ.get("PATH", ""))
 
 
@@ -135,10 +142,10 @@ def _kind(command):
 
 @functools.cache
 def _cpu():
-    """What -march=native depends on: the processor's name and features."""
+    """Returns the processor's name and features: the result of -march=native depends on them."""
     try:
         with open("/proc/cpuinfo") as f:
-            # the first processor's lines are enough, and the file is long
+            # the lines of the first processor are enough
             lines = f.read(8192).split("\n\n")[0].splitlines()
         wanted = "model name", "flags", "CPU part", "Features"
         return "\n".join(line for line in lines if line.startswith(wanted))
@@ -148,12 +155,13 @@ def _cpu():
 
 @functools.cache
 def _host_texts():
-    """The texts of the CPU side of CUDA."""
+    """Returns the texts of the files in kernels/host/."""
     return [file.read_text() for file in sorted(HOST.iterdir()) if file.suffix in (".h", ".cpp")]
 
 
 def cache_folder():
-    """$MINIDL_CACHE, else $XDG_CACHE_HOME/minidl or ~/.cache/minidl; None if not writable."""
+    """Returns the folder `kernels` in $MINIDL_CACHE, else in $XDG_CACHE_HOME/minidl, else in
+    ~/.cache/minidl. Makes it if needed. None if it cannot be written."""
     named = os.environ.get("MINIDL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return _writable(Path(named or os.path.join(base, "minidl")) / "kernels")
@@ -171,8 +179,8 @@ def _writable(folder):
 
 
 def key_of(*parts):
-    """The hash of these parts, the host headers, the compiler and the CPU. The folder of minidl is
-    left out: a copy of it, or a checkout that moved, finds its libraries."""
+    """Returns a hash of these parts, the host headers, the compiler and the CPU. It does not depend
+    on the folder of minidl, so a copy of minidl finds the same libraries."""
     digest = hashlib.sha256()
     for part in (*parts, find_compiler().identity(), _cpu(), *_host_texts()):
         digest.update(str(part).replace(f"{KERNELS.parent}{os.sep}", "").encode())
@@ -181,7 +189,8 @@ def key_of(*parts):
 
 
 def cached(key):
-    """The library `key` in the cache, or None. A cache that can only be read is used too."""
+    """Returns the path of the library `key` in a cache, or None. Also looks in a cache that this
+    user can only read."""
     named = os.environ.get("MINIDL_CACHE")
     folders = [cache_folder(), named and Path(named) / "kernels", *(Path(m.name) for m in _made)]
     files = [folder / f"{key}.so" for folder in folders if folder]
@@ -189,8 +198,8 @@ def cached(key):
 
 
 def is_whole(file):
-    """Returns whether the file has the checksum that was written with it, and nobody else can have
-    written it."""
+    """Returns True if the file has the checksum that was written with it, and no other user can
+    have written it."""
     try:
         data, told = file.read_bytes(), _sum_of(file).read_text("ascii")
         return told == hashlib.sha256(data).hexdigest() and is_ours(file)
@@ -202,20 +211,21 @@ def _sum_of(file):
     return file.with_name(f"{file.name}.sha256")
 
 
-_made = []  # this process's own folders, in the order of their making; removed when Python ends
+_made = []  # temporary folders of this process, the oldest first. Removed when Python ends
 MEMORY = "/dev/shm"  # Linux: files that take memory and no disk
 
 
 def writable_folder():
-    """The cache, or this process's own folder where the cache cannot be written."""
+    """Returns the cache folder. If it cannot be written, returns a temporary folder of this
+    process."""
     if _made:
         return Path(_made[-1].name)
     return cache_folder() or own_folder("cannot be written")
 
 
 def own_folder(why):
-    """Makes a folder of this process's own: the first in TMPDIR, with a warning, the second in
-    memory. NoSpace if there is no other."""
+    """Makes a temporary folder for this process and returns it. The first one is in TMPDIR, and a
+    warning tells `why`. The second one is in memory. NoSpace if no folder can be made."""
     if not _made:
         warnings.warn(f"the folder for compiled kernels {why} (MINIDL_CACHE, else "
                       "~/.cache/minidl): each process compiles its own. Name another folder in "
@@ -229,22 +239,22 @@ def own_folder(why):
         except OSError:
             pass
     raise NoSpace("compiled kernels cannot be written anywhere, there is no space left: name "
-                  "folders in TMPDIR and MINIDL_CACHE")
+                  "other folders in TMPDIR and MINIDL_CACHE")
 
 
 def _refuses_libraries(folder):
-    """Returns whether the folder is mounted noexec, as /dev/shm is in containers: then Python can
-    load no library from it."""
+    """Returns True if the folder is mounted noexec, as /dev/shm in containers. Python can load no
+    library from such a folder."""
     return hasattr(os, "ST_NOEXEC") and bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
 
 
 class NoSpace(KernelError, NoRoom):
-    """There is no room for a compiled kernel: ops go on with NumPy (mode.give_up_kernels)."""
+    """There is no space for a compiled kernel. Ops then use NumPy (mode.give_up_kernels)."""
 
 
 def build(key, arguments, text=None, describe="the kernel"):
-    """Compile `text`, or the files in `arguments`, into the library `key`; returns its path. A disk
-    may fill at any time: then a folder of our own is next."""
+    """Compiles `text`, or the files in `arguments`, into the library `key`. Returns its path. If
+    the disk is full, tries a temporary folder. KernelError if the text does not compile."""
     folder = writable_folder()
     while True:
         try:
@@ -273,13 +283,14 @@ def _built(folder, key, arguments, text, describe):
 
 
 def keep(path, text):
-    """Write a text into the cache, with its checksum; a cache without space is left as it is."""
+    """Writes a text into the cache, with its checksum. If there is no space, does nothing."""
     with contextlib.suppress(OSError):
         write_whole(path, f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
 
 
 def kept(path):
-    """Returns the text that `keep` wrote; None if it is not there, damaged, or not ours."""
+    """Returns the text that `keep` wrote. None if the file is missing, is damaged, or may be from
+    another user."""
     try:
         told, _, text = path.read_text("utf-8").partition("\n")
         whole = told == hashlib.sha256(text.encode()).hexdigest()
@@ -289,7 +300,8 @@ def kept(path):
 
 
 def load_host(name, flags, *files):
-    """The library of these files of kernels/host/; libraries loaded later find its functions."""
+    """Loads the library of these files of kernels/host/, and compiles it if needed. Libraries that
+    are loaded later find its functions. Returns it, a ctypes.CDLL."""
     key = key_of(name, *flags)
     sources = [str(HOST / f) for f in files]
     file = cached(key) or build(key, [*flags, *sources], describe=f"minidl's {name} library")
@@ -297,11 +309,12 @@ def load_host(name, flags, *files):
 
 
 def run(arguments, text=None, describe="the kernel", messages=False):
-    """Run the compiler; its output, or its messages; KernelError with them if it fails."""
+    """Runs the compiler. Returns its output; if `messages`, its messages. KernelError, with the
+    messages, if it fails."""
     compiler = find_compiler()
     command = [*compiler.command, *arguments]
     try:
-        # its temporary files belong where there is room for the result
+        # the compiler's temporary files go to the folder that has space for the result
         env = {**os.environ, "TMPDIR": _made[-1].name} if _made else None
         result = subprocess.run(command, input=text, capture_output=True, text=True, env=env)
     except OSError as error:
@@ -315,8 +328,9 @@ def run(arguments, text=None, describe="the kernel", messages=False):
 
 
 def _readable(log):
-    """A compiler's messages: from the first error on, without the notes about our own wrappers."""
-    # CUDA's words that are not there; a guess at another word would lead astray
+    """Returns at most 40 lines of a compiler's messages, from the first error on. Leaves out the
+    notes about minidl's own files."""
+    # An unknown word of CUDA gets a clear message. The compiler's guess of another word is removed.
     log = re.sub(r"error: (?:‘|'|use of undeclared identifier '|no template named ')"
                  r"((?:__|cuda|nv|tex|surf|cg::|cooperative_groups::)\w*)['’]"
                  r"(?: (?:was not declared in this scope|does not name a type))?"

@@ -1,17 +1,18 @@
-"""Runs a .cu file on the CPU: the same text, compiled by a C++ compiler, called through ctypes.
+"""Runs a .cu file on the CPU: a C++ compiler compiles its text, and Python calls it with ctypes.
 
     kernel.cu --preprocess--> text --parse, edit--> C++ --compile--> key.so
                  C++ = host headers + text + the kernel's launcher     (compiler.py: cached)
-    flat form:   a launcher is a loop over the threads               (flat.py makes it fast)
-    fibre form:  a launcher gives the kernel to the fibre engine     (kernels/host/fibre.cpp)
-    (launchers.py: their text)
+    flat form:   the launcher is a loop over the threads             (flat.py makes it fast)
+    fibre form:  the launcher gives the kernel to the fibre engine   (kernels/host/fibre.cpp)
+                 launchers.py writes both
 
-Of a file only the kernel asked for is compiled, because vectorising loops takes a compiler's time:
-Softmax's six kernels took 0.9 s, one of them takes 0.3 s.
+A launch compiles only one kernel of a file, because vectorising loops takes time: the six kernels
+of softmax took 0.9 s, one of them takes 0.3 s.
 
-The text becomes C++ by few changes: four parameters are put in front of a kernel's own (threadIdx,
-blockIdx, blockDim, gridDim), `extern __shared__ float s[]` becomes a pointer, and in the fibre form
-`return;` reports its line.   Test: tests/cuda/host/test_idioms.py, test_fibre.py
+A few changes make C++ of the text. A kernel gets four more parameters in front (threadIdx,
+blockIdx, blockDim, gridDim). `extern __shared__ float s[]` becomes a pointer. In the fibre form
+`return;` reports its line.
+Test: tests/cuda/host/test_idioms.py, test_fibre.py
 """
 
 import ctypes
@@ -34,7 +35,8 @@ FORMS = ("auto", "flat", "fibre", "check")
 
 
 class Library:
-    """A .cu file compiled with one set of options: its kernels, callable by name."""
+    """A .cu file, compiled with one set of options. kernels: {name: CpuKernel}. variables: {name:
+    Variable}."""
 
     def __init__(self, file):
         self.file = file
@@ -46,8 +48,12 @@ class Library:
 
 
 class CpuKernel:
-    """One compiled kernel. form: 'flat' or 'fibre'. plain: of a flat one, the launcher of its
-    unedited copy. shuffles: whether it has warp shuffles."""
+    """One compiled kernel.
+
+    form:     'flat' or 'fibre'.
+    plain:    the launcher of its unedited copy, or None. Only for the flat form.
+    shuffles: True if it has warp shuffles.
+    tried:    True if selfcheck.py need not try it again."""
 
     def __init__(self, library, name, number, form, parameters, dynamic_shared, shuffles, has_copy):
         self.name, self.form, self.shuffles = name, form, shuffles
@@ -67,9 +73,9 @@ class CpuKernel:
     def __call__(self, grid, block, args, shared_mem=0, order=0, n_threads=1):
         packed = self._for_start and self._pack(grid, block, args, shared_mem, order, n_threads)
         failed = self._start(packed, self._for_start) if packed else -1
-        if failed < 0:  # wrong, or right in a way that only Python knows, or time for a look
+        if failed < 0:  # wrong, or arrays that only Python can check, or time to look at the files
             if self._files and self._files.differ(self._stamp):
-                self._for_start = None  # other Kernels may have it too: none runs it again
+                self._for_start = None  # other Kernels share this object: none must run it again
                 raise Edited(f"kernel {self.name}: {self._files.path} has changed since it was "
                              "compiled")
             failed = self.launcher(self.signature.pack(grid, block, args, shared_mem, order,
@@ -78,12 +84,12 @@ class CpuKernel:
             raise KernelError(f"kernel {self.name}: {runtime().minidl_error().decode()}")
 
     def watch(self, files, stamp):
-        """Raise Edited, and run nothing, once the files have not the stamp any more."""
+        """Makes later launches raise Edited, and run nothing, if the files' stamp has changed."""
         self._files, self._stamp = files, stamp
 
     def _what_start_needs(self):
-        """The address of a struct Kernel of kernels/host/arrays.cpp; None in a Python with other
-        arrays."""
+        """Returns the address of a struct Kernel of kernels/host/arrays.cpp. None if this Python's
+        arrays have another layout."""
         if not arrays_are_known():
             return None
         wanted, launcher = self.signature.wanted(), ctypes.cast(self.launcher, ctypes.c_void_p)
@@ -95,10 +101,12 @@ class CpuKernel:
 
 
 def load(path, defines, name=None, form="auto"):
-    """The Library of the kernel `name` (with arguments for a template: 'scale<float, 4>') of the
-    file at `path`, or of all its kernels; from the cache or compiled now.
+    """Returns the Library with the kernel `name` of the file at `path`. Takes it from the cache, or
+    compiles it.
 
-    Kernels that may share variables, __device__ or __constant__, share a library."""
+    name: 'scale<float, 4>' for a template. None: all kernels of the file.
+    Kernels of a file with __device__ or __constant__ variables share one library, because they may
+    share the variables. KernelError if the kernel is missing or does not compile."""
     text = inline_includes(path)
     if name and "<" not in name and _STATE.search(text):
         library = _load(path, text, defines, None, form)
@@ -116,7 +124,7 @@ def _load(path, text, defines, name, form):
     key = compiler.key_of(text, sorted(defines.items()), name, form, *flags, *generator())
 
     def build(code):
-        # a fibre kernel's time goes into switching: -O3 only compiles longer
+        # a fibre kernel spends its time in switches between threads: -O3 only compiles longer
         more = ["-O2", *compiler.CAREFUL] if code.startswith(_FIBRE) else []
         arguments = [*flags, *more, f"-I{compiler.HOST}"]
         guarded = shared.with_guards(code) if more and chosen.kind == "gnu" else code
@@ -131,8 +139,8 @@ def _load(path, text, defines, name, form):
 
 
 def generated(path, text, defines, name, form, build):
-    """What build(code) makes of the C++ of the kernel `name`, or of all kernels of the file but
-    those that do not compile: one mistake is no reason to refuse the others."""
+    """Returns build(code) for the C++ of the kernel `name`. Without a name: of all kernels of the
+    file that compile. So one wrong kernel does not stop the others."""
     without = set()
     while True:
         try:
@@ -149,7 +157,8 @@ def generated(path, text, defines, name, form, build):
 
 @functools.cache
 def generator():
-    """The files that make the C++ of a kernel: if their text changes, it is compiled again."""
+    """Returns the texts of the files that make the C++ of a kernel. If one changes, kernels are
+    compiled again."""
     names = ("cpu.py flat.py launchers.py parameters.py reach.py scan.py selfcheck.py shared.py "
              "source.py variables.py").split()
     return [(Path(__file__).parent / name).read_text() for name in names]
@@ -159,15 +168,19 @@ _FIBRE = "#define MINIDL_FIBRE 1"
 
 
 def generate(path, text, defines, name=None, form="auto", without=()):
-    """The C++ that is compiled for `text`, the file's text with its includes: all of it, and
-    launchers of the kernel `name`, or of every kernel that is no template; without these."""
-    # only a compilation needs these files; their patterns take milliseconds to prepare
+    """Returns the C++ for `text`, the file's text with its includes: the text, edited, and the
+    launchers.
+
+    name:    one kernel. None: every kernel that is not a template.
+    without: names of kernels to leave out.
+    KernelError if there is no such kernel, or if the CPU runner does not support it."""
+    # imported only to compile, because their regular expressions take milliseconds to prepare
     from minidl.cuda.host import flat, launchers, selfcheck
 
-    # __CUDA_ARCH__ 800: what a GPU of that architecture has exists here, or is named in an error
+    # __CUDA_ARCH__ 800: the CPU has the features of that architecture, or an error names them
     options = ["-DMINIDL_HOST=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=800"]
     options += [f"-D{k}={v}" for k, v in defines.items()]
-    # with the flags of the compile that follows: an `#ifdef __AVX512F__` must see the same
+    # the preprocessor gets the compiler's flags, so that `#ifdef __AVX512F__` has the same result
     flags, whole = compiler.find_compiler().flags, text
     text = compiler.run(["-E", *flags, "-x", "c++", *options, "-"], text, str(path))
     source = Source(path, text, defines)
@@ -187,7 +200,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
         except KernelError:
             if len(names) == 1:
                 raise
-            continue  # the others of this file can run; asking for this one says why not
+            continue  # the other kernels of the file can run. A launch of this one raises the error
         its_form = source.form(name) if form == "auto" else form
         kernel, parameters, number = source.kernel(name), source.parameters(name), len(manifest)
         arguments = [launchers.unpacked(p, i) for i, p in enumerate(parameters)]
@@ -202,7 +215,7 @@ def generate(path, text, defines, name=None, form="auto", without=()):
             starts.append(launchers.fibre(name, number, arguments))
         most = source.launch_bound(name)
         starts.append(f"MINIDL_EXPORT const int minidl_most_{number} = {most};")
-        # so that Python can compare the size of a struct that it is given
+        # so that Python can compare the size of a struct argument
         starts += [f"MINIDL_EXPORT const int minidl_size_{number}_{i} = minidl_size<{p.ctype}>(0);"
                    for i, p in enumerate(parameters) if p.has_struct]
         manifest[name] = {
@@ -232,8 +245,8 @@ _DYNAMIC = re.compile(
 
 
 def _uses_dynamic_shared(source, name):
-    """Whether the kernel needs shared_mem=. A type may be reached by an operator alone (reach.py);
-    it counts if something else says its name."""
+    """Returns True if the kernel needs shared_mem=. reach.py may find a type only because it has an
+    operator. Such a type counts if other reached code uses its name."""
     reached = source.reach(name)
     for d in reached:
         if not _DYNAMIC.search(source.blank[d.begin : d.end]):
@@ -247,7 +260,8 @@ def _uses_dynamic_shared(source, name):
 
 
 def _edits(source, plans, has_fibres):
-    """[(begin, end, text)]: what makes the file C++, and the plans of the flat kernels."""
+    """Returns [(begin, end, new text)], the edits that make C++ of the file. plans: {name of a flat
+    kernel: Plan}."""
     edits = [(at, at, _hidden("", source.blank[at:])) for at in source.declarations]
     edits += [(at, at, f" MINIDL_VARIABLE({name}, {int(is_const)})")
               for at, name, is_const in variables.declared(source)]
@@ -274,7 +288,7 @@ def _edits(source, plans, has_fibres):
         pointer = f"{rows}{c_type}* const {m[2]} = ({c_type}*)minidl_dynamic_shared();"
         is_for_all = any(d.begin == m.start() for d in source.pieces)
         edits.append((m.start(), m.end(), "" if is_for_all else pointer))
-        if is_for_all:  # declared once for the file: every function that names it gets the pointer
+        if is_for_all:  # declared outside of functions: each function that uses it gets the pointer
             for f in source.functions:
                 if re.search(rf"\b{m[2]}\b", source.blank[f.body[0] : f.body[1]]):
                     edits.append((f.body[0], f.body[0], pointer))
@@ -284,27 +298,28 @@ def _edits(source, plans, has_fibres):
 
 
 def _copy(source, f):
-    """The text of a kernel, unedited but for its name: minidl_plain_<name>."""
+    """Returns the text of a kernel with only its name changed, to minidl_plain_<name>."""
     head = source.text[f.head : f.open_paren]
     head = re.sub(r"\bextern\s*\"C\"|\b(?:static|inline|__forceinline__)\b", "", head)
     head = head.replace("__global__", "static __attribute__((noinline))")
     head = re.sub(rf"\b{f.name}(\s*)$", rf"minidl_plain_{f.name}\1", head)
     hidden = _hidden("", source.blank[f.open_paren + 1 :])
     rest = source.text[f.open_paren + 1 : f.body[1] + 1]
-    # the lines after it keep their numbers
+    # the lines after the copy keep their numbers
     line = source.line_of(f.body[1] + 1)
     return f"\n{head}({hidden}{rest}\n# {line} \"{source.file_of(f.body[1] + 1)}\"\n"
 
 
 def _hidden(index, after):
-    """The parameters put in front of a kernel's own, which stand in `after`."""
+    """Returns the parameters to put in front of a kernel's own. after: the text after the '('."""
     return f"MINIDL_BUILTINS{index}" + ("" if re.match(r"\s*\)", after) else ", ")
 
 
 def _apply(text, edits):
-    """Make the edits from the last to the first, so that offsets stay true."""
+    """Returns the text after the edits. It makes the last edit first, so that the offsets of the
+    others stay right."""
     for begin, end, new in sorted(edits, key=lambda e: (e[0], e[1]), reverse=True):
-        # the lines after it keep their numbers
+        # the lines after the edit keep their numbers
         lost_lines = "\n" * (text[begin:end].count("\n") - new.count("\n"))
         text = text[:begin] + new + lost_lines + text[end:]
     return text
@@ -312,7 +327,7 @@ def _apply(text, edits):
 
 @functools.cache
 def runtime():
-    """The runtime library: thread pool and fibres."""
+    """Returns the runtime library: the thread pool and the fibres."""
     flags = compiler.find_compiler().runtime_flags
     library = compiler.load_host("runtime", flags, "runtime.cpp", "fibre.cpp", "guard.cpp",
                                  "switch.cpp", "arrays.cpp", "replay.cpp")
@@ -324,21 +339,21 @@ def runtime():
 
 @functools.cache
 def arrays_are_known():
-    """Whether arrays.cpp may look into the arrays of this Python and this NumPy."""
+    """Returns True if arrays.cpp knows the memory layout of this NumPy's arrays."""
     a = np.empty(3)
     what = id(a), id(np.ndarray), a.ctypes.data, id(a.dtype)
     return bool(runtime().minidl_knows_arrays(*map(ctypes.c_void_p, what), a.flags.num))
 
 
 def why_missing(source, name, alone=False):
-    """The KernelError that says why the library of a file has no kernel `name`; source: of the text
-    before the preprocessor. alone: compile the kernel alone to see."""
+    """Returns a KernelError that tells why the library of a file has no kernel `name`. source: of
+    the text before the preprocessor. alone: True compiles this kernel alone, to get its error."""
     try:
         source.parameters(name)
         source.check_supported(name)
         if alone:
             text = inline_includes(source.path)
             _load(source.path, text, source.defines, name, "auto")
-    except KernelError as error:  # it alone does not compile
+    except KernelError as error:  # this kernel does not compile
         return error
     return KernelError(f"{source.path}: kernel {name!r} is left out by an #if in the file")

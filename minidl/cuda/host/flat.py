@@ -1,19 +1,20 @@
-"""The flat form: a kernel without barriers is the body of a loop over its threads. This file finds
-out how to make that loop a fast one; launchers.py writes it.
+"""Plans the flat form: a kernel without barriers becomes the body of a loop over its threads.
+
+This file finds out how to make the loop fast. launchers.py writes the loop.
 
     int i = blockIdx.x * blockDim.x + threadIdx.x;      for (int i = begin; i < min(end, n); ++i)
     if (i < n) c[i] = a[i] + b[i];                  ->      c[i] = a[i] + b[i];
 
-1. The index. CUDA computes it in unsigned arithmetic, which may wrap, so a compiler must expect
-   a[i] and a[i + 1] to be far apart and gathers them one by one. The expression is replaced by the
-   loop's own counter.
+1. The index. CUDA computes it in unsigned arithmetic, which may wrap. So a compiler must expect
+   a[i] and a[i + 1] to be far apart, and it loads them one by one. The loop's own counter replaces
+   the expression.
 2. The guard around the kernel, `if (i < n)`, becomes the end of the loop.
-3. A grid-stride loop that is the whole kernel becomes the body of the loop: contiguous, whatever
-   the grid.
-4. `#pragma omp simd` on the loop, unless the kernel has loops of its own (a thread for a row: then
-   those are vectorised).
+3. If the whole kernel is a grid-stride loop, its body becomes the body of the loop. Then the loop
+   goes through memory in order, for any grid.
+4. The loop gets `#pragma omp simd`, unless the kernel has loops of its own. (A kernel with a thread
+   for each row has one. Then the compiler vectorises that loop.)
 
-A kernel in which none of this is found stays as it is: slower, never wrong.
+If a kernel has none of these patterns, its text is not changed. It is then slower, but correct.
 Test: tests/cuda/host/test_flat.py
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 
 from minidl.cuda.host.scan import match_bracket
 
-# CUDA's names of a thread's place along x
+# CUDA's names for a thread's place along x
 _T, _B, _D, _G = (rf"{word}\s*\.\s*x" for word in "threadIdx blockIdx blockDim gridDim".split())
 _INTEGER = (r"(?:unsigned\s+int|unsigned\s+long\s+long|unsigned\s+long|long\s+long|int64_t|uint32_t"
             r"|uint64_t|size_t|int|unsigned|long)")
@@ -34,7 +35,7 @@ def _either(a, op, b):
 
 
 def _product(a, b):
-    """a * b in either order, with or without casts and brackets."""
+    """Returns a pattern for a * b in both orders, with or without casts and brackets."""
     product = _either(_CAST + a, "*", _CAST + b)
     return rf"(?:{_CAST}{product}|{_CAST}\(\s*{product}\s*\))"
 
@@ -48,25 +49,25 @@ _DECLARATION = re.compile(rf"(?:const\s+)?{_INTEGER}\s+(\w+)\s*=\s*([^;]+);")
 
 @dataclass
 class Plan:
-    """How the loop over the threads of one kernel is written."""
+    """Tells launchers.py how to write the loop over the threads of one kernel."""
 
     edits: list = field(default_factory=list)  # (begin, end, text) on the source
-    linear: bool = False  # one loop over the x of all blocks; the kernel's index is `minidl_x`
+    linear: bool = False  # one loop over the x of all blocks. Its counter is `minidl_x`
     index_type: str = "int"
-    bound: str | None = None  # C expression of parameters where the loop may end
+    bound: str | None = None  # the loop may end here: a C expression of parameters
     whole: bool = False  # a grid-stride loop: covers 0..bound for any grid
     simd: bool = False
-    has_copy: bool = False  # beside it stands an unedited copy, for selfcheck.py
+    has_copy: bool = False  # the C++ also has an unedited copy of the kernel, for selfcheck.py
 
 
 def plan(source, name):
-    """The Plan for the kernel `name` of `source`, or for an instance of it."""
+    """Returns the Plan for the kernel `name` of `source`. For a template, name is an instance."""
     kernel, reached = source.kernel(name), source.reach(name)[1:]
     helpers = "\n".join(source.blank[d.begin : d.end] for d in reached)
     begin, end = kernel.body
     body = source.blank[begin:end]
     if re.search(r"\b(threadIdx|blockIdx|blockDim|gridDim)\b", helpers):
-        return Plan()  # they read the global variables, which a vector of threads cannot share
+        return Plan()  # helpers read global variables: one value for all threads of a vector
     result = Plan(simd=_vectorises(body, helpers))
 
     params = source.value_parameters(kernel)
@@ -77,7 +78,7 @@ def plan(source, name):
             result.edits = [(begin + a, begin + b, text) for a, b, text in edits]
             result.linear = result.whole = True
             result.index_type, result.bound = loop_type, bound
-            result.simd = _vectorises(rest, helpers)  # the loop is gone: what loops remain?
+            result.simd = _vectorises(rest, helpers)  # other loops than this one
             return result
 
     found = [m for m in INDEX.finditer(body) if _stands_alone(body, m)]
@@ -86,7 +87,7 @@ def plan(source, name):
     edits = [(m.start(), m.end(), "(minidl_x)") for m in found]
     rest = _without(body, edits)
     if re.search(rf"\b({_T}|{_B}|{_D}|{_G})", rest):
-        return result  # the block along x matters in itself
+        return result  # the kernel also uses its place in the block, or the block's size
     declared = re.search(rf"({_INTEGER})\s+(\w+)\s*=\s*\(?\s*$", body[: found[0].start()])
     result.linear = True
     result.index_type = " ".join(declared[1].split()) if declared else "unsigned"
@@ -99,7 +100,7 @@ def plan(source, name):
 
 
 def _vectorises(body, helpers):
-    """Whether the loop over threads can be one of vectors."""
+    """Returns True if the compiler may vectorise the loop over threads."""
     text = f"{body}\n{helpers}"
     return not (_has_long_loop(text) or "atomic" in text
                 or re.search(r"\b(volatile|printf|assert)\b", text))
@@ -112,8 +113,8 @@ def _without(body, edits):
 
 
 def _has_long_loop(text):
-    """Whether a loop is not unrolled by compilers: a while, a for whose end is no small number or
-    CONSTANT."""
+    """Returns True if the text has a loop that compilers do not unroll: a while loop, or a for loop
+    whose end is not a number up to 16 and not a CONSTANT."""
     if re.search(r"\b(while|do)\b", text):
         return True
     for m in re.finditer(r"\bfor\s*\(", text):
@@ -126,13 +127,15 @@ def _has_long_loop(text):
 
 
 def _stands_alone(body, m):
-    """Whether it is no part of a longer product: `2 * blockIdx.x * ...` is another index."""
+    """Returns True if the match m is not part of a longer product. `2 * blockIdx.x * ...` is
+    another index."""
     before, after = body[: m.start()].rstrip()[-1:], body[m.end() :].lstrip()[:1]
     return before not in [*"*/%-~!&"] and after not in [*"*/%.["]
 
 
 def _assigned(body, variable, declarations=1):
-    """Is the variable changed, or its address taken, besides its declaration?"""
+    """Returns True if the body changes the variable or takes its address. declarations: how many
+    assignments do not count, as they declare it."""
     assignment = rf"\b{variable}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)"
     step = rf"(?:\+\+|--|&)\s*{variable}\b|\b{variable}\s*(?:\+\+|--)"
     changes = re.findall(f"{assignment}|{step}", body)
@@ -140,7 +143,8 @@ def _assigned(body, variable, declarations=1):
 
 
 def _comparison(text, variable, params, operator):
-    """The bound of `variable < bound` if it is a product of parameters and numbers, else None."""
+    """Returns the bound of the text `variable < bound`, if it is a product of parameters and
+    numbers. Else returns None. operator: a pattern, in place of <."""
     m = re.fullmatch(rf"\s*\(?\s*{variable}\s*{operator}\s*\(?\s*([\w\s*]+?)\s*\)?\s*\)?\s*", text)
     if not m:
         return None
@@ -153,16 +157,17 @@ _PLAIN_DECLARATION = re.compile(
 
 
 def _is_plain(statement):
-    """Whether it is a declaration without calls."""
+    """Returns a true value if the statement is a declaration without calls."""
     calls = re.search(r"\b\w+\s*\(", statement.replace("(minidl_x)", ""))
     return _PLAIN_DECLARATION.match(statement) and not calls
 
 
 def _guard(body, variable, params):
-    """(begin, end, replacement, bound) of the guard around the kernel; None if none is certain.
+    """Returns (begin, end, replacement, bound) of the guard around the kernel. None if there is no
+    certain guard.
 
-    Either `if (i >= n) return;` after declarations alone, or `if (i < n) statement` as the last
-    statement after such."""
+    A guard is `if (i >= n) return;` after only declarations, or `if (i < n) statement` after only
+    declarations and as the last statement."""
     m = re.search(r"\bif\s*\(", body)
     before = [s for s in body[: m.start()].split(";") if s.strip()] if m else []
     if not m or not all(map(_is_plain, before)):
@@ -183,20 +188,22 @@ def _guard(body, variable, params):
 
 
 def _is_assigned(body, bound):
-    """Is any factor of the bound changed?"""
+    """Returns True if the body changes a factor of the bound."""
     return any(_assigned(body, word.strip(), 0) for word in bound.split("*"))
 
 
 def _end_of_statement(text):
-    """Offset of the brace or semicolon that ends the first statement of `text`. Of a loop without
-    braces it is a semicolon in its head; then more text follows, and the caller returns None."""
+    """Returns the offset of the brace or semicolon that ends the first statement of `text`. For a
+    loop without braces this is a semicolon in the loop's head. Then more text follows, and the
+    caller returns None."""
     if block := re.match(r"\s*\{", text):
         return match_bracket(text, block.end() - 1)
     return text.find(";")
 
 
 def _grid_stride(body, params):
-    """(index type, variable, bound, edits) if the kernel is declarations and a grid-stride loop."""
+    """Returns (index type, variable, bound, edits) if the kernel is only declarations and a
+    grid-stride loop. Else returns None."""
     header = re.search(r"\bfor\s*\(", body)
     if not header:
         return None
@@ -204,7 +211,7 @@ def _grid_stride(body, params):
     parts = body[header.end() : close].split(";")
     start = re.fullmatch(rf"\s*({_INTEGER})\s+(\w+)\s*=\s*(.*?)\s*", parts[0], re.S)
     if len(parts) != 3 or not start or _DECLARATION.sub("", before).strip():
-        return None  # another form of loop, or something else happens before it
+        return None  # another form of loop, or other statements before it
     declarations = list(_DECLARATION.finditer(before))
     declared = {m[1]: m[2].strip() for m in declarations}
     variable = start[2]
@@ -222,7 +229,7 @@ def _grid_stride(body, params):
     inner = rest[: ends + 1]
     if re.search(r"\b(break|continue|return|goto)\b", inner) or _assigned(inner, variable, 0):
         return None
-    absorbed = {step[1], start[3]} & {*declared}  # variables that only the loop's header needs
+    absorbed = {step[1], start[3]} & {*declared}  # variables of the loop's header
     if any(re.search(rf"\b{name}\b", inner) for name in absorbed - {variable}):
         return None
     edits = [(header.start(), close + 1, f"const {start[1]} {variable} = minidl_x;")]

@@ -1,4 +1,4 @@
-"""Finds a .cu file and reads it: its includes put in place, its macros for NVRTC in front.
+"""Finds a .cu file and reads it, with its includes in place and, for NVRTC, macros in front.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -15,27 +15,29 @@ KERNELS = ROOT / "kernels"
 
 
 class KernelError(Exception):
-    """A kernel that cannot be found, compiled or launched; the message says what to do."""
+    """A kernel cannot be found, compiled or launched. The message tells what to do."""
 
 
 class Edited(KernelError):
-    """The file of a compiled kernel has changed: nothing was run."""
+    """The file of a compiled kernel has changed. The launch ran nothing."""
 
 
-# Headers of which the host side has what kernels use; any other is named in an error.
+# CUDA's and C's headers. kernels/host/ has their functions. Any other header is an error.
 KNOWN_HEADERS = re.compile(
     r"(cuda\w*|cooperative_groups(/reduce|/scan)?|device_\w+|math_constants|sm_\w+|vector_\w+)"
     r"\.h(pp)?$"
     r"|(math|stdint|stddef|stdio|float|limits|assert)\.h$"
     r"|c(math|stdint|stddef|stdio|float|limits|assert)$|cooperative_groups$")
 _INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
-# Those of them that NVRTC needs: all others it has built in, or kernels/nvrtc.h stands for them.
+# The headers that NVRTC must include. The others are built into it, or kernels/nvrtc.h replaces
+# them.
 _NVIDIA_HEADER = re.compile(
     r"^\s*#\s*include\s*<((?:cuda_fp16|cuda_bf16|cooperative_groups|mma)[\w/.]*)>", re.M)
 
 
 def find(path):
-    """The file meant by `path`: as it is, else in kernels/."""
+    """Returns the absolute path of a .cu file: `path` itself, or `path` in kernels/. KernelError if
+    there is neither."""
     for candidate in (Path(path), KERNELS / path):
         if candidate.is_file():
             return candidate.resolve()
@@ -44,8 +46,11 @@ def find(path):
 
 
 def inline_includes(path, keep_headers=False):
-    """The text of a file with `#include "x"` replaced, between #line marks, by x, which is beside
-    the file or in kernels/. Known headers in <> are dropped, or kept; others become an #error."""
+    """Returns the text of a file with each `#include "x"` replaced by the text of x, between #line
+    marks. x is in the file's folder or in kernels/.
+
+    A known header in <> is dropped, or kept with keep_headers=True. An unknown header becomes an
+    #error. KernelError if a file cannot be read, or includes itself."""
     once = set()
 
     def read(file, above):
@@ -71,8 +76,8 @@ def inline_includes(path, keep_headers=False):
                 elif found or KNOWN_HEADERS.search(header):
                     out.append(line if keep_headers else "")
                 elif include[1] == '"':
-                    out.append(f"#error minidl: {header} is not found beside {file.name} or in "
-                               "kernels/")
+                    out.append(f"#error minidl: {header} is not found in the folder of {file.name} "
+                               "or in kernels/")
                 else:
                     out.append(f"#error minidl: <{header}> is not supported in a kernel file: "
                                "neither NVRTC nor the CPU runner has the C++ standard library")
@@ -83,18 +88,18 @@ def inline_includes(path, keep_headers=False):
     return read(path, {Path(path).resolve()})
 
 
-LOOK_S = 0.02  # between two looks at a file's date: a person saves and launches more slowly
+LOOK_S = 0.02  # seconds between two looks at a file's date. A person is slower to save and launch
 
 
 class Files:
-    """The files that a .cu file is made of: itself and what it includes."""
+    """A .cu file and the files that it includes."""
 
     def __init__(self, path):
         self.path, self.files, self.dates, self.due = Path(path), (), None, 0.0
 
     def stamp(self):
-        """A value that changes when one of the files does. One that is missing is no change: some
-        editors remove a file before they write it."""
+        """Returns a value that changes when one of the files changes. A missing file does not count
+        as a change, because some editors remove a file before they write it."""
         self.due = monotonic() + LOOK_S
         dates = [_date(file) for file in self.files]
         gone = self.dates and any(new is None and old for new, old in zip(dates, self.dates[1]))
@@ -104,7 +109,7 @@ class Files:
         return self.dates
 
     def differ(self, stamp):
-        """Whether they have changed since; looked at every 20 ms at most."""
+        """Returns True if the files have changed since `stamp`. Looks once in 20 ms at most."""
         return (self.dates if monotonic() < self.due else self.stamp()) != stamp
 
 
@@ -116,13 +121,13 @@ def _date(file):
         about = os.stat(file)
     except OSError:
         return None
-    # two writes within a tick of the clock have the same date
+    # not only the date: two writes within a tick of the clock have the same date
     return about.st_mtime_ns, about.st_size, about.st_ino
 
 
 def _files_of(path):
-    """Names of the files that `path` includes and its own; and of those that would be included if
-    they were there."""
+    """Returns the names of the file and of all files that it includes. Also of files that it would
+    include if they existed."""
     found, todo = {}, [Path(path)]
     while todo:
         file = todo.pop()
@@ -147,13 +152,12 @@ def _files_of(path):
 
 
 def for_nvrtc(path, defines):
-    """The whole text of a kernel file for NVRTC: its includes put in place as for the CPU, C's
-    names from kernels/nvrtc.h, `defines` as lines of the text and not on the command line.
+    """Returns the whole text of a kernel file for NVRTC: NVIDIA's headers, then `defines` as
+    #define lines, then kernels/nvrtc.h with C's names, then the file with its includes in place.
 
-    In one text, because CuPy keeps what it compiled by the text alone: an include that changed
-    would not be seen. NVIDIA's headers have template parameters called T; -DT=float would turn
-    those into `template <typename float>`. So the headers come first, then the macros, then the
-    file."""
+    The includes are in the text because CuPy's cache looks only at the text: it would not notice a
+    changed include. The macros come after the headers because NVIDIA's headers have template
+    parameters called T: -DT=float would make `template <typename float>` of them."""
     headers = _NVIDIA_HEADER.findall(inline_includes(path, keep_headers=True))
     head = [f"#include <{h}>" for h in dict.fromkeys(headers)]
     head += [f"#define {k} {v}" for k, v in sorted(defines.items())]

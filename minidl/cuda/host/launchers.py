@@ -1,18 +1,19 @@
-"""The C++ that starts a compiled kernel: its exported launcher, in the flat or the fibre form.
+"""Writes the C++ that starts a compiled kernel: its exported launcher, in the flat or fibre form.
 
-    flat     loops over blocks and threads, the kernel inline in the innermost; where flat.py has
+    flat     loops over blocks and threads, with the kernel inline in the innermost loop. If flat.py
              found the index, one loop over tiles of it       -> minidl_run_flat, a thread pool
     fibre    the kernel as a function of one thread           -> minidl_run_fibres, an engine
 
-Both are exported as minidl_launch_<number> and read their arguments from a MinidlLaunch
-(kernels/host/runtime.h). Test: tests/cuda/host/test_flat.py, test_fibre.py
+Both are exported as minidl_launch_<number>. They read their arguments from a MinidlLaunch
+(kernels/host/runtime.h).
+Test: tests/cuda/host/test_flat.py, test_fibre.py
 """
 
 import re
 
 
 def unpacked(p, i):
-    """C++ that reads argument i from the launch."""
+    """Returns C++ that reads argument i, of Parameter p, from the launch."""
     if p.kind == "scalar":
         return f"*(const {p.ctype}*)(L->arguments + {8 * i})"
     if p.kind == "struct":
@@ -21,7 +22,8 @@ def unpacked(p, i):
 
 
 def fibre(name, number, arguments):
-    """C++ of the exported launcher of a fibre kernel."""
+    """Returns the C++ of the exported launcher of a fibre kernel. arguments: C++ that reads each
+    argument."""
     args = "".join(f", {a}" for a in arguments)
     return f"""
 static void minidl_thread_{number}(const MinidlLaunch* L, const uint3& thread,
@@ -35,8 +37,8 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def flat(name, plan, number, parameters, arguments):
-    """C++ of the exported launcher of a flat kernel. name: 'scale<float>' for an instance;
-    arguments: C++ that reads each."""
+    """Returns the C++ of the exported launcher of a flat kernel. name: 'scale<float>' for an
+    instance. plan: from flat.py. arguments: C++ that reads each argument."""
     simd = '_Pragma("omp simd")' if plan.simd else ""
     hidden = "threadIdx, blockIdx, block, grid"
     if not plan.linear:
@@ -65,11 +67,10 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
   return minidl_run_flat(L, minidl_units_{number}, (long long)L->grid[0] * L->grid[1] * L->grid[2]);
 }}
 """
-    # elements of a tile: enough for a loop of vectors; else one row, which may be all the work of a
-    # CPU thread
+    # elements of a tile. Without simd an element is one row, which may be enough work for a thread
     tile = 2048 if plan.simd else 1
     t = plan.index_type
-    # the bound is written with the kernel's parameters
+    # the bound uses the kernel's names of its parameters
     ours = {p.name: f"minidl_a{i}" for i, p in enumerate(parameters)}
     bound = re.sub(r"[A-Za-z_]\w*", lambda m: ours[m[0]], plan.bound) if plan.bound else ""
     bound = f"(long long)({bound})"
@@ -113,8 +114,8 @@ MINIDL_EXPORT int minidl_launch_{number}(const MinidlLaunch* L) {{
 
 
 def plain(name, number, arguments):
-    """C++ of the exported launcher of a kernel's unedited copy, one thread after the other: what
-    selfcheck.py compares the flat form with."""
+    """Returns the C++ of the exported launcher of a kernel's unedited copy. It runs one thread
+    after the other. selfcheck.py compares the flat form with it."""
     return f"""
 static void minidl_plain_{number}(const MinidlLaunch* L, long long begin, long long end) {{
   const dim3 grid(L->grid[0], L->grid[1], L->grid[2]), block(L->block[0], L->block[1], L->block[2]);

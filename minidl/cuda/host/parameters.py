@@ -1,4 +1,4 @@
-"""The parameters of a kernel: C's types, what they are in NumPy, and how they are written.
+"""Reads the parameters of a kernel: their C types, and the NumPy dtypes for them.
 
     const float* __restrict__ x   ->   Parameter x: a pointer to float32, const
     unsigned n                   ->  Parameter n: a scalar, uint32, letter "I" of the struct module
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 # C's scalar types: (letter of the struct module, NumPy dtype).
 SCALARS = {
     "float": ("f", "f4"), "double": ("d", "f8"), "__half": ("e", "f2"), "bool": ("?", "?"),
-    "__nv_bfloat16": ("H", "u2"),  # NumPy's own types have none: its bits
+    "__nv_bfloat16": ("H", "u2"),  # NumPy has no such type: its bits as uint16
     "char": ("b", "i1"), "signed char": ("b", "i1"), "unsigned char": ("B", "u1"),
     "short": ("h", "i2"), "unsigned short": ("H", "u2"),
     "int": ("i", "i4"), "unsigned int": ("I", "u4"),
@@ -36,13 +36,15 @@ VECTOR = re.compile(r"(u?char|u?short|u?int|u?long|float|double)([1234])$")  # f
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter. kind: 'pointer', 'scalar', 'struct' (by value; the launch packs its address),
-    or 'other' (a reference, a function)."""
+    """One parameter of a kernel.
+
+    kind: 'pointer', 'scalar', 'struct' (by value: the launch packs its address), or 'other' (a
+    reference, a function)."""
 
     name: str
     text: str  # as written, for messages
     kind: str
-    ctype: str  # canonical C name of what is pointed to or passed
+    ctype: str  # canonical C name of the value, or of the elements of a pointer
     dtype: str | None  # NumPy dtype of the elements; None: void*, any dtype, or a struct
     code: str = "Q"  # letter of the struct module
     const: bool = False
@@ -50,13 +52,14 @@ class Parameter:
 
     @property
     def has_struct(self):
-        """Whether it is a struct, or a pointer to structs: what else has a name of its own."""
+        """True for a struct and for a pointer to structs."""
         return self.dtype is None and self.ctype != "void"
 
 
 def canonical(name, types):
-    """The canonical C name behind typedefs, macros and template parameters, or the name itself."""
-    for _ in range(20):  # a chain of typedefs; twenty would be a cycle
+    """Returns the canonical C name of a type. Replaces typedefs, macros and template parameters.
+    types: {name: what it stands for}."""
+    for _ in range(20):  # follows a chain of typedefs. Twenty would be a cycle
         words = [w for w in name.replace("std::", " ").split()
                  if w not in ("const", "volatile", "struct", "typename")]
         if "unsigned" in words[1:]:  # int unsigned
@@ -67,7 +70,7 @@ def canonical(name, types):
             return name
         target = types.get(name) if name in types else SYNONYMS.get(name)
         if target is None or str(target) == name:
-            # Pair<T> of an instance for double: Pair<double>
+            # Pair<T> in an instance for double is Pair<double>
             begin, sign, rest = name.partition("<")
             return begin + sign + re.sub(r"\w+", lambda m: str(types.get(m[0], m[0])), rest)
         name = str(target)
@@ -75,7 +78,7 @@ def canonical(name, types):
 
 
 def parse_parameter(text, types):
-    """The Parameter written as `text`; types: {name: what it stands for}."""
+    """Returns the Parameter for its declaration `text`. types: {name: what it stands for}."""
     text = " ".join(text.split("=")[0].split())
     plain = re.sub(r"\b(__restrict__|__restrict|restrict|__grid_constant__|register)\b", " ", text)
     array = re.search(r"\[[^\]]*\]\s*$", plain)
@@ -90,7 +93,7 @@ def parse_parameter(text, types):
     hidden = types.get(pointee.replace("const", "").strip(), "")  # a typedef may hide the star
     stars += str(hidden).count("*")
     name = name[1] if name else ""
-    if stars > 1:  # a table of pointers: the addresses travel as 64-bit integers
+    if stars > 1:  # a table of pointers: Python passes the addresses as an array of uint64
         const = base.rstrip().split("*")[-2].strip() == "const"
         return Parameter(name, text, "pointer", "unsigned long long", "u8", const=const)
     vector = VECTOR.match(ctype)

@@ -1,13 +1,14 @@
-"""What a kernel can run: the declarations of a file that its text reaches, by name.
+"""Finds the code that a kernel can run: the declarations of a file that its text reaches by name.
 
     struct Twice { __device__ float operator()(float x) const { return x * threadIdx.x; } };
     template <class F> __global__ void apply(float* y, F f) { ... f(x) ... }      apply<Twice>
-        apply<Twice> names Twice; so whatever Twice does, apply may do: its threadIdx counts
+        apply<Twice> names Twice. So apply can run the code of Twice, which uses threadIdx
 
-A name must stand somewhere in C++: whoever uses a function, a type, a variable or an alias writes
-its name, or uses something that does. Only operators are used without their names; they are reached
-always. So what is not reached cannot run, and that is proven. What is reached may run: too much is
-never wrong, only slower. Test: tests/cuda/host/test_reach.py
+C++ code that uses a function, a type, a variable or an alias must write its name, or must use other
+code that writes it. Only operators are used without their names. So operators are always reached.
+Code that is not reached cannot run: that is certain. Code that is reached may run. If too much is
+reached, the kernel is still correct, only slower.
+Test: tests/cuda/host/test_reach.py
 """
 
 import re
@@ -30,7 +31,12 @@ _COMMON = set("""const constexpr static inline extern typedef using template typ
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declaration of a file, outside of functions. names: by which it can be used."""
+    """One declaration of a file, outside of functions.
+
+    begin, end: offsets in the text.
+    names:      the names that it declares.
+    words:      all words in it.
+    always:     True if it is always reached, such as an operator."""
 
     begin: int
     end: int
@@ -40,14 +46,14 @@ class Declaration:
 
 
 def declarations(blank):
-    """The Declarations of a text without comments."""
+    """Returns the Declarations of a text without comments."""
     found, at = [], 0
     while True:
         while at < len(blank) and blank[at] in " \t\n\r\f\v;}":
             at += 1
         if at >= len(blank):
             return found
-        if space := _SPACE.match(blank, at):  # what it holds is read as if it stood outside
+        if space := _SPACE.match(blank, at):  # reads its declarations as if they were outside
             at = space.end()
             continue
         head, end = _extent(blank, at)
@@ -59,7 +65,7 @@ def declarations(blank):
 
 
 def _extent(blank, at):
-    """(where its head ends, where it ends) of the declaration that begins at `at`."""
+    """Returns (end of the head, end) of the declaration that begins at `at`, two offsets."""
     begin, head = at, None
     while at < len(blank):
         c = blank[at]
@@ -80,7 +86,8 @@ def _extent(blank, at):
 
 
 def _needs_semicolon(before):
-    """Whether a brace after this text belongs to a type or to a value, not to a function."""
+    """Returns True if a brace after this text belongs to a type or to a value, not to a
+    function."""
     plain = _TEMPLATE.sub(" ", before)
     plain = re.sub(r"__attribute__\s*\(\(.*?\)\)|\b(alignas|__align__)\s*\([^)]*\)", " ", plain)
     return "(" not in plain.split("=")[0] and bool(_TYPE.search(plain) or "=" in plain
@@ -93,7 +100,7 @@ def _names(head, text):
     if called and "{" in text and not _needs_semicolon(head):
         return called | set(re.findall(r"(\w+)\s*::", head))
     if called and "{" not in text and not re.search(r"\btypedef\b|=", head):
-        return called  # only declared: the names of its parameters are nobody's
+        return called  # a function that is only declared: the names of its parameters do not count
     if _TYPE.search(head) and "{" in text and not re.search(r"\benum\b", head):
         tail = text[text.rindex("}") :]
         members = re.findall(r"([A-Za-z_]\w*)\s*\(", _without_bodies(text))
@@ -102,21 +109,22 @@ def _names(head, text):
 
 
 def _without_bodies(text):
-    """The text of a type without the bodies of its functions: they use names, and declare none."""
+    """Returns the text of a type without the bodies of its functions. Bodies use names, but declare
+    none."""
     out, at = [], text.index("{") + 1
     for brace in re.finditer(r"\{", text):
         begin = brace.start()
         before = _TEMPLATE.sub(" ", text[max(text.rfind(c, 0, begin) for c in ";{}") + 1 : begin])
         close = match_bracket(text, begin)
         if at <= begin < close and "(" in before and not _TYPE.search(before):
-            # nor does a constructor's list of initial values
+            # a constructor's list of initial values declares none either
             out.append(re.sub(r"\)\s*:(?!:)[^;{}]*$", ")", text[at:begin]))
             at = close + 1
     return "".join([*out, text[at:]])
 
 
 def reached(all_declarations, words):
-    """Those of `all_declarations` that a text of these words can use."""
+    """Returns the declarations of `all_declarations` that a text of these words can use."""
     seen, todo = set(), set(words)
     rest = list(all_declarations)
     changed = True

@@ -1,7 +1,7 @@
-"""C++ text without a compiler: comments, brackets, macros, functions.
+"""Finds comments, brackets, macros and functions in C++ text, without a compiler.
 
-Nothing is parsed: brackets are matched. That is enough, because `__global__` marks a kernel, and a
-call is a name before a bracket.
+It does not parse. It only matches brackets. That is enough, because `__global__` marks a kernel,
+and a call is a name before a bracket.
 
 Test: tests/cuda/host/test_source.py
 """
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Function:
-    """A function of the file; offsets are into the text."""
+    """A function of the file. All offsets are in the text."""
 
     name: str
-    head: int  # where its declaration begins
+    head: int  # the offset of its declaration
     open_paren: int
     body: tuple[int, int]  # without the braces
     is_kernel: bool
@@ -30,12 +30,13 @@ _NOT_CODE = re.compile(
 
 
 def blank_out(text):
-    """`text` with comments, strings and # lines turned to spaces; every offset stays."""
+    """Returns `text` with spaces in place of comments, strings and # lines. Offsets stay the
+    same."""
     return _NOT_CODE.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
 
 
 def names_of_types(text, blank):
-    """{name: what it stands for} of macros without parameters, typedef and using."""
+    """Returns {name: what it stands for}, from macros without parameters, typedef and using."""
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t]+)$", text, re.M)
     types = {m[1]: m[2].strip() for m in found}
     types |= {m[2]: m[1] for m in re.finditer(r"\btypedef\s+([\w\s:]+?)\s+(\w+)\s*;", blank)}
@@ -44,22 +45,22 @@ def names_of_types(text, blank):
 
 
 def lists_of_parameters(text):
-    """{name: body} of macros without parameters that stand for several, such as `int rows, int
-    cols`."""
+    """Returns {name: body} of macros that stand for several parameters of a function, such as `int
+    rows, int cols`."""
     text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text)  # a line that ends in a backslash goes on
     found = re.finditer(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([\w \t*]+,[\w \t*,]+)$", text, re.M)
     return {m[1]: m[2] for m in found}
 
 
-# what may stand before __shared__ in a declaration
+# words that may come before __shared__ in a declaration
 _WORDS = re.compile(r"(?:(?:(?:__align__|alignas)\s*\((?:[^()]|\([^()]*\))*\)"
                     r"|(?:::\s*)?[A-Za-z_]\w*\b(?:\s*::\s*[A-Za-z_]\w*\b)*(?:\s*<[^;{}()]*>)?"
                     r"|\*)\s*)+$")
 
 
 def shared_first(text):
-    """`text` with the words of each declaration of __shared__ variables in one order, so that
-    nothing else has to know the others: `static` is dropped, every line stays.
+    """Returns `text` with the words of each __shared__ declaration in one order, so that other code
+    needs to know only this order. Drops `static`. Line numbers stay the same.
 
         extern volatile float __shared__ s[];   ->   extern __shared__ volatile float s[];"""
     if "__shared__" not in text:
@@ -70,7 +71,7 @@ def shared_first(text):
         words = _WORDS.search(blank, max(begin, at), mark.start())
         begin = words.start() if words else mark.start()
         given = text[begin : mark.end()]
-        if re.search(r"^\s*#", given, re.M):  # a preprocessor's mark of a line
+        if re.search(r"^\s*#", given, re.M):  # a line mark of the preprocessor
             continue
         rest = re.sub(r"\b(extern|static|__shared__)\b", "", blank[begin : mark.end()])
         extern = "extern " if re.search(r"\bextern\b", given) else ""
@@ -80,7 +81,7 @@ def shared_first(text):
 
 
 def match_bracket(text, at):
-    """Offset of the bracket that closes the one at `at`; -1 if none does."""
+    """Returns the offset of the bracket that closes the bracket at `at`. -1 if there is none."""
     close = {"(": ")", "{": "}", "[": "]"}[text[at]]
     depth = 0
     for m in re.compile("[" + re.escape(text[at] + close) + "]").finditer(text, at):
@@ -97,7 +98,8 @@ _NO_FUNCTION = {"if", "for", "while", "switch", "return", "sizeof", "catch", "al
 
 
 def functions(blank):
-    """([Function], [offset after the '(' of each kernel that is only declared])."""
+    """Returns ([Function], [offset after the '(' of each kernel that is only declared]). blank:
+    text from blank_out()."""
     found, declarations, at = [], [], 0
     while call := _CALL.search(blank, at):
         name, paren = re.sub(r"\s", "", call[1]), call.end() - 1
@@ -142,7 +144,8 @@ def _template(declared):
 
 
 def split_arguments(text):
-    """Split at commas outside brackets; < and > are brackets in a type alone, not in a[n > 8]."""
+    """Splits a text at commas outside of brackets. Returns a list. < and > are brackets too, but
+    not inside of other brackets: a[n > 8]."""
     parts, inside, angle, start = [], 0, 0, 0
     for i, c in enumerate(text):
         inside += (c in "([{") - (c in ")]}")

@@ -1,14 +1,17 @@
-"""Is the flat form right? Its loop is written by edits of text (flat.py): a mistake there would be
-silent. So the first launch of a flat kernel in a process is tried before, on copies of its arrays
-and at most two blocks along each axis: as the fast loop, and as the unedited kernel, one thread
-after the other. Results that differ by more than rounding are an error.
+"""Tries the flat form of a kernel before its first launch, and compares it with a plain loop.
+
+flat.py makes the flat form by edits of text. A mistake there could make results silently wrong. So
+before the first launch of a flat kernel in a process, this file runs it twice: as the fast loop,
+and as the unedited kernel, one thread after the other. Both get copies of the arrays, and at most
+two blocks along each axis. If the results differ by more than rounding, that is an error.
 
     first launch:   copies -> fast loop  -> results     equal?   then the launch itself
                     copies -> plain loop -> results
 
-Kernels that race on their own give other results in another order of threads: they fail here too.
-MINIDL_SELF_CHECK=0 switches it off. Not tried: launches with more than 64 MiB of arrays (a later,
-smaller one is), tables of addresses, kernels that print or keep __device__ variables.
+A kernel with a race fails here too, because its result depends on the order of threads.
+MINIDL_SELF_CHECK=0 switches it off. It does not try kernels that print, that keep __device__
+variables, or that get tables of addresses. If the first launch has more than 64 MiB of arrays, it
+tries a later, smaller launch.
 Test: tests/cuda/host/test_selfcheck.py
 """
 
@@ -22,11 +25,11 @@ from minidl.cuda.host.arguments import dims
 from minidl.cuda.host.includes import KernelError
 
 MAX_BYTES = 64 << 20  # 30 ms to copy
-BLOCKS = 2  # along each axis: enough for a second block, and for indices that name the grid
+BLOCKS = 2  # along each axis: a second block tests indices that use the block's number
 
 
 def can_check(source, name):
-    """Whether running the kernel twice is as good as once."""
+    """Returns True if a second run of the kernel changes nothing but its arrays."""
     return not _HAS_EFFECTS.search(source.reached_text(name))
 
 
@@ -35,7 +38,8 @@ _HAS_EFFECTS = re.compile(
 
 
 def check(kernel, grid, block, args, shared_mem):
-    """Try the CpuKernel; whether that could be done. KernelError if its forms differ."""
+    """Tries the CpuKernel. Returns True if it need not be tried again, False if the arrays of this
+    launch are too large to try. KernelError if the two forms differ."""
     if os.environ.get("MINIDL_SELF_CHECK") == "0" or not kernel.plain:
         return True
     parameters = kernel.signature.parameters
@@ -44,7 +48,7 @@ def check(kernel, grid, block, args, shared_mem):
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     if sum(a.nbytes for a in arrays) > MAX_BYTES:
         return False
-    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises what the launch would
+    kernel.signature.pack(grid, block, args, shared_mem, 0, 1)  # raises the errors of a launch
     small = tuple(min(n, BLOCKS) for n in dims(grid))
     arena = Arena(kernel.name, parameters, args)
     results = []
@@ -53,7 +57,7 @@ def check(kernel, grid, block, args, shared_mem):
             region.fill()
         packed = kernel.signature.pack(small, block, arena.passed(), shared_mem, 0, 1)
         if launcher(packed):
-            return True  # the launch itself will fail, and say why
+            return True  # the launch itself will raise this error
         results.append([r.memory.copy() for r in arena.writeable])
     for region, plain, fast in zip(arena.writeable, *results, strict=True):
         for part in region.parts:
@@ -61,18 +65,18 @@ def check(kernel, grid, block, args, shared_mem):
     return True
 
 
-@np.errstate(invalid="ignore")  # NumPy 2.5 says that a signalling nan becomes a quiet one
+@np.errstate(invalid="ignore")  # NumPy 2.5 warns that a signalling nan becomes a quiet one
 def _compare(kernel, part, plain, fast, member=""):
     if plain.tobytes() == fast.tobytes():
         return
-    if plain.dtype.names:  # structs: their members, and not the gaps between
+    if plain.dtype.names:  # structs: compares their members, without the gaps between them
         for name in plain.dtype.names:
             _compare(kernel, part, plain[name], fast[name], f"{member}.{name}")
         return
     if plain.dtype.kind == "f":
         a, b = plain.astype(np.float64), fast.astype(np.float64)
         finite = np.isfinite(a) & np.isfinite(b)
-        # sums in another order, products with and without fma: rounding, beside the largest number
+        # sums in another order and products with fma round differently: relative to the largest
         scale = np.abs(a[finite]).max() if finite.any() else 0.0
         near = np.abs(np.where(finite, a - b, 0)) <= 1e-2 * np.abs(a) + 1e-3 * scale
         wrong = ~np.where(finite, near, (a == b) | (np.isnan(a) & np.isnan(b)))
@@ -84,6 +88,6 @@ def _compare(kernel, part, plain, fast, member=""):
     raise KernelError(
         f"kernel {kernel.signature}: the fast loop over its threads gives "
         f"{part.name}[{', '.join(map(str, i))}]{member} = "
-        f"{fast[i]}, one thread after the other {plain[i]}. Either the result depends on the order "
+        f"{fast[i]}, the plain loop gives {plain[i]}. Either the result depends on the order "
         "of threads: run the script under `minidl kernel run`. Or this is a defect of minidl's "
         "flat form: pass form='fibre', and please report it")

@@ -1,13 +1,13 @@
-"""The __shared__ variables of a kernel's C++, and the guards behind them in a plain launch.
+"""Finds the __shared__ variables of a kernel's C++, and puts guards around them in a plain launch.
 
     __shared__ float s[30];   ->   a union of s and of a longer array of bytes
 
     | pattern | s[0] s[1] ... s[29] | pattern |     s[30] = x changes a pattern. The engine compares
                                                     them when a block ends (kernels/host/fibre.cpp)
 
-A union without a name, because s stays a variable then: lambdas and sizeof know it as before. The
-check form needs no guards: it sees every access. Clang ignores the __thread of such a union: all
-blocks would share s. What it compiles has no guards.
+The union has no name. So s is still a variable, and lambdas and sizeof work as before. The check
+form needs no guards, because it checks every access. Clang ignores __thread for such a union, so
+all blocks would share s. So code compiled by clang has no guards.
 Test: tests/cuda/host/test_shared_guards.py
 """
 
@@ -19,8 +19,12 @@ from minidl.cuda.host.scan import blank_out, functions, match_bracket, split_arg
 
 @dataclass(frozen=True)
 class Declaration:
-    """A statement `__shared__ float a[4], b;`: where it begins and ends. written: the text of a and
-    b; plain: the same without initial values."""
+    """A statement `__shared__ float a[4], b;`.
+
+    begin, end: offsets in the text.
+    written:    the text of each variable, ["float a[4]", "b"].
+    plain:      the same without initial values.
+    names:      ["a", "b"]."""
 
     begin: int
     end: int
@@ -30,8 +34,8 @@ class Declaration:
 
 
 def declarations(code):
-    """The Declarations of __shared__ variables in `code`, from which `extern` ones are gone. Its
-    words are in scan.shared_first's order."""
+    """Returns the Declarations of __shared__ variables in `code`. The code has no `extern` ones,
+    and the words of each declaration are in the order of scan.shared_first."""
     found = []
     for m in re.finditer(r"\b__shared__\b", code):
         end = _end_of_statement(code, m.end())
@@ -50,7 +54,7 @@ def _end_of_statement(code, at):
 
 
 def with_guards(code):
-    """`code` with a guard behind every __shared__ variable of a function."""
+    """Returns `code` with guards around every __shared__ variable of a function."""
     bodies = [f.body for f in functions(blank_out(code))[0]]
     out, at = [], 0
     for d in declarations(code):
@@ -70,9 +74,10 @@ def with_guards(code):
 
 
 def _parts(code, d):
-    """[(name, declaration of it alone)] of a Declaration; [] if it has no simple form."""
+    """Returns [(name, declaration of this variable alone)] for a Declaration. [] if it has no
+    simple form."""
     first = re.match(r"(.*?)\b\w+\s*(?:\[[^\]]*\]\s*)*$", d.plain[0], re.S)
-    # a type that is declared here as well; or pointers, and the next variable may be none
+    # too hard to split: initial values, a type declared here, or pointers mixed with non-pointers
     several_pointers = first and "*" in first[1] and len(d.plain) > 1
     if d.written != d.plain or not first or "(*" in first[1] or several_pointers:
         return []

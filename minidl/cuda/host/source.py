@@ -1,14 +1,14 @@
-"""What a .cu file says: its kernels, their parameters, and which form each one needs.
+"""Reads a .cu file: finds its kernels, their parameters, and the form that each one needs.
 
     template <typename T> __global__ void scale(T* y, const T* x, T a, int n) {...}
               template parameters         name  Parameter Parameter ...       body
 
-Nothing is compiled here: the text is scanned (scan.py); a barrier or a warp call is found by its
-name. The compiler reads the same text later: a signature misread here is a type error there, never
-a wrong launch.
+This code only scans the text (scan.py). It finds a barrier or a warp call by its name. Later the
+compiler reads the same text. So if this code reads a signature wrongly, the compiler reports a type
+error, and no wrong launch is possible.
 
-Form:  flat   no barrier, warp call or __shared__ in it or in what it calls: a loop will do
-       fibre  anything else: threads must be able to wait for each other (kernels/host/fibre.cpp)
+Form:  flat   no barrier, warp call or __shared__ in the kernel or its functions: a loop is enough
+       fibre  all others: threads must be able to wait for each other (kernels/host/fibre.cpp)
 Test: tests/cuda/host/test_source.py   Tutorial: tutorials/02_add3.py
 """
 
@@ -19,12 +19,12 @@ from minidl.cuda.host import reach, scan
 from minidl.cuda.host.includes import KernelError
 from minidl.cuda.host.parameters import parse_parameter
 
-# Names of what makes a thread wait for others, and of what belongs to it.
+# Words of code in which a thread waits for others.
 WAITS = re.compile(
     r"\b(__shared__|__syncthreads\w*|__syncwarp|__shfl\w*|__ballot\w*|__any_sync|__all_sync"
     r"|__activemask|__match_\w+|__reduce_\w+_sync"
     r"|cooperative_groups|this_thread_block|tiled_partition|coalesced_threads)\b")
-# What the CPU runner does not have: {pattern to find it by: its name}.
+# What the CPU runner does not have: {pattern that finds it: its name}.
 UNSUPPORTED = {
     r"\basm\b|\b__asm__\b": "inline PTX (asm)",
     r"\bwmma\b|\bmma_sync\b|\bnvcuda\b": "tensor cores (wmma)",
@@ -39,7 +39,8 @@ UNSUPPORTED = {
 
 
 class Source:
-    """The functions found in a file's text, its includes put in place by us or a preprocessor."""
+    """The functions in a file's text. text: with the includes in place, before or after the
+    preprocessor. defines: macros."""
 
     def __init__(self, path, text, defines=None):
         self.path, self.defines = Path(path), dict(defines or {})
@@ -57,7 +58,8 @@ class Source:
         return [f for f in self.functions if f.is_kernel]
 
     def kernel(self, name):
-        """The kernel called `name` (template arguments are ignored here)."""
+        """Returns the Function of the kernel `name`. Ignores template arguments. KernelError if
+        there is no such kernel."""
         base = name.split("<")[0].strip()
         for f in self.kernels:
             if f.name == base:
@@ -66,24 +68,25 @@ class Source:
         raise KernelError(f"{self.path}: no kernel {base!r} in this file; it has: {listed}")
 
     def parameters(self, name):
-        """The Parameters of the kernel `name`, which may be an instance: 'scale<float, 4>'."""
+        """Returns the Parameters of the kernel `name`. It may be an instance: 'scale<float, 4>'."""
         f = self.kernel(name)
         types = {**self.types, **self.template_arguments(name)}
         text = f.params
-        if re.search(r"(^|,)\s*\w+\s*(,|$)", text):  # before a preprocessor: a macro's name alone
+        if re.search(r"(^|,)\s*\w+\s*(,|$)", text):  # a macro stands for parameters
             lists = scan.lists_of_parameters(self.text)
             text = re.sub(r"\w+", lambda m: lists.get(m[0], m[0]), text)
         words = [p for p in scan.split_arguments(text) if p.strip() not in ("", "void")]
         return [parse_parameter(p, types) for p in words]
 
     def value_parameters(self, function):
-        """Names of the parameters that are no pointers."""
+        """Returns the names of the parameters that are not pointers."""
         values = [p for p in scan.split_arguments(function.params) if not re.search(r"[*\[]", p)]
         names = [re.search(r"(\w+)\s*(?:=.*)?$", p) for p in values]
         return [name[1] for name in names if name]
 
     def template_arguments(self, name):
-        """{template parameter: argument} of an instance 'scale<float, 4>'; of a plain kernel {}."""
+        """Returns {template parameter: argument} of an instance 'scale<float, 4>'. {} for a kernel
+        that is not a template. KernelError if arguments are missing, or there are too many."""
         f, given = self.kernel(name), []
         if "<" in name:
             given = scan.split_arguments(name[name.index("<") + 1 : name.rindex(">")])
@@ -106,7 +109,7 @@ class Source:
         return arguments
 
     def reach(self, name):
-        """The reach.Declarations that the kernel `name`, or an instance, can run; itself first."""
+        """Returns the reach.Declarations that the kernel `name` can run. Its own is the first."""
         kernel = self.kernel(name)
         words = re.findall(r"[A-Za-z_]\w*", f"{name} {self.blank[kernel.head : kernel.body[1]]}")
         own = [d for d in self.pieces if d.begin <= kernel.head < d.end]
@@ -116,13 +119,13 @@ class Source:
         return "\n".join(self.blank[d.begin : d.end] for d in self.reach(name))
 
     def without_unreached(self, name):
-        """The text, spaces in place of what the kernel `name` can not run: one function that does
-        not compile is no reason to refuse the others."""
+        """Returns the text without the code that the kernel `name` cannot run. So a function that
+        does not compile does not stop the others."""
         kept = self.reach(name)
         return self._without([d for d in self.pieces if d not in kept])
 
     def without_kernels(self, names):
-        """The text without these kernels and what they alone can run."""
+        """Returns the text without these kernels and without the code that only they can run."""
         kept = [d for f in self.kernels if f.name not in names for d in self.reach(f.name)]
         bad = [d for name in names for d in self.reach(name)]
         return self._without([d for d in self.pieces if d in bad and d not in kept])
@@ -131,14 +134,15 @@ class Source:
         out, at = [], 0
         for d in lost:
             lines = self.text[d.begin : d.end].split("\n")
-            # the preprocessor's marks of lines stay
+            # keeps the line marks of the preprocessor
             kept_lines = (line if re.match(r"#\s*\d", line) else "" for line in lines)
             out += [self.text[at : d.begin], "\n".join(kept_lines)]
             at = d.end
         return "".join([*out, self.text[at:]])
 
     def kernels_at(self, places):
-        """Names of the kernels that can run what stands at one of these (file name, line)s."""
+        """Returns the names of the kernels that can run the code at one of these places, [(file
+        name, line)]."""
         def holds(d):
             file, first = Path(self.file_of(d.begin)).name, self.line_of(d.begin)
             last = self.line_of(d.end)
@@ -148,7 +152,8 @@ class Source:
         return {f.name for f in self.kernels if any(d in bad for d in self.reach(f.name))}
 
     def form(self, name):
-        """'flat' or 'fibre', see above. A loop around a compare-and-swap may be a lock: a wait."""
+        """Returns 'flat' or 'fibre' (see the top of the file). A loop around a compare-and-swap may
+        be a lock. Then threads wait, so the form is 'fibre'."""
         text = self.reached_text(name)
         loops = re.search(r"\b(while|do|for)\b", text)
         spins = loops and re.search(r"\batomic(CAS|Exch)\b|\bvolatile\b", text)
@@ -157,7 +162,8 @@ class Source:
         return "fibre" if WAITS.search(text) or spins else "flat"
 
     def line_of(self, offset):
-        """Line in the file, through the `# 12 "file"` marks a preprocessor leaves."""
+        """Returns the line in the file of an offset in the text. Reads the marks `# 12 "file"` of
+        the preprocessor."""
         before = self.text[:offset].split("\n")
         for i in range(len(before) - 1, -1, -1):
             if mark := re.match(r'#\s*(?:line\s+)?(\d+)\s+"', before[i]):
@@ -165,13 +171,13 @@ class Source:
         return len(before)
 
     def file_of(self, offset):
-        """The file of a place in the text, by the same marks."""
+        """Returns the file of an offset in the text. Reads the marks of the preprocessor."""
         marks = re.findall(r'^#\s*(?:line\s+)?\d+\s+"([^"]*)"', self.text[:offset], re.M)
         return marks[-1] if marks else str(self.path)
 
     def launch_bound(self, name):
-        """C++ of the most threads a block may have by the kernel's __launch_bounds__; 1024 without.
-        """
+        """Returns C++ text: the most threads that a block may have, from __launch_bounds__ of the
+        kernel. "1024" without it."""
         f = self.kernel(name)
         if not (m := re.search(r"\b__launch_bounds__\s*\(", self.blank[f.head : f.open_paren])):
             return "1024"
@@ -182,7 +188,7 @@ class Source:
                       scan.split_arguments(inside)[0])
 
     def check_supported(self, name):
-        """KernelError if the kernel uses something the CPU runner does not have."""
+        """Raises KernelError if the kernel uses something that the CPU runner does not support."""
         for d in self.reach(name):
             for pattern, what in UNSUPPORTED.items():
                 if found := re.search(pattern, self.blank[d.begin : d.end]):

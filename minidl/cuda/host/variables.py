@@ -1,8 +1,8 @@
-"""The variables of a file outside of its functions: __device__, __managed__, __constant__.
+"""Finds the variables of a file outside of its functions: __device__, __managed__, __constant__.
 
-    __device__ float table[4][8];   ->   an array of NumPy at the variable's own memory
+    __device__ float table[4][8];   ->   a NumPy array in the variable's own memory
 
-They keep their values between launches, so kernels of one file that use them share one library.
+They keep their values between launches. So kernels of one file that use them share one library.
 Test: tests/cuda/host/test_words.py
 """
 
@@ -16,7 +16,7 @@ from minidl.cuda.host.scan import match_bracket, split_arguments
 _MARK = re.compile(r"\b__(device|managed|constant)__\b")
 
 
-class Variable(ctypes.Structure):  # laid out as MinidlVariable in kernels/host/variables.h
+class Variable(ctypes.Structure):  # has the layout of MinidlVariable in kernels/host/variables.h
     pass
 
 
@@ -27,8 +27,8 @@ Variable._fields_ = [
 
 
 def declared(source):
-    """[(where the declaration ends, name, is_const)] of the variables in a Source; is_const as in
-    kernels/host/variables.h."""
+    """Returns the variables in a Source: [(offset of the declaration's end, name, is_const)].
+    is_const: as in kernels/host/variables.h."""
     found = []
     functions = {d.head for d in source.functions}
     for d in source.pieces:
@@ -42,7 +42,7 @@ def declared(source):
         if kind:  # declared together with its type
             brace = plain.index("{", kind.start())
             plain = plain[match_bracket(plain, brace) + 1 :]
-        words = plain.split("*")[-1].split("=")[0]  # const float* points to const, and may change
+        words = plain.split("*")[-1].split("=")[0]  # a const float* may itself change
         is_const = 2 if re.search(r"\bconst(expr)?\b", words) else int(mark[1] == "constant")
         for declarator in split_arguments(plain.rstrip().rstrip(";")):
             declarator = re.split(r"[={]", declarator)[0]
@@ -56,7 +56,7 @@ def declared(source):
 
 
 def of(library):
-    """{name: Variable} of a compiled library."""
+    """Returns {name: Variable} of a compiled library."""
     library.minidl_variables.restype = ctypes.POINTER(Variable)
     found, v = {}, library.minidl_variables()
     while v:
@@ -66,7 +66,8 @@ def of(library):
 
 
 def array(v):
-    """The Variable as an array at its own memory; bytes where NumPy has no such type."""
+    """Returns the Variable as an array in its own memory. If NumPy has no such type: an array of
+    bytes."""
     shape = (v.n_bytes,)
     dtype = np.dtype(v.type.decode() or "u1")
     if v.type:
