@@ -6,8 +6,8 @@
 //   common.cuh defines T, to_float, from_float, and PACK(T): the number of elements in 16 bytes
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread has three reads in flight: 90% in float. In half that is 12 KB an SM, where an H100 needs
-// 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in both.
+// a thread has three reads in flight: 90% in float. In half that is 12 KB an SM, where an H100
+// needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in both.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
@@ -50,8 +50,8 @@ extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const 
   // >>> exercise 02a: add3_relu_bias
   // One thread makes one element. Find its index as in add3 above. The comment before this kernel
   // has the formula. n need not be a multiple of the threads in a block, so the last block may have
-  // threads without an element. to_float(x) converts an element of type T to float. from_float<T>(x)
-  // converts a float to T.
+  // threads without an element. to_float(x) converts an element of type T to float.
+  // from_float<T>(x) converts a float to T.
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
     auto sum = to_float(a[i]) + to_float(b[i]) + to_float(c[i]) + to_float(bias[i % cols]);

@@ -24,9 +24,9 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
-// Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the sum.
-// It may choose differently in each copy of a loop. mul_add fixes the choice, so the bits do not
-// depend on the compiler. A processor without a fused instruction always rounds twice.
+// Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
+// sum. It may choose differently in each copy of a loop. mul_add fixes the choice, so the bits do
+// not depend on the compiler. A processor without a fused instruction always rounds twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
   return fmaf(a, b, c);
@@ -150,10 +150,10 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
   return v;
 }
 
-// Returns the sum over the threads of a block, in every thread. The block is one-dimensional and has
-// whole warps. scratch: 33 values in shared memory. The next block_sum or block_max may use scratch
-// at once, because it writes the 33rd value after a barrier. Before any other use of scratch, call
-// __syncthreads().
+// Returns the sum over the threads of a block, in every thread. The block is one-dimensional and
+// has whole warps. scratch: 33 values in shared memory. The next block_sum or block_max may use
+// scratch at once, because it writes the 33rd value after a barrier. Before any other use of
+// scratch, call __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each writes to scratch

@@ -7,7 +7,8 @@
 //   a      label smoothing. The wanted distribution is a / cols everywhere, plus 1 - a at the
 //          target. gx is g times (predicted - wanted distribution)
 //
-//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row; g is the gradient of the loss
+//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row; g is the gradient of the
+//   loss
 //   target  a class for each row. If it is ignore_index the row does not count: loss 0, gx 0, and x
 //           is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
@@ -18,9 +19,9 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
-// flight, 32 KB: 85%. In float, memory brings 4 elements a cycle, and 16 e^x a cycle and SM are just
-// enough. In half it brings 7.5 elements a cycle: 80%. v2: 80% in float. In half it requests one
-// element at a time: 50%. Backward: v5 85%, v2 70%. With 1,000 classes v4 has the shares of v5.
+// flight, 32 KB: 85%. In float, memory brings 4 elements a cycle, and 16 e^x a cycle and SM are
+// just enough. In half it brings 7.5 elements a cycle: 80%. v2: 80% in float. In half it requests
+// one element at a time: 50%. Backward: v5 85%, v2 70%. With 1,000 classes v4 has the shares of v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "cross_entropy.cuh"
@@ -57,7 +58,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole block leaves, so no barrier waits for a missing thread
+  if (target[row] == ignore_index) {  // the whole block leaves: no barrier waits
     if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -81,9 +82,9 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2. Each thread of the team runs it over its share of the row, N neighbours at a time.
-// A row of 50257 classes may begin at any address. So the packs begin up to one pack before the row,
-// and elements outside the row are ignored.
+// The loop of v2. Each thread of the team runs it over its share of the row, N neighbours at a
+// time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
+// the row, and elements outside the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
                                        ACC& sum, ACC& total) {
@@ -115,7 +116,7 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
                                             int cols, long long ignore_index, ACC smoothing,
                                             ACC* scratch) {
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole team leaves, so no barrier waits for a missing thread
+  if (target[row] == ignore_index) {  // the whole team leaves: no barrier waits
     if (thread == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }

@@ -11,8 +11,8 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of
 // the cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a
-// cycle, so four elements. Memory gives it 15 bytes a cycle: two elements in float, four in half. So
-// 90% in float and 80% in half. _naive needs eight times the instructions: 15 to 25%.
+// cycle, so four elements. Memory gives it 15 bytes a cycle: two elements in float, four in half.
+// So 90% in float and 80% in half. _naive needs eight times the instructions: 15 to 25%.
 //
 // Rungs: in _naive a thread makes one element: it runs the cipher for eight draws and uses one. In
 // dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
@@ -37,8 +37,8 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     out += 8 * i, x += 8 * i;
-    // Neighbouring threads read addresses eight elements apart. With packs of 16 bytes the warp uses
-    // every byte that it fetches at once.
+    // Neighbouring threads read addresses eight elements apart. With packs of 16 bytes the warp
+    // uses every byte that it fetches at once.
     const int size = PACK(T);
     const bool whole = packs(x) && packs(out);
     for (int k0 = 0; k0 < 8; k0 += size) {

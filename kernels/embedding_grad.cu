@@ -9,20 +9,20 @@
 // cpu/embedding_grad.cu):
 //   embedding_grad_atomic    a thread per element of gy, with atomicAdd. Simple, but the order of
 //                            additions changes from run to run, and so do the last bits
-//   embedding_grad_owners    the first t of each row owns the row. A thread per (owner, column) looks
-//                            for the row's other t among the indices after the owner: n reads of 8
-//                            bytes, from the caches, for each distinct row. The order is always the
-//                            same, and there is enough parallel work for a GPU. Nothing is sorted:
-//                            for a sort the host would have to wait
+//   embedding_grad_owners    the first t of each row owns the row. A thread per (owner, column)
+//                            looks for the row's other t among the indices after the owner: n reads
+//                            of 8 bytes, from the caches, for each distinct row. The order is
+//                            always the same, and there is enough parallel work for a GPU. Nothing
+//                            is sorted: for a sort the host would have to wait
 //   embedding_grad_packs     the same with 16 bytes an access
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // a thread of _owners reads one element of gy at a time, and the rows lie anywhere. A row of 768
-// halves is 12 whole requests: 50% in float, 25 to 30% in half. _packs makes 3 requests of 512 bytes:
-// 60 to 70%, for the time in which gy moves. The search of the indices adds n steps, one cached read
-// each, for each distinct row. All rows are searched in parallel. For 8192 positions and 2000 distinct
-// rows of 768 the search takes about as long as _owners' sums, in _packs a quarter or an eighth of
-// it. With more positions the search takes longer than the sums.
+// halves is 12 whole requests: 50% in float, 25 to 30% in half. _packs makes 3 requests of 512
+// bytes: 60 to 70%, for the time in which gy moves. The search of the indices adds n steps, one
+// cached read each, for each distinct row. All rows are searched in parallel. For 8192 positions
+// and 2000 distinct rows of 768 the search takes about as long as _owners' sums, in _packs a
+// quarter or an eighth of it. With more positions the search takes longer than the sums.
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "common.cuh"
 
@@ -46,7 +46,8 @@ extern "C" __global__ void embedding_grad_first(int* first, const long long* ind
     atomicMin(&first[index[t]], t);
 }
 
-// Adds N columns, the share of one thread. out must be zeros. first comes from embedding_grad_first.
+// Adds N columns, the share of one thread. out must be zeros. first comes from
+// embedding_grad_first.
 template <int N>
 __device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long* index,
                                           const int* first, int col, int n, int width) {

@@ -9,14 +9,14 @@
 //   gelu           out, x                                    8
 //   gelu_backward  gx, gy, x                                12
 //
-// A chain of array operations makes about twenty passes, 8 or 12 bytes an element each. On a CPU the
-// naive kernel is the fast one: a loop over vectors.
+// A chain of array operations makes about twenty passes, 8 or 12 bytes an element each. On a CPU
+// the naive kernel is the fast one: a loop over vectors.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): an H100 moves
-// 3.3 TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested, not
-// yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and 4 KB
-// in half (25%). In _packs each thread reads 16 bytes: 32 KB in flight, so 90%, and some percent
-// less in half because of e^x.
+// 3.3 TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested,
+// not yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and
+// 4 KB in half (25%). In _packs each thread reads 16 bytes: 32 KB in flight, so 90%, and some
+// percent less in half because of e^x.
 //
 // Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415). The approximation of the normal P: Hastings
 // 1955, as in minidl/ops/normal.py.

@@ -9,11 +9,11 @@
 // every run.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads have
-// no work.
+// 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads
+// have no work.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a CPU:
-// cpu/grad_norm.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/grad_norm.cu
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "common.cuh"
 

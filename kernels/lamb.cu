@@ -18,8 +18,8 @@
 // Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py
 #include "lamb.cuh"
 
-// rates: (arrays, 2), first and root of each array. partial: (chunks, 2), sums of w^2 and r^2. skip,
-// factor: as in adamw.cu.
+// rates: (arrays, 2), first and root of each array. partial: (chunks, 2), sums of w^2 and r^2.
+// skip, factor: as in adamw.cu.
 extern "C" __global__ void lamb_moments_many(W* partial, const W* const* ws, const T* const* gs,
                                              W* const* ms, W* const* vs, const W* rates,
                                              const int* skip, const W* factor, W b1,

@@ -1,5 +1,5 @@
-// Layer norm: gives each row mean 0 and variance 1, then applies a scale and a shift for each column.
-// With -DCENTERED=0 nothing is subtracted and nothing is added: that is RMS norm.
+// Layer norm: gives each row mean 0 and variance 1, then applies a scale and a shift for each
+// column. With -DCENTERED=0 nothing is subtracted and nothing is added: that is RMS norm.
 //
 //   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
 //   g    = gy * w                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
@@ -16,11 +16,11 @@
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // in v3 a lane reads KEEP elements before it waits. At 768 columns that is 24 elements, 96 bytes in
-// float. An SM has 768 threads (80 registers each), so 72 KB in flight: 85 to 90%. In half a request
-// has 64 bytes, so it needs twice as many requests for a byte: 75 to 80%. v4 makes a quarter of v3's
-// requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers: 80%. v2 reads twice, the
-// second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a thread and row: 60%, in half
-// 35%. _packs reads 16 bytes: 85%.
+// float. An SM has 768 threads (80 registers each), so 72 KB in flight: 85 to 90%. In half a
+// request has 64 bytes, so it needs twice as many requests for a byte: 75 to 80%. v4 makes a
+// quarter of v3's requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers: 80%. v2
+// reads twice, the second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a thread and
+// row: 60%, in half 35%. _packs reads 16 bytes: 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -40,8 +40,8 @@
 
 // gw and gb are sums over all rows, and one thread never sees all rows. So the rows are cut into
 // n_parts contiguous parts, and the sums of the parts are added eight at a time. The parts depend
-// only on the number of rows, not on the number of threads. So the order of additions, and every bit,
-// is always the same. With atomics the order would change from run to run.
+// only on the number of rows, not on the number of threads. So the order of additions, and every
+// bit, is always the same. With atomics the order would change from run to run.
 // parts: (n_parts, SUMS, cols), the sums for gw, then the sums for gb
 const int SUMS = CENTERED ? 2 : 1;
 
@@ -74,8 +74,8 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
 }
 
 // v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements. One loop
-// makes mean and variance, so the row is read once less. The sum of x^2 minus the square of the mean
-// would lose all digits if the mean is large. So each thread follows Welford, and the threads'
+// makes mean and variance, so the row is read once less. The sum of x^2 minus the square of the
+// mean would lose all digits if the mean is large. So each thread follows Welford, and the threads'
 // results are joined as in Chan, Golub and LeVeque.
 //
 // block_sum joins them. Each call has two barriers, __syncthreads() (common.cuh). The first stands
@@ -109,8 +109,8 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v3, v4 and v5 keep the row in registers: x is read once. A team of threads shares the row: a warp,
-// or a block if scratch is given. Each thread keeps KEEP elements, N neighbours at a time.
+// v3, v4 and v5 keep the row in registers: x is read once. A team of threads shares the row: a
+// warp, or a block if scratch is given. Each thread keeps KEEP elements, N neighbours at a time.
 template <int N>
 __device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                                 const T* b, int row, int thread, int team, int cols,

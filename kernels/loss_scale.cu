@@ -1,5 +1,5 @@
-// Updates the loss scale on the device, with one thread. So the host need not wait to know whether a
-// gradient overflowed.
+// Updates the loss scale on the device, with one thread. So the host need not wait to know whether
+// a gradient overflowed.
 //
 //   loss_scale_factor   factor = 1 / scale, times min(1, max_norm / (|g| / scale + 1e-6)) to clip
 //   loss_scale_update   lowers the scale after `hysteresis` overflows, raises it after `interval`

@@ -9,12 +9,12 @@
 //   first: where each array begins in flat. Chunks and tables: minidl/cuda/launch.py
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// it is a copy, with eight elements a thread in accesses of 16 bytes: 90%. If an array does not begin
-// at a multiple of 16 bytes in the flat buffer, it is read or written there element by element: 50
-// to 70% in half.
+// it is a copy, with eight elements a thread in accesses of 16 bytes: 90%. If an array does not
+// begin at a multiple of 16 bytes in the flat buffer, it is read or written there element by
+// element: 50 to 70% in half.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a CPU:
-// cpu/pack.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/pack.cu
 // Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "common.cuh"
 
@@ -45,9 +45,9 @@ extern "C" __global__ void unpack_blocks(T* const* arrays, const U* flat, const 
     to[i] = from_float<T>(to_float(from[i]));
 }
 
-// The threads of a block copy to[i] = from[i] for begin <= i < end: eight elements each, 16 bytes an
-// access. `to` and `from` may be aligned differently, because an array begins anywhere in the flat
-// buffer.
+// The threads of a block copy to[i] = from[i] for begin <= i < end: eight elements each, 16 bytes
+// an access. `to` and `from` may be aligned differently, because an array begins anywhere in the
+// flat buffer.
 template <typename To, typename From>
 __device__ __forceinline__ void copy_packs(To* to, const From* from, long long begin,
                                            long long end) {

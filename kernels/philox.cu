@@ -4,7 +4,8 @@
 //   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the cipher takes 40 wide products for 32 bytes, so arithmetic is the limit, not memory: 20 to 30%.
+// the cipher takes 40 wide products for 32 bytes, so arithmetic is the limit, not memory: 20 to
+// 30%.
 //
 // Each thread makes the eight draws of one run of the cipher: n8 = ceil(n / 8) threads.
 // Wrapper: minidl/cuda/philox.py   Test: tests/cuda/test_philox.py

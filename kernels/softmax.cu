@@ -16,8 +16,8 @@
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // v4 as layer norm's, 85 to 90%, in float and in half. An SM computes 16 e^x a cycle, which takes
 // less time than to move the row. v5 waits at its barriers: 80%. v3: 85% in float, 75% in half. In
-// rows of 32 elements each lane of v3 has one element, and most lanes of v4 have none: half of these
-// shares. v2: 60%.
+// rows of 32 elements each lane of v3 has one element, and most lanes of v4 have none: half of
+// these shares. v2: 60%.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
@@ -51,10 +51,10 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
 //
 // Each thread has the maximum and the sum of its own columns. block_max and block_sum join them.
 // Each has two barriers, __syncthreads() (common.cuh). The first stands before warp 0 reads the
-// numbers that lane 0 of each warp has written to scratch. Without it, warp 0 would add numbers that
-// are not there yet. The second stands before all threads read the result. Without it, a fast warp
-// would read the previous row's result, or none. Every thread must reach each barrier, so there is no
-// `return` before one.
+// numbers that lane 0 of each warp has written to scratch. Without it, warp 0 would add numbers
+// that are not there yet. The second stands before all threads read the result. Without it, a fast
+// warp would read the previous row's result, or none. Every thread must reach each barrier, so
+// there is no `return` before one.
 extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T* xr = x + (long long)blockIdx.x * cols;

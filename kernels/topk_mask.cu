@@ -1,6 +1,6 @@
-// Finds the large elements of a vector, |x| >= threshold, and writes them as (index, value) pairs in
-// order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps the
-// other elements for the next step.
+// Finds the large elements of a vector, |x| >= threshold, and writes them as (index, value) pairs
+// in order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps
+// the other elements for the next step.
 //
 //   count_above   counts[chunk] = how many |x| >= threshold the chunk has
 //                 reads 4 bytes an element in float
@@ -13,8 +13,8 @@
 //
 //   x   n elements of T, chunks of `length` elements
 // Rungs: first, a thread per chunk that appends one element after another. Then _warps, a warp per
-// chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements find their
-// places at once and stay in order.
+// chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements find
+// their places at once and stay in order.
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // _warps waits for a ballot every 32 elements. It has 8 KB in flight an SM, where an H100 needs 15:
 // 50%.
@@ -73,7 +73,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
     bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
-      int place = at + __popc(mask & ((1u << lane) - 1));  // how many the lanes before this one keep
+      int place = at + __popc(mask & ((1u << lane) - 1));  // kept by the lanes before this
       index[place] = i;
       value[place] = x[i];
     }

@@ -88,10 +88,10 @@ extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
 }
 
-// With a tile in shared memory, reads and writes both touch neighbours in global memory. The tile is
-// read by columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one
-// bank, and its 32 threads are served one after the other. If it is 33 wide (PAD 1), a column lies
-// in 32 banks.
+// With a tile in shared memory, reads and writes both touch neighbours in global memory. The tile
+// is read by columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in
+// one bank, and its 32 threads are served one after the other. If it is 33 wide (PAD 1), a column
+// lies in 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif

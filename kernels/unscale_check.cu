@@ -12,8 +12,8 @@
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // 16 bytes a thread and step: 90%. In arrays much shorter than a chunk some threads have no work.
 //
-// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a CPU:
-// cpu/unscale_check.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/unscale_check.cu
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "bad_number.cuh"
 #include "common.cuh"
