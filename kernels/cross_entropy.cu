@@ -7,8 +7,7 @@
 //   a      label smoothing. The wanted distribution is a / cols everywhere, plus 1 - a at the
 //          target. gx is g times (predicted - wanted distribution)
 //
-//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row; g is the gradient of the
-//   loss
+//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row. g: the gradient of loss
 //   target  a class for each row. If it is ignore_index the row does not count: loss 0, gx 0, and x
 //           is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
