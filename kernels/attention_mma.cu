@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         added_up += x;
         x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
       }
-      total[h] = total[h] * shrink[h] + added_up;  // the sum over this lane's columns; the lanes are added at the end
+      total[h] = total[h] * shrink[h] + added_up;  // a lane's columns; lanes are added below
     }
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n)

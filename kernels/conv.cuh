@@ -108,7 +108,7 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
 #endif
 #define COLUMNS 128
 #define DEEP 32
-#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 different groups of 4 banks
+#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
 #define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
 // Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP, b has
