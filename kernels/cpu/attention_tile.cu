@@ -29,7 +29,7 @@
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 registers in all
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
 constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
 // Tiles of one thread: each tile of the other side is read once for all of them.
 constexpr int GROUP = E > 64 ? 2 : 4;
@@ -126,7 +126,7 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
 // and the sum of each query so far. shrink = exp(old top - new top): the caller must multiply the
 // earlier sums by it.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent vectors: their waits overlap
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent, so waits overlap
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -186,7 +186,7 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: later tiles are not seen
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: later tiles are unseen
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
@@ -201,7 +201,7 @@ extern "C" __global__ void attention_tile(
           for (int i = 0; i < n; ++i)
             s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
-        for (int j = 0; j < KEYS; ++j) {  // hides a key from the queries before it; a missing key from all
+        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all
           const int hidden = j0 + j >= n_keys ? QUERIES : causal ? j0 + j - first - i0 : 0;
           SIMD for (int i = 0; i < min(hidden, QUERIES); ++i) s[j * QUERIES + i] = -INFINITY;
         }

@@ -24,7 +24,7 @@
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
   int n_images, in_channels, out_channels;  // of all groups together
-  int h, w, oh, ow;                         // h, w: size of x. oh, ow: how many r, along rows and columns
+  int h, w, oh, ow;                         // size of x; how many r, along rows and columns
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
   int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
@@ -45,7 +45,7 @@ struct Geometry {
 
 constexpr int PANEL = 64;        // neighbouring pixels in the product: a multiple of LANES
 constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
-constexpr int WIDE = 512;        // pixels of a row: a wider row is cut, because the stack is limited
+constexpr int WIDE = 512;        // pixels of a row: wider rows are cut, as the stack is limited
 
 // The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
 // step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
@@ -343,7 +343,7 @@ extern "C" __global__ void conv_few_weight(float* gw, const float* x, const floa
   alignas(64) float image[largest.n_floats + VECS * LANES], gradients[n_gradients];
   Vec sums[taps + TAPS];
   for (int k = 0; k < taps; ++k) sums[k] = Vec{};
-  zero(image, largest.n_floats + VECS * LANES);  // numbers that no line fills are multiplied by 0: they must be finite
+  zero(image, largest.n_floats + VECS * LANES);  // numbers that no line fills must be finite
   for (int begin = 0; begin < ow; begin += columns_in_part) {
     const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
     for (int n = 0; n < n_images; ++n)

@@ -38,7 +38,7 @@
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 32;  // columns of a panel of packed weights. The last panel has a multiple of 16
+constexpr int PANEL = 32;  // columns of a panel of packed weights; in the last a multiple of 16
 constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
 // vecs_of chooses how many registers a row of a tile has; it divides the registers of `width`
@@ -55,7 +55,7 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: the registers of a whole panel
+  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: whole panels
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
     // among equal costs, take the highest tile: each tile reads all of w

@@ -58,7 +58,7 @@ __forceinline__ void range_of(float* scale, const float* x, long long n) {
 // divides by s, because a product with 1 / s would round differently.
 template <int K, int WIDE>
 __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
-  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: the compiler makes vector instructions of them
+  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: they become vector instructions
   SIMD for (int k = 0; k < K; ++k) {
     const float r = rintf(x[k] / by) + zero, low = r > 0.0f ? r : 0.0f;
     q[k] = (unsigned char)(int)(low < 255.0f ? low : 255.0f);

@@ -37,7 +37,7 @@ constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the re
 constexpr int COLS = VECS * LANES;             // a panel of B
 constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
 constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 cache lines for each k
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 lines for each k
 constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
 // Copies B into the order of the product: slabs of DEPTH rows, in a slab panels, in a panel rows of
@@ -82,7 +82,7 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
       for (int k = 0; k < n; ++k, from += k_stride, to += ROWS) {
         // the next strip into L2: L1 may have no room for CHUNK lines that lie a page apart
         for (int r = 0; r < STRIP; r += 16) __builtin_prefetch(from + STRIP + r, 0, 2);
-        float x[STRIP];  // through registers: the compiler must assume that a store to `to` changes `from`
+        float x[STRIP];  // in registers, because a store to `to` may change `from`
         SIMD for (int r = 0; r < STRIP; ++r) sum[r] += x[r] = from[r];
         UNROLL for (int r = 0; r < STRIP; r += ROWS)
           UNROLL for (int m = 0; m < ROWS; ++m) to[r * slab_depth + m] = x[r + m];
@@ -113,7 +113,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
     row[m] = a + min(m, n_rows - 1) * row_stride;
     UNROLL for (int n = 0; n < VECS; ++n) {
       sum[m][n] = Vec{};
-      __builtin_prefetch(c + (long long)m * c_row + n * LANES, 1);  // a hint: any address is allowed
+      __builtin_prefetch(c + (long long)m * c_row + n * LANES, 1);  // a hint: any address is legal
     }
   }
   for (int k = 0; k < n_k; ++k, b += COLS) {
