@@ -6,11 +6,9 @@
 //   attention_backward.cu
 //
 //            64 keys ->            A block takes 64 rows, a warp 16 of them. Tiles of 64 rows of
-//            the
-//   warp 0  [ S = q k^T ]          other side are in shared memory, as halves.
-//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, they
-//   already
-//   warp 2  [           ]          are the a fragments of P v: P never leaves the registers.
+//   warp 0  [ S = q k^T ]          the other side are in shared memory, as halves.
+//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, these are
+//   warp 2  [           ]          the a fragments of P v: P never leaves the registers.
 //   warp 3  [           ]          A row's maximum is over 16 numbers in each of 4 lanes.
 //
 // Reads: in forward q once, and k and v once for 64 queries, 2 S E / 64 elements a row as in

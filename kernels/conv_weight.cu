@@ -7,16 +7,14 @@
 //   |     gy      | M       busy, the pixels are cut into shares, and each block sums one share.
 //   +-------------+
 //   +-------------+         Reads, if each number is read once: 4 C + 4 M bytes a pixel, gy and x,
-//   |   columns   | K       for 2 M C U V operations. Writes: gw, and a partial gw in float for
-//   each
-//   +-------------+         share.
+//   |   columns   | K       for 2 M C U V operations. Writes: gw, and for each share a partial gw
+//   +-------------+         in float.
 //     share 0 | share 1 | ...
 //                            loads from memory a multiply-add    what it saves
 //   v1  a thread a weight        1 of gy, 1 of x
 //   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
-//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; less waiting, with
-//   more
-//       a thread, shares         memory 8 for 16 multiply-adds   blocks if gw is small
+//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; less waiting, as a
+//       a thread, shares         memory 8 for 16 multiply-adds   small gw gets more blocks
 //   v5  tensor cores, halves     1 / 128 each                    multiplications by the lanes
 //   _depthwise  C = M = 1        1 each, a block a weight        v1's long wait: 9 threads a
 //                                                                channel go through all images

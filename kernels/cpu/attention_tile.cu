@@ -11,10 +11,9 @@
 //
 //            keys ->                     Most of the time goes into products of small matrices.
 //   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in 16 registers.
-//   For
-//            (online softmax)            each k it adds one number of A (broadcast) times one row
-//                                        of B (loaded). With 16 lanes and two multiply-adds a cycle
-//                                        that is 90% of a core's peak.
+//            (online softmax)            For each k it adds one number of A (broadcast) times one
+//                                        row of B (loaded). With 16 lanes and two multiply-adds a
+//                                        cycle that is 90% of a core's peak.
 //
 // The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
 // a GPU: a GPU thread has neither these registers nor an L1 of its own. -DE= sets the head's width,

@@ -2,8 +2,7 @@
 // exists at a time, on a thread's stack. kernels/conv.cu is the lesson. conv_winograd.cu saves
 // products for 3 x 3 filters with stride 1.
 //
-//   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]       p: a pixel of an
-//   image
+//   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
 //
 //   x, lines of channel c        panel: 64 pixels            `Geometry` has one formula for all:
 //   with zeros around            of each k                     forward   p reads around stride p

@@ -1,8 +1,8 @@
 // 3 x 3 convolutions with stride 1 on a CPU, with Winograd's F(2 x 2, 3 x 3): 16 products for each
 // 2 x 2 results. The plain form needs 36.
 //
-//   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y. The next tile is 2 pixels
-//   further +-------+..
+//   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y. The next tile is 2 pixels away
+//   +-------+..
 //   | d d d d :        V = B^T d B     4 x 4 numbers of each input channel of a tile
 //   | d d d d :        U = G g G^T     4 x 4 numbers of each filter g
 //   | d d d d :        M = U V         16 products, one for each of the 4 x 4: (O, C) (C, tiles)

@@ -2,20 +2,14 @@
 // products whose sizes the compiler knows. `then` takes their results while these are in L1.
 //
 //   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 32 columns
-//   conv      out (N, OH, OW, O) = then(sum over the rows of the filter of products of KW C
-//   numbers)
+//   conv      out (N, OH, OW, O) = then(sum over the filter's rows of products of KW C numbers)
 //
 //      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So the KW pixels under
-//      a
-//                         ------------------         row of the filter are neighbours: KW C
-//                         numbers,
-//      image row h + 1   [c c c][c c c][c c c] ...   times (KW C, 32) of the weights. The numbers
-//      of
-//                         ------------------         the next pixel begin C further. So a
-//                                                    convolution is KH products on the image
-//                                                    itself.
-//   It needs no copy of patches (im2col), only a border of zeros, which the layer before has
-//   written.
+//                         ------------------         a row of the filter are neighbours: KW C
+//      image row h + 1   [c c c][c c c][c c c] ...   numbers, times (KW C, 32) of the weights. The
+//                         ------------------         numbers of the next pixel begin C further. So
+//                                                    a convolution is KH products on the image.
+//   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
 //
 // A tile of ROWS x VECS registers is summed over all k. ROWS is the number that divides M best, and
 // the largest of equally good ones: 64 rows are 4 tiles of 13 and one of 12, two registers wide.

@@ -1,17 +1,15 @@
 // The matrix products of a linear layer on a CPU. They also add the bias, or make its gradient.
 //
-//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous. bias (n_cols) or
-//   null
+//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous. bias (n_cols), or
+//                         null
 //   sums = A 1            the sum of each row of A. If A = gy^T it is the gradient of the bias
 //   y = x w^T + b         gx = gy w         gw = gy^T x         each operand may have any strides
 //
-//      B: panels of COLS columns      A core can multiply 64 floats in the time in which it loads
-//      16.
-//        [    ][    ][    ]           So a result must stay in registers while many products are
-//   A    [####]                       added to it. `#`, ROWS x COLS of C, takes 24 vector registers
-//   on
-//   in   [####]                       AVX-512. Each k needs 4 loads from B, 6 numbers of A, and 24
-//   groups                            multiply-adds.
+//      B: panels of COLS columns      In the time in which a core loads 16 floats, it can multiply
+//        [    ][    ][    ]           64. So a result must stay in registers while many products
+//   A    [####]                       are added to it. `#`, ROWS x COLS of C, takes 24 vector
+//   in   [####]                       registers on AVX-512. Each k needs 4 loads from B, 6 numbers
+//   groups                            of A, and 24 multiply-adds.
 //   of
 //   ROWS rows
 //

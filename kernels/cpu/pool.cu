@@ -1,12 +1,9 @@
 // Pooling on a CPU, in vectors. A thread takes a plane, and a strip of windows at a time:
 //
-//     x    a b c d e f g h        Windows of 3 neighbours, 2 apart. Element 0 of all windows is a
-//     row
-//     0    ^   ^   ^              of x with a step of 2. So the outer loops go over the elements of
-//     a
-//     1      ^   ^   ^            window, and the inner loop goes over the windows of a strip: a
-//     lane
-//     2        ^   ^   ^          of a vector for each window.
+//     x    a b c d e f g h        Windows of 3 neighbours, 2 apart. Element 0 of all windows is
+//     0    ^   ^   ^              a row of x with a step of 2. So the outer loops go over the
+//     1      ^   ^   ^            elements of a window. The inner loop goes over the windows of
+//     2        ^   ^   ^          a strip, one lane of a vector for each window.
 //
 // For each element (i, j), the numbers of all windows of a strip are copied into lanes. An element
 // outside of x becomes -inf or 0. Then they are compared or added in full vectors, even if a row is

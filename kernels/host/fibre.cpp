@@ -2,18 +2,14 @@
 // CPU thread.
 //
 //     thread 0  ----+            +---   Each thread of a block has its own stack. One thread runs
-//     until
-//     thread 1      +----+       |      it reaches a barrier or a warp call. Then it switches to
-//     the
-//     thread 2           +----+  |      next one that can run. The last to arrive does the work: at
-//     a
-//     barrier  ---------------+--+      barrier it releases all, at a shuffle it hands out the
+//     thread 1      +----+       |      until it reaches a barrier or a warp call. Then the next
+//     thread 2           +----+  |      one that can run runs. The last to arrive does the work: at
+//     barrier  ---------------+--+      a barrier it releases all, at a shuffle it hands out the
 //                                       values. If no thread can run, that is a deadlock, and we
 //                                       know where each thread waits.
 //
 // Within a block only one thread runs at a time, so results repeat exactly. Blocks may run on
-// several
-// CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
+// several CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +31,7 @@ const int kMaxThreads = 1024;  // CUDA's limit for a block
 const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
 const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
-const long long kSpinLimit = 4000000;     // yields without any progress: then no other thread will help
+const long long kSpinLimit = 4000000;     // yields without progress: no other thread will help
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 

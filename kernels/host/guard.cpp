@@ -1,11 +1,8 @@
 // The runtime library, third part: a kernel's errors must not end Python or make it hang.
 //
-//     launch:  setjmp, kernel ...                  At NULL, a wild pointer, x / 0 or a stack
-//     overflow
-//                 ^        |                       the processor sends a signal. on_fault handles
-//                 it
-//                 +--------+ longjmp               and jumps back here. The launch returns an
-//                 error.
+//     launch:  setjmp, kernel ...            At NULL, a wild pointer, x / 0 or a stack overflow the
+//                 ^        |                 processor sends a signal. on_fault handles it and
+//                 +--------+ longjmp         jumps back here. The launch returns an error.
 //
 //     watchdog: a separate thread. Ten times a second it looks for a launch that has made no
 //     progress in 20 seconds of processor time, or that still runs two seconds after Ctrl-C. It
@@ -13,8 +10,7 @@
 //     above.
 //
 // A stopped launch may have written only a part of its arrays. If a signal does not come from a
-// kernel,
-// the earlier handler gets it.   Test: tests/cuda/host/test_guard.py
+// kernel, the earlier handler gets it.   Test: tests/cuda/host/test_guard.py
 #include "guard.h"
 
 #include <errno.h>

@@ -1,10 +1,8 @@
 // The profile: joins the accesses of 32 threads that a GPU would make in one request.
 //
 //     thread 0  x[0] ... x[32] ...       Count how often a thread comes to an instruction between
-//     two
-//     thread 1  x[1] ... x[33] ...       barriers. The accesses of a warp's threads at the same
-//     count
-//     thread 2  x[2] ... x[34] ...       are one request: here x[0..31], then x[32..63].
+//     thread 1  x[1] ... x[33] ...       two barriers. The accesses of a warp's threads with the
+//     thread 2  x[2] ... x[34] ...       same count are one request: here x[0..31], then x[32..63].
 //
 //     global   sectors of 32 bytes that the request touches: 4 for 32 neighbouring floats, 32 for
 //              floats that are 32 bytes or more apart
@@ -27,7 +25,7 @@
 namespace {
 
 struct Request {
-  unsigned mask, others;  // lanes in the request. others: of a branch, lanes that went elsewhere than the first
+  unsigned mask, others;  // lanes in it; of a branch, lanes that left the first's way
   u64 address[32];        // of a branch, address[0] is where the first lane went
 };
 

@@ -1,9 +1,8 @@
 // Runs the launches of a plan one after the other, as a CUDA graph does on a GPU.
 //
 //   calls   launcher 0, launch 0     The launches were packed when the plan was made, so all
-//   addresses
-//           launcher 1, launch 1     are fixed. From Python a launch costs one or two microseconds.
-//           ...                      Here it is only a function call.
+//           launcher 1, launch 1     addresses are fixed. From Python a launch costs one or two
+//           ...                      microseconds. Here it is only a function call.
 //
 // Compiled with the runtime (minidl/cuda/host/cpu.py).   Test: tests/infer/test_program.py
 #include "parallel.h"

@@ -2,9 +2,8 @@
 // minidl/cuda/host/cpu.py compiles it once, with fibre.cpp. Every kernel uses it.
 //
 //     units  0 1 2 3 | 4 5 ....... n      The first few units run at once, and are timed. If the
-//                                         rest would take less time than to wake a thread, it runs
-//                                         here,
-//            timed   | rest               too. Otherwise a small pool shares it, chunk by chunk.
+//            timed   | rest               rest would take less time than to wake a thread, it runs
+//                                         here, too. If not, a small pool shares it, in chunks.
 //
 // A thread without work first looks for work in a loop (spinning), then it sleeps. It spins as long
 // as Python takes between two launches of a training step. A sleeping thread would have to be woken

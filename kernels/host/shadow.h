@@ -8,9 +8,7 @@
 //                                          An access (t, clock) came before the access of u now if
 //     thread u     r s[4] ---- barrier ---- w s[3]
 //                  - t has since passed a barrier of the whole block, or
-//                                                             - u has since met t in a __syncwarp,
-//                                                             or
-//                                                               in the sync() of a tile.
+//                  - u has since met t in a __syncwarp, or in the sync() of a tile.
 // Two accesses of one element race if they are not ordered and one of them is a write. Atomics do
 // not race with each other. Threads of different blocks are ordered only by fences and atomics
 // (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's ways for threads to meet.
