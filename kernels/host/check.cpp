@@ -6,8 +6,7 @@
 //     3. compare with the shadow (shadow.h): who accessed this element before, and is that ordered?
 //
 // A finding is a list of numbers. minidl/cuda/checks/sentences.py turns it into a sentence.
-// session.cpp
-// has the launch around it.   Test: tests/cuda/checks/test_check.py
+// session.cpp has the launch around it.   Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -59,8 +59,7 @@ static double now() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// Returns the number of processors that belong to this rank: other ranks of this machine have as
-// many.
+// Returns this rank's share of the machine's processors.
 static int own_processors() {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__

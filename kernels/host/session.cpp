@@ -8,8 +8,7 @@
 //
 // So no error of a kernel can end Python. The child runs only this library and the kernel. Arrays
 // and stacks lie at other addresses in each launch. So a pointer that a kernel kept from an earlier
-// launch
-// points to unused memory.   Test: tests/cuda/checks/test_check_child.py
+// launch points to unused memory.   Test: tests/cuda/checks/test_check_child.py
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
