@@ -1,6 +1,5 @@
-// Kernels for tutorial 03. Two of them give each row to a block, whose threads exchange results in
-// shared memory. Three others transpose a matrix. They are lessons. Training uses layer_norm.cu and
-// softmax.cu.
+// Lessons of tutorial 03. In two kernels a block takes a row, and its threads exchange results in
+// shared memory. The others transpose a matrix. Training uses layer_norm.cu and softmax.cu.
 //
 //   center           y = x - mean of its row
 //                    bytes an element: 2 reads, 1 write: 12
@@ -80,18 +79,16 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
     y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
 }
 
-// out (n x n) = in^T, in blocks of 32 x 32 threads. A warp is a row of a block: 32 neighbours in x.
-// Naive: a warp reads 32 neighbours, 4 sectors of 32 bytes. It writes 32 numbers that lie n apart:
-// 32 sectors.
+// out (n x n) = in^T, in blocks of 32 x 32 threads; a warp is a row of a block. Naive: a warp reads
+// 32 neighbours, which are 4 sectors of 32 bytes. It writes 32 numbers n apart: 32 sectors.
 extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
 }
 
-// With a tile in shared memory, reads and writes both touch neighbours in global memory. The tile
-// is read by columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in
-// one bank, and its 32 threads are served one after the other. If it is 33 wide (PAD 1), a column
-// lies in 32 banks.
+// A tile in shared memory: global memory is read and written by neighbours, the tile is read by
+// columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one bank,
+// and its 32 threads wait for each other. If it is 33 wide (PAD 1), a column lies in 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif
