@@ -65,7 +65,7 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
 
 // v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
 // loop makes mean and variance: each thread follows Welford, and the threads' results are joined as
-// in Chan, Golub and LeVeque. layer_norm.cu's v2 says why, and where the barriers stand.
+// in Chan, Golub and LeVeque. layer_norm.cu's v2 explains why, and has the barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {

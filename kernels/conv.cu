@@ -351,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
 // the cache, because neighbouring threads have read them. grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];
-  ACC* taps = (ACC*)memory;  // U V of them
+  ACC* taps = (ACC*)memory;  // U V numbers
   const Shape s = SHAPE_OF_ALL;
   const int n = blockIdx.x / G, group = blockIdx.x % G;
   for (int k = threadIdx.x; k < U * V; k += blockDim.x) taps[k] = to_float(w[group * U * V + k]);

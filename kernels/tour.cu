@@ -88,7 +88,7 @@ extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
 
 // A tile in shared memory: global memory is read and written by neighbours, the tile is read by
 // columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one bank,
-// and its 32 threads wait for each other. If it is 33 wide (PAD 1), a column lies in 32 banks.
+// and its 32 threads are served one by one. If it is 33 wide (PAD 1), a column lies in 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif

@@ -1,12 +1,12 @@
-// Products of small matrices on one CPU core. Used by conv.cu and conv_winograd.cu. linear.cu says
-// why a tile of the result stays in registers.
+// Products of small matrices on one CPU core. Used by conv.cu and conv_winograd.cu. linear.cu
+// explains why a tile of the result stays in registers.
 //
 //   C = A B, or C += A B      A (n_rows x n_k): rows a_row apart, the k of a row are neighbours
 //                             B (n_k x n_cols) and C (n_rows x n_cols): rows b_row and c_row apart.
 //                             n_cols must be a multiple of LANES
 //
-// A tile has 6 rows, or as many as are left at the end. It is 4 vectors wide (2 on processors with
-// 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
+// A tile has 6 rows. The last one has the rows that are left. It is 4 vectors wide (2 on processors
+// with 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "vector.cuh"

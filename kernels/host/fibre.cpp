@@ -2,8 +2,8 @@
 // CPU thread.
 //
 //     thread 0  ----+            +---   Each thread of a block has its own stack. One thread runs
-//     thread 1      +----+       |      until it reaches a barrier or a warp call. Then the next
-//     thread 2           +----+  |      one that can run runs. The last to arrive does the work: at
+//     thread 1      +----+       |      until it reaches a barrier or a warp call. Then another
+//     thread 2           +----+  |      thread runs. The last to arrive does the work: at
 //     barrier  ---------------+--+      a barrier it releases all, at a shuffle it hands out the
 //                                       values. If no thread can run, that is a deadlock, and we
 //                                       know where each thread waits.

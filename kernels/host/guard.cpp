@@ -6,7 +6,7 @@
 //
 //     watchdog: a separate thread. Ten times a second it looks for a launch that has made no
 //     progress in 20 seconds of processor time, or that still runs two seconds after Ctrl-C. It
-//     sends SIGURG to the launch's thread (programs ignore this signal). The handler jumps back as
+//     sends SIGURG to the launch's thread (by default it is ignored). The handler jumps back as
 //     above.
 //
 // A stopped launch may have written only a part of its arrays. If a signal does not come from a

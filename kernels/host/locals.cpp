@@ -3,7 +3,7 @@
 //
 //     MinidlLocal<float[4]> minidl_sum("sum"); auto& sum = minidl_sum.a;
 //
-//     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer meets a guard
+//     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
 // An array may be declared in inner braces: { float four[4]; p = four; } p[0]. It is remembered
 // after the braces until its function returns. Its memory is not used again (-fstack-reuse=none).

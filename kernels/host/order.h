@@ -7,7 +7,8 @@
 // the same word. The fence also covers what other threads of t's block did before their last common
 // barrier. If every thread does a fence, then a barrier follows and one of them does an atomic,
 // that publishes for all. A volatile access of a flag counts as an atomic. The reader needs no
-// fence here. Source: PTX ISA, "Memory consistency model", release and acquire patterns.
+// fence here.
+// Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +60,8 @@ struct Acquired {
 struct Order {
   Word words[kMaxWords];
   int n_words, block_threads;
-  // For each thread of the running block: its clock at its last fence; the clock up to which that
-  // fence covers the block's other threads; the clock of its last fence before the barrier.
+  // For each thread of the running block. fenced: its clock at its last fence. covered: the fence
+  // covers the block's other threads up to this clock. before_barrier: fenced at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
   bool any_fence, at_barrier;  // since the last barrier; before it, not yet published

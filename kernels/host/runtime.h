@@ -75,9 +75,10 @@ extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
 // In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) follow each __shared__ variable,
-// and as many come before it, because compilers lay variables out in either direction. The engine
-// compares them at the end of every block. minidl/cuda/host/shared.py declares them and inserts
-// MINIDL_GUARD after the variable. The first thread of a launch that passes it tells the engine.
+// and the same pattern comes before it, because compilers lay variables out in either direction.
+// The engine compares them at the end of every block. minidl/cuda/host/shared.py declares them and
+// inserts MINIDL_GUARD after the variable. The first thread of a launch that passes it tells the
+// engine.
 enum { MINIDL_GUARD_BYTES = 256 };
 struct MinidlBefore {
   unsigned launch;  // the last launch that passed

@@ -253,7 +253,7 @@ bool is_retired(u64 address) {
 MINIDL_EXPORT int minidl_check_start(const CheckLaunch* launch) {
   now = launch;
   n_launches++;
-  fflush(nullptr);  // otherwise the child would print the buffered text again
+  fflush(nullptr);  // otherwise the child would print the buffered text, too
   int pid = fork();
   if (pid == 0) child();
   return pid;

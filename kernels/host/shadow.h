@@ -11,7 +11,7 @@
 //                  - u has since met t in a __syncwarp, or in the sync() of a tile.
 // Two accesses of one element race if they are not ordered and one of them is a write. Atomics do
 // not race with each other. Threads of different blocks are ordered only by fences and atomics
-// (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's ways for threads to meet.
+// (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's barriers.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
