@@ -145,8 +145,8 @@ __forceinline__ void write(float* y, const Geometry& g, int row, int column, int
 }
 
 // Makes y from weights (out_channels, n_in kh kw) of all groups. bias: a number for each channel of
-// y, or null. A block makes n_pixels pixels of outs_in_part outputs; the pixels of all images are
-// counted on. It adds the inputs one chunk of channels at a time. If one chunk has all inputs, it
+// y, or null. A block makes outs_in_part outputs at n_pixels pixels. The pixels are numbered over
+// all images. It adds the inputs one chunk of channels at a time. If one chunk has all inputs, it
 // makes only outs_at_once outputs at a time, so that their sums stay in L1.
 // grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
