@@ -5,24 +5,23 @@
 //   reads gy and the indices once, writes the rows that occur: 8 bytes an element of gy in float,
 //   and also the zeroing of the table
 //
-// Several t may have the same row, so their sums must not be lost. Three ways (a CPU has another:
+// Several t may meet at one row. Ways to keep their sums whole (a CPU has another:
 // cpu/embedding_grad.cu):
-//   embedding_grad_atomic    a thread per element of gy, with atomicAdd. Simple, but the order of
-//                            additions changes from run to run, and so do the last bits
-//   embedding_grad_owners    the first t of each row owns the row. A thread per (owner, column)
-//                            looks for the row's other t among the indices after the owner: n reads
-//                            of 8 bytes, from the caches, for each distinct row. The order is
-//                            always the same, and there is enough parallel work for a GPU. Nothing
-//                            is sorted: for a sort the host would have to wait
+//   embedding_grad_atomic    a thread per element of gy, atomicAdd: simple, but the order of
+//                            additions is left to chance, and so are the last bits
+//   embedding_grad_owners    the first t of each row owns it, and a thread per (owner, column) looks
+//                            at the indices behind t for others: n reads of 8 bytes, from the
+//                            caches, for each distinct row. Always the same order, parallel enough
+//                            for a GPU; and nothing is sorted, for which the host would have to wait
 //   embedding_grad_packs     the same with 16 bytes an access
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _owners reads one element of gy at a time, and the rows lie anywhere. A row of 768
-// halves is 12 whole requests: 50% in float, 25 to 30% in half. _packs makes 3 requests of 512
-// bytes: 60 to 70%, for the time in which gy moves. The search of the indices adds n steps, one
-// cached read each, for each distinct row. All rows are searched in parallel. For 8192 positions
-// and 2000 distinct rows of 768 the search takes about as long as _owners' sums, in _packs a
-// quarter or an eighth of it. With more positions the search takes longer than the sums.
+// _owners reads one element of gy a thread, in rows that lie anywhere: a row of 768 halves is 12
+// whole requests, so 50% in float, 25 to 30% in half. _packs: 3 requests of 512 bytes, 60 to 70% of
+// the time in which gy moves. The walk over the indices behind the owner adds n steps of one cached
+// read for each distinct row, side by side: for 8192 positions and 2000 distinct rows of 768 about as
+// long as _owners' sums, in _packs a quarter or an eighth of it; with more positions it is the longer
+// part.
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "common.cuh"
 
@@ -46,15 +45,14 @@ extern "C" __global__ void embedding_grad_first(int* first, const long long* ind
     atomicMin(&first[index[t]], t);
 }
 
-// Adds N columns, the share of one thread. out must be zeros. first comes from
-// embedding_grad_first.
+// The share of a thread: N columns. out must be zeros; first is of embedding_grad_first.
 template <int N>
 __device__ __forceinline__ void add_owned(ACC* out, const T* gy, const long long* index,
                                           const int* first, int col, int n, int width) {
   const bool whole = packs(gy, width) && packs(out, width);
   for (int owner = blockIdx.y; owner < n; owner += gridDim.y) {
     long long row = index[owner];
-    if (first[row] != owner) continue;  // another t owns this row
+    if (first[row] != owner) continue;  // another's
     ACC sum[N] = {0};
     for (int t = owner; t < n; ++t)
       if (index[t] == row) {
@@ -74,8 +72,8 @@ extern "C" __global__ void embedding_grad_owners(ACC* out, const T* gy, const lo
     add_owned<1>(out, gy, index, first, col, n, width);
 }
 
-// A thread takes 16 bytes of each row. So only a quarter of the threads search the indices (in half
-// an eighth).
+// A thread takes 16 bytes of each row; the indices are walked along by a quarter of the threads, in
+// half by an eighth.
 extern "C" __global__ void embedding_grad_packs(ACC* out, const T* gy, const long long* index,
                                                 const int* first, int n, int width) {
   int col = PACK(T) * (blockIdx.x * blockDim.x + threadIdx.x);
