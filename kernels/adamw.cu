@@ -1,24 +1,25 @@
-// AdamW and Adam (Kingma & Ba 2014; Loshchilov & Hutter 2017): the whole update in one pass over
+// AdamW and Adam (Kingma & Ba 2014; Loshchilov & Hutter 2017). The whole update is one pass over
 // memory.
 //
 //   m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) g^2
 //   w = shrink w - step m / (sqrt(v) / sqrt(1 - b2^t) + eps)         step = lr / (1 - b1^t)
 //   AdamW: shrink = 1 - lr decay, l2 = 0        Adam: shrink = 1, l2 = decay, g += l2 w first
-//   unscale: g is multiplied by it first (1 / loss scale)
+//   g is first multiplied by unscale (1 / loss scale)
 //
-//   w, m, v   W: float (double when T is)     g   T
+//   w, m, v   type W: float (double if T is double)     g   type T
 //   low       T: an fp16 copy of w for the model, or null
-//   float:    reads w g m v, writes w m v: 28 bytes a parameter; op by op it is about 130
+//   float:    reads w g m v, writes w m v: 28 bytes a parameter. As single ops: about 130
 //   half with master:  reads 14, writes 12 + 2:          28
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _many reads 4 packs in float, in half 7, before it waits: 64 bytes or more, so that 256
-// threads have an SM's 15 KB on the way, and its requests are of 512 bytes a warp: 90%. A square root
-// and a division are hidden. Arrays much shorter than a chunk leave threads without work; one that
-// begins at no multiple of 16 bytes is read element by element: 60%.
+// a thread of _many reads 4 packs before it waits (7 in half), which is 64 bytes or more. So 256
+// threads have an SM's 15 KB in flight, and a warp requests 512 bytes at once: 90%. Meanwhile the
+// square root and the division cost nothing. In arrays much shorter than a chunk some threads have
+// no work. An array that does not begin at a multiple of 16 bytes is read element by element: 60%.
 //
-// Rungs: adamw_naive, one array a launch, a thread per weight; adamw_blocks, many arrays in one
-// launch, a block per chunk; adamw_many, the same with 16 bytes an access. On a CPU: cpu/adamw.cu
+// Rungs: adamw_naive updates one array per launch, one weight per thread. adamw_blocks updates many
+// arrays in one launch, one chunk per block. adamw_many does the same with 16 bytes an access. On a
+// CPU: cpu/adamw.cu
 // Wrapper: minidl/optim/adam.py   Test: tests/optim/test_adam_kernel.py
 #include "adamw.cuh"
 
@@ -31,14 +32,15 @@ extern "C" __global__ void adamw_naive(W* w, const T* g, W* m, W* v, int n, W st
            one_minus_b2, eps, shrink, l2);
 }
 
-// ---- many arrays: tables of addresses, and chunks (array, begin, end). Saves a launch per array.
+// ---- many arrays in one launch: tables of addresses, and chunks (array, begin, end) ----
 //
-// rates: (arrays, 2), step and inv_root of each, since arrays may have met different numbers of
-// steps. skip: one int, not 0 if the gradients overflowed: then nothing happens, and nobody has to
-// ask the GPU first. Or null. factor: one number that the gradients are multiplied by beside
-// unscale, for one that the GPU has found itself (loss scale, clipping). Or null.
+// rates: (arrays, 2), step and inv_root of each array, because arrays may have had different
+// numbers of steps. skip: one int, or null. If it is not 0, the gradients overflowed and the kernel
+// does nothing, so the host need not wait for the GPU to find out. factor: one number, or null. The
+// gradients are multiplied by unscale and by factor. The GPU itself computes factor (loss scale,
+// clipping).
 //
-// A block per chunk, a weight a thread in turn: neighbouring threads take neighbouring weights.
+// One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* const* ms,
                                         W* const* vs, T* const* lows, const W* rates,
                                         const int* skip, const W* factor, W b1, W one_minus_b1,
@@ -59,8 +61,9 @@ extern "C" __global__ void adamw_blocks(W* const* ws, const T* const* gs, W* con
   }
 }
 
-// The same with 16 bytes an access: a thread takes the weights of one pack of gradients, four in
-// float; in half eight, whose w, m and v are two packs each.
+// The same with 16 bytes an access. Each thread takes the weights of one pack of gradients at a
+// time. A pack has four gradients in float. In half it has eight, and their w, m and v fill two
+// packs each.
 extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const* ms, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W b1, W one_minus_b1, W b2,
@@ -95,8 +98,8 @@ extern "C" __global__ void adamw_many(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The rates of a step that a GPU may skip by itself. counts: how many updates each array has seen,
-// which this step raises unless it is skipped; a graph that is replayed counts on.
+// Computes the rates of a step that the GPU may skip by itself. counts: the number of updates of
+// each array. This step adds 1 unless it is skipped, so a replayed graph counts correctly.
 extern "C" __global__ void adamw_rates(W* rates, int* counts, const int* skip, double lr, double b1,
                                        double b2, int n_arrays) {
   int a = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,4 +1,4 @@
-// AdamW's formula for one weight, for adamw.cu and cpu/adamw.cu: see adamw.cu.
+// AdamW's formula for one weight. Used by adamw.cu (see there) and cpu/adamw.cu.
 #pragma once
 #include "common.cuh"
 
@@ -6,13 +6,13 @@
 #define W float
 #endif
 
-// One weight. `rates` are the two factors that depend on the step count: step, and 1 / sqrt(1 -
+// Updates one weight. Two factors depend on the step count: step, and inv_root = 1 / sqrt(1 -
 // b2^t).
 __device__ __forceinline__ void update(W& w, W g, W& m, W& v, W step, W inv_root, W b1,
                                        W one_minus_b1, W b2, W one_minus_b2, W eps, W shrink,
                                        W l2) {
-  // In registers until the end: the arrays might overlap for all a compiler knows, so it would load
-  // w and m again.
+  // Results stay in registers until the end. The compiler cannot know that the arrays do not
+  // overlap, so after a store it would load w and m again.
   const W before = w;
   g += l2 * before;
   const W first = mul_add(b1, m, one_minus_b1 * g),

@@ -1,13 +1,13 @@
-// out = a + b + c, elementwise: the smallest kernel that shows why one fuses.
+// out = a + b + c, elementwise. The smallest kernel that shows why fusing ops saves time.
 //
 //   a, b, c, out   n elements of type T          read 3, write 1: 16 bytes an element in float
-//   Two launches of an add kernel would read 4 and write 2, 24 bytes: the sum a + b goes to memory
-//   and comes back.
-//   T, its to_float and from_float, and PACK(T), how many of it 16 bytes are: common.cuh
+//   Two launches of an add kernel would read 4 and write 2, 24 bytes: they write a + b to memory
+//   and read it again.
+//   common.cuh defines T, to_float, from_float, and PACK(T): the number of elements in 16 bytes
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread has three reads on the way, so 90% in float; in half 12 KB of an H100's 15 an SM: 75%.
-// _packs has three of 16 bytes: 90 to 95% in both.
+// a thread has three reads in flight: 90% in float. In half that is 12 KB an SM, where an H100
+// needs 15 KB: 75%. _packs has three reads of 16 bytes in flight: 90 to 95% in both.
 //
 // Wrapper: minidl/ops/add3.py   Test: tests/ops/test_add3_kernel.py, tests/cuda/
 //                                 Tutorial: tutorials/02_add3.py
@@ -27,7 +27,7 @@ extern "C" __global__ void add3(T* out, const T* a, const T* b, const T* c, int 
     out[i] = from_float<T>(to_float(a[i]) + to_float(b[i]) + to_float(c[i]));
 }
 
-// A GPU's rung: 16 bytes an access, and 4 floats or 8 halves a thread. n_packs = ceil(n / PACK(T)).
+// For a GPU: 16 bytes an access, so 4 floats or 8 halves a thread. n_packs = ceil(n / PACK(T)).
 extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c, int n,
                                       int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
@@ -42,16 +42,16 @@ extern "C" __global__ void add3_packs(T* out, const T* a, const T* b, const T* c
   }
 }
 
-// The exercise of tutorial 02: out = max(a + b + c + bias, 0). bias has one value for each of the
-// columns of an array with `cols` columns: that of element i is bias[i % cols]. Read and write per
-// element as above, and 4 bytes of bias.
+// The exercise of tutorial 02: out = max(a + b + c + bias, 0). The arrays have `cols` columns, and
+// bias has one value for each column: element i takes bias[i % cols]. Bytes per element: as above,
+// and 4 bytes to read bias.
 extern "C" __global__ void add3_relu_bias(T* out, const T* a, const T* b, const T* c,
                                           const T* bias, int n, int cols) {
   // >>> exercise 02a: add3_relu_bias
-  // One thread makes one element. Which one? Write it as in add3 above, with what is in the comment
-  // before this kernel. n need not be a multiple of the threads in a block, so the last block has
-  // threads without an element. to_float(x) turns the element type T into a float, from_float<T>(x)
-  // a float into T.
+  // One thread makes one element. Find its index as in add3 above. The comment before this kernel
+  // has the formula. n need not be a multiple of the threads in a block, so the last block may have
+  // threads without an element. to_float(x) converts an element of type T to float.
+  // from_float<T>(x) converts a float to T.
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
     auto sum = to_float(a[i]) + to_float(b[i]) + to_float(c[i]) + to_float(bias[i % cols]);

@@ -1,30 +1,31 @@
-// Attention without the L x S matrix in memory: the ladder for a GPU, forward. The gradients are in
-// attention_backward.cu; on a CPU training uses attention_tile.cu.
+// Attention without the L x S matrix in memory: the GPU ladder, forward. attention_backward.cu has
+// the gradients. On a CPU training uses cpu/attention_tile.cu.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
-// Rungs, with the elements of k and v that come from memory for each query row:
-//   attention_naive    3 S E: a thread per query row, two passes over the keys, k read in both
-//   attention_shared   2 S E / 64: 64 rows share tiles of k and v; online softmax, so a single pass
-//   attention_warp     2 S E / 16: a warp per 4 rows; o lies across the lanes: any E fits
-// A thread that sums a row of E needs more registers than there are: naive spills from E = 64 up;
-// warp never. Where a matrix in memory costs 4 L S bytes a head, written and read several times,
-// these write o and lse alone.
+// Rungs, with the number of elements of k and v that each query row reads from memory:
+//   attention_naive    3 S E: a thread per query row, two passes over the keys, each reads k
+//   attention_shared   2 S E / 64: 64 rows share tiles of k and v. Online softmax: one pass
+//   attention_warp     2 S E / 16: a warp per 4 rows. o is spread over the lanes, so any E fits
+// A thread that sums a whole row of E needs more registers than it has: naive spills from E = 64
+// up, warp never spills. A matrix in memory would cost 4 L S bytes a head, written and read several
+// times. These kernels write only o and lse.
 //
 // Share of a GPU's float peak to be expected, by arithmetic (not measured): _naive waits for the
-// cache, 3%. _shared reads a float from shared memory for each multiply-add and has a thread a row,
-// with 100 registers and more: 15%. _warp reads one for four, but a shuffle a product in o: 25%.
-// The bytes do not matter: 2 S E / 16 elements a row are a sixteenth of the arithmetic. Tensor
-// cores, in half: attention_mma.cu.
+// cache: 3%. _shared reads one float from shared memory for each multiply-add, and a thread per row
+// needs 100 registers or more: 15%. _warp reads one float for four multiply-adds, but needs a
+// shuffle for each product in o: 25%. The memory traffic does not matter: 2 S E / 16 elements a row
+// are a sixteenth of the arithmetic. Tensor cores, in half: attention_mma.cu.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022); Milakov & Gimelshein (2018), online
 // softmax.
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// v1: a thread per query row, as the formula says: find the maximum, then sum. Neighbouring threads
-// walk the same keys, but nothing makes them meet in the cache, and each score is computed twice.
+// v1: a thread per query row, as in the formula: find the maximum, then sum. Neighbouring threads
+// read the same keys, but perhaps at different times, so the cache may not help. Each score is
+// computed twice.
 extern "C" __global__ void attention_naive(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -42,7 +43,7 @@ extern "C" __global__ void attention_naive(
   for (int j = 0; j < end; ++j) {
     const float p = expf(pair.score(scale * dot(q, k + j * k_row), i, j) - top);
     total += p;
-    const float kept = p * pair.kept(i, j);  // after the softmax: the sum is of all
+    const float kept = p * pair.kept(i, j);  // after the softmax: total has all p
     for (int e = 0; e < E; ++e) sum[e] += kept * to_float(v[j * v_row + e]);
   }
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
@@ -51,7 +52,7 @@ extern "C" __global__ void attention_naive(
 }
 
 // v2: the block loads a tile of k and v once for all its rows. Online softmax: when the maximum
-// grows, what was summed so far shrinks by exp(old - new), and one pass is enough.
+// grows, the sum so far is multiplied by exp(old - new). So one pass is enough.
 extern "C" __global__ void attention_shared(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[ROWS * PITCH];
@@ -66,18 +67,18 @@ extern "C" __global__ void attention_shared(
   const Pairs pair = PAIRS(batch, head);
   float top = LOWEST, total = 0, sum[E];
   for (int e = 0; e < E; ++e) sum[e] = 0;
-  // the same for the whole block: it has barriers
+  // the same for the whole block, because the loop has barriers
   const int end = causal ? min(first + ROWS, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += TILE_KEYS) {
     load_rows<TILE_KEYS>(kt, k + j0 * k_row, k_row, n_keys - j0);
     load_rows<TILE_KEYS>(vt, v + j0 * v_row, v_row, n_keys - j0);
-    __syncthreads();  // the tiles are there
+    __syncthreads();  // the tiles are complete
     const int seen = min(min(TILE_KEYS, n_keys - j0), causal ? i - j0 + 1 : TILE_KEYS);
     for (int j = 0; j < (i < n_queries ? seen : 0); ++j) {
       float s = 0;
       for (int e = 0; e < E; ++e) s += qt[t * PITCH + e] * kt[j * PITCH + e];
       s = pair.score(scale * s, i, j0 + j);
-      if (s > top) {  // seldom: log(S) times a row, for scores in random order
+      if (s > top) {  // rare: about log(S) times a row if the scores come in random order
         const float shrink = expf(top - s);
         total *= shrink;
         for (int e = 0; e < E; ++e) sum[e] *= shrink;
@@ -88,7 +89,7 @@ extern "C" __global__ void attention_shared(
       const float kept = p * pair.kept(i, j0 + j);
       for (int e = 0; e < E; ++e) sum[e] += kept * vt[j * PITCH + e];
     }
-    __syncthreads();  // nobody reads the tiles any more
+    __syncthreads();  // all threads have read the tiles
   }
   if (i >= n_queries) return;  // guard
   o += ((batch * n_queries + i) * gridDim.y + head) * E;
@@ -96,9 +97,9 @@ extern "C" __global__ void attention_shared(
   lse[(batch * gridDim.y + head) * n_queries + i] = log_sum(top, total);
 }
 
-// v3: a warp takes 4 rows and 32 keys: a lane makes the scores of one key, shuffles find maximum
-// and sum, and for o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead of
-// E, so more warps fit on the GPU and hide its latency.
+// v3: a warp takes 4 rows and 32 keys. A lane makes the scores of one key, and shuffles find
+// maximum and sum. For o = P v each lane sums E / 32 columns. A thread holds 4 E / 32 sums instead
+// of E, so more warps fit on the GPU and hide the latency of memory.
 extern "C" __global__ void attention_warp(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   __shared__ float qt[OWN * PITCH];
@@ -121,7 +122,7 @@ extern "C" __global__ void attention_warp(
     draw_tile<32>(bits, pair, first, OWN, j0);
     __syncthreads();
     lane_products(s, qt + mine * PITCH, kvt, lane);
-    __syncthreads();  // k is used up
+    __syncthreads();  // all threads have read k
     load_rows<32>(kvt, v + j0 * v_row, v_row, n_keys - j0);
     for (int r = 0; r < EACH; ++r) {
       const int i = first + mine + r, j = j0 + lane;

@@ -1,17 +1,18 @@
-// What all kernels of attention share: their parameters, the mask and dropout.
+// Shared by all attention kernels: their parameters, the mask and dropout.
 //
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides of batch, head, row, in elements; the last 1
+//   q (B, H, L, E)   k, v (B, H, S, E)   batch, head and row may have any strides, in elements. The
+//   last stride is 1
 //   o, go, gq (B, L, H, E)   gk, gv (B, S, H, E)   lse (B, H, L), dots (B, L, H) float
-//   grid (blocks of queries or keys, H, B); -DE=: the width of a head, so that loops over it have a
-//   known length
+//   grid (blocks of queries or keys, H, B). -DE= sets the width of a head, so that the compiler
+//   knows the length of loops over it
 //
-//   mask      (B, H, L, S), any strides: 0 where it is broadcast, so that a mask of keys costs S
-//             bytes and no copy. -DMASK=bool: where a query may look; float or __half: added to the
-//             scores. A query that sees no key has lse 0 and o 0.
-//   dropout   -DDROPOUT=1: probability (b, h, i, j) stays if draw ((b H + h) L + i) S + j of the
-//             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32), and is then
-//             multiplied by keep_scale = 1 / (1 - p). Backward draws again: nothing is stored,
-//             where a mask would be L S bytes a head.
+//   mask      (B, H, L, S), any strides. A broadcast dimension has stride 0: so a mask of keys
+//             costs S bytes and no copy. -DMASK=bool: true where a query may look. -DMASK=float or
+//             __half: added to the scores. If a query sees no key, its lse is 0 and its o is 0.
+//   dropout   -DDROPOUT=1. Probability (b, h, i, j) is kept if draw ((b H + h) L + i) S + j of the
+//             generator (seed, stream) at `counter` is >= threshold = ceil(p 2^32). Then it is
+//             multiplied by keep_scale = 1 / (1 - p). Backward draws the same numbers again, so
+//             nothing is stored. A stored mask would need L S bytes a head.
 //
 // Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
 #pragma once
@@ -30,7 +31,7 @@
 #define DROPOUT 0
 #endif
 
-// The end of every kernel's parameters.
+// The last parameters of every kernel.
 #define SHAPE                                                      \
   int n_queries, int n_keys,                                       \
   long long q_batch, long long q_head, long long q_row,            \
@@ -48,12 +49,12 @@ __device__ __forceinline__ float dot(const T* a, const T* b) {
   return sum;
 }
 
-// What a mask's element adds to a score.
+// Returns the number that an element of the mask adds to a score.
 __device__ __forceinline__ float added(bool may_look) { return may_look ? 0.0f : -INFINITY; }
 __device__ __forceinline__ float added(float x) { return x; }
 __device__ __forceinline__ float added(__half x) { return to_float(x); }
 
-// What stands between query i and key j of one head.
+// Mask and dropout of the pairs (query i, key j) of one head.
 struct Pairs {
   const MASK* mask;
   long long mask_row, mask_key;
@@ -69,13 +70,13 @@ struct Pairs {
   __device__ __forceinline__ unsigned long long draw(int i, int j) const {
     return (unsigned long long)(first + (long long)i * n_keys + j);
   }
-  // What a probability is multiplied by: 0 or keep_scale. Runs the cipher for eight draws, uses
-  // one.
+  // Returns the factor of a probability: 0 or keep_scale. It runs the cipher for eight draws and
+  // uses one.
   __device__ __forceinline__ float kept(int i, int j) const {
     if (!DROPOUT) return 1;
     return random_bits(seed, stream, counter, draw(i, j)) >= threshold ? keep_scale : 0.0f;
   }
-  // The eight draws of a block of the cipher as bits: 1, it stays.
+  // Returns the eight draws of one block of the cipher as bits. A bit is 1 if its pair is kept.
   __device__ __forceinline__ unsigned char eight(unsigned long long block) const {
     unsigned int draws[8], bits = 0;
     philox(counter + block, seed, stream, draws);
@@ -84,35 +85,37 @@ struct Pairs {
   }
 };
 
-// The Pairs of a head, from the parameters in SHAPE.
+// Returns the Pairs of a head, made from the parameters in SHAPE.
 #define PAIRS(batch, head)                                                                    \
   {MASKED ? mask + (batch) * mask_batch + (head) * mask_head : mask, mask_row, mask_key,      \
    seed, stream, counter, ((batch) * gridDim.y + (head)) * (long long)n_queries * n_keys,     \
    n_keys, threshold, keep_scale}
 
-// softmax of one row, which may see nothing: its maximum starts here and not at -infinity, from
-// which -infinity, the score of a hidden key, cannot be subtracted. exp(-inf - LOWEST) is 0.
+// The softmax of a row that may see no key. The maximum starts at LOWEST, not at -infinity: a
+// hidden key has the score -infinity, and -infinity - (-infinity) is nan. exp(-infinity - LOWEST)
+// is 0.
 #define LOWEST (-FLT_MAX)
 __device__ __forceinline__ float log_sum(float top, float total) {
   return total == 0 ? 0.0f : top + logf(total);
 }
-// What the row's sum of p v is multiplied by. NaN stays.
+// Returns the factor of the row's sum of p v. NaN stays NaN.
 __device__ __forceinline__ float inverse(float total) { return 1 / (total == 0 ? 1.0f : total); }
 
-// ---- dropout of a tile: a bit a pair in shared memory, each run of the cipher for eight of them
-// ----
+// ---- dropout of a tile: one bit per pair, in shared memory; a run of the cipher gives eight ----
 
-// Bytes of a row of N keys: eight draws each, of which the first may begin before the tile.
+// Bytes for the bits of a row of n keys. A run of the cipher gives eight draws. The first run may
+// begin before the tile.
 #define DRAWN(n) ((n) / 8 + 1)
 
-// The block's threads draw for n_rows queries from i0 on and N keys from j0 on. A barrier follows.
+// The block's threads draw for n_rows queries from i0 on and N keys from j0 on. The caller must put
+// a barrier after it.
 template <int N> __device__ __forceinline__ void draw_tile(unsigned char* bits, const Pairs& pair,
                                                            int i0, int n_rows, int j0) {
   for (int at = threadIdx.x; DROPOUT && at < n_rows * DRAWN(N); at += blockDim.x)
     bits[at] = pair.eight(pair.draw(i0 + at / DRAWN(N), j0) / 8 + at % DRAWN(N));
 }
 
-// As pair.kept(i0 + i, j0 + j), from the tile's bits.
+// Returns the same as pair.kept(i0 + i, j0 + j), from the bits of the tile.
 template <int N> __device__ __forceinline__ float kept_in(const unsigned char* bits,
                                                           const Pairs& pair, int i0, int i, int j0,
                                                           int j) {

@@ -1,36 +1,36 @@
-// Attention without the L x S matrix in memory: the ladder for a GPU, backward. P comes back from
-// lse, which attention.cu left; on a CPU training uses attention_tile.cu.
+// Attention without the L x S matrix in memory: the GPU ladder, backward. P is computed again from
+// lse, which attention.cu has written. On a CPU training uses cpu/attention_tile.cu.
 //
 //   P = exp(S - lse)   S = scale q k^T   D = sum_e go o   gP = go v^T   gS = P (gP - D)
 //   gq = scale gS k    gk = scale gS^T q    gv = P^T go
 //   causal: query i sees keys 0 to i     shapes, strides and grid: attention.cuh
 //
-// Rungs, each a kernel for gq, which sums over keys, and one for gk and gv, which sum over queries;
-// with the elements of the other side that come from memory for each row of the gradient:
+// Each rung has a kernel for gq, which sums over keys, and a kernel for gk and gv, which sums over
+// queries. The numbers: elements of the other side that each row of the gradient reads from memory.
 //   _grad_q_naive,  _grad_kv_naive    3 S E, 4 L E: a thread per row
 //   _grad_q_shared, _grad_kv_shared   2 S E / 64, 2 L E / 64: 64 rows share tiles of the other side
 //   _grad_q_warp,   _grad_kv_warp     2 S E / 16, 3 L E / 16: a warp per 4 rows
-// A thread that sums rows of E, in gk and gv two of them, needs more registers than there are:
-// naive spills from E = 64 up, shared gk and gv there, gq at 128; warp never. No atomics anywhere:
-// the same bits each time.
+// A thread that sums whole rows of E (two rows in gk and gv) needs more registers than it has.
+// naive spills from E = 64 up. shared spills from E = 64 in gk and gv, from E = 128 in gq. warp
+// never spills. There are no atomics, so every run gives the same bits.
 //
-// Share of a GPU's float peak to be expected, by arithmetic (not measured): as forward's, for the
-// same reasons, in attention.cu: 3, 10 to 15 and 20%. _row_dot: 60% of a copy's bandwidth, for a
-// thread reads a row, a lane's rows lie E apart, and the cache holds what a warp's lines leave
-// over.
+// Share of a GPU's float peak to be expected, by arithmetic (not measured): as in forward, for the
+// reasons in attention.cu: 3, 10 to 15 and 20%. _row_dot: 60% of a copy's bandwidth. A thread reads
+// a row, and the lanes' rows lie E apart, so the cache must hold the rest of each line that a warp
+// has fetched.
 //
 // Source: Dao, Fu, Ermon, Rudra, Re, "FlashAttention" (2022).
 // Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py
 #include "attention_rows.cuh"
 
-// D, as any dot product of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row, 2 E reads.
+// Makes D, or any dot products of rows: out[i] = sum_e a[i][e] b[i][e]. A thread per row, 2 E
+// reads.
 extern "C" __global__ void attention_row_dot(float* out, const T* a, const T* b, int n_rows) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n_rows) out[i] = dot(a + (long long)i * E, b + (long long)i * E);  // guard
 }
 
-// v1, gq: a thread per query row, as in attention_naive; P needs no second pass, because lse is
-// known.
+// v1, gq: a thread per query row, as in attention_naive. lse is known, so P needs no second pass.
 extern "C" __global__ void attention_grad_q_naive(
     T* gq, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -53,8 +53,8 @@ extern "C" __global__ void attention_grad_q_naive(
   for (int e = 0; e < E; ++e) gq[row * E + e] = from_float<T>(scale * sum[e]);
 }
 
-// v1, gk and gv: a thread per key row, over the queries that see it. P a second time, but no sum
-// between threads.
+// v1, gk and gv: a thread per key row sums over the queries that see the key. It computes P a
+// second time, but no sum goes across threads.
 extern "C" __global__ void attention_grad_kv_naive(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -84,7 +84,7 @@ extern "C" __global__ void attention_grad_kv_naive(
   }
 }
 
-#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile, which here lies beside two tiles of ROWS rows
+#define TILE_BACK (TILE_KEYS / 2)  // rows of a tile; two tiles of ROWS need room, too
 
 // v2, gq: the block loads tiles of k and v once for all its query rows, as attention_shared does.
 extern "C" __global__ void attention_grad_q_shared(
@@ -97,7 +97,7 @@ extern "C" __global__ void attention_grad_q_shared(
   const int first = blockIdx.x * ROWS, t = threadIdx.x, i = first + t;
   const long long head = blockIdx.y, batch = blockIdx.z, row = gridDim.y * E;
   const long long start = (batch * n_queries + first) * gridDim.y + head;
-  const bool mine = i < n_queries;  // the others help to load
+  const bool mine = i < n_queries;  // the other threads only help to load
   k += batch * k_batch + head * k_head;
   v += batch * v_batch + head * v_head;
   load_rows<ROWS>(qt, q + batch * q_batch + head * q_head + first * q_row, q_row,
@@ -112,7 +112,7 @@ extern "C" __global__ void attention_grad_q_shared(
   for (int j0 = 0; j0 < end; j0 += TILE_BACK) {
     load_rows<TILE_BACK>(kt, k + j0 * k_row, k_row, n_keys - j0);
     load_rows<TILE_BACK>(vt, v + j0 * v_row, v_row, n_keys - j0);
-    __syncthreads();  // the tiles are there
+    __syncthreads();  // the tiles are complete
     const int seen = min(min(TILE_BACK, n_keys - j0), causal ? i - j0 + 1 : TILE_BACK);
     for (int j = 0; j < (mine ? seen : 0); ++j) {
       float s = 0, gp = 0;
@@ -124,7 +124,7 @@ extern "C" __global__ void attention_grad_q_shared(
           * (gp * pair.kept(i, j0 + j) - d);
       for (int e = 0; e < E; ++e) sum[e] += gs * kt[j * PITCH + e];
     }
-    __syncthreads();  // nobody reads the tiles any more
+    __syncthreads();  // all threads have read the tiles
   }
   if (!mine) return;  // guard
   for (int e = 0; e < E; ++e) gq[start * E + t * row + e] = from_float<T>(scale * sum[e]);
@@ -178,7 +178,7 @@ extern "C" __global__ void attention_grad_kv_shared(
   }
 }
 
-// v3, gq: a warp per 4 query rows, a lane per key.
+// v3, gq: a warp per 4 query rows, one key per lane.
 extern "C" __global__ void attention_grad_q_warp(
     T* gq, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -223,7 +223,7 @@ extern "C" __global__ void attention_grad_q_warp(
         gq[start * E + (mine + r) * row + lane + 32 * c] = from_float<T>(scale * sum[r][c]);
 }
 
-// v3, gk and gv: a warp per 4 key rows, a lane per query.
+// v3, gk and gv: a warp per 4 key rows, one query per lane.
 extern "C" __global__ void attention_grad_kv_warp(
     T* gk, T* gv, const T* go, const float* lse, const float* dots,
     const T* q, const T* k, const T* v, SHAPE) {
@@ -242,7 +242,7 @@ extern "C" __global__ void attention_grad_kv_warp(
   go += (batch * n_queries * gridDim.y + head) * E;
   const Pairs pair = PAIRS(batch, head);
   float p[EACH], gs[EACH], sum_k[EACH][COLUMNS] = {}, sum_v[EACH][COLUMNS] = {};
-  // causal: no earlier query sees these keys
+  // causal: no query before `first` sees these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += 32) {
     const int i = i0 + lane;
     load_rows<32>(tile, q + i0 * q_row, q_row, n_queries - i0);

@@ -1,39 +1,42 @@
-// Attention on tensor cores, forward and backward: the last rung of the ladders in attention.cu and
-// attention_backward.cu, for halves.
+// Attention on tensor cores, forward and backward, in half. It is the last rung of the ladders in
+// attention.cu and attention_backward.cu.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v        products of fragments: tensor_core.cuh
 //   shapes, strides, mask, dropout, grid: attention.cuh; formulas of the gradients:
 //   attention_backward.cu
 //
-//            64 keys ->            A block is 64 rows, a warp 16 of them; tiles of 64 rows of the
-//   warp 0  [ S = q k^T ]          other side lie in shared memory as halves.
-//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half they are, as
-//   warp 2  [           ]          they lie, the a fragments of P v: P never leaves the registers.
-//   warp 3  [           ]          A row's maximum is over 16 of a lane's numbers and 4 lanes.
+//            64 keys ->            A block takes 64 rows, a warp 16 of them. Tiles of 64 rows of
+//   warp 0  [ S = q k^T ]          the other side are in shared memory, as halves.
+//   warp 1  [           ]          A warp's S is a row of c fragments. Rounded to half, these are
+//   warp 2  [           ]          the a fragments of P v: P never leaves the registers.
+//   warp 3  [           ]          A row's maximum is over 16 numbers in each of 4 lanes.
 //
-// Read: forward q once, k and v once for 64 queries; 2 S E / 64 elements a row, as in _shared.
-// Rounded to half: P, and in backward P (gP - D): 2^-11 of each. Sums, softmax, lse: float.
+// Reads: in forward q once, and k and v once for 64 queries, 2 S E / 64 elements a row as in
+// _shared. Rounded to half: P, and in backward P (gP - D), with an error of 2^-11 each. Sums,
+// softmax and lse are in float.
 //
-// To be expected on a GPU, by arithmetic (not measured): forward at E = 64, a warp's tile of keys
-// is 64 products of 2048 multiply-adds, 512 cycles of a quarter of an A100's SM; the softmax of its
-// 16 x 64 scores takes 32 of each, e^x at 4 a cycle: 256 cycles, and as many for the rest of it; 32
-// ldmatrix of 512 bytes, 512 cycles at 32 bytes a cycle. Two to three blocks share an SM and
-// overlap the three: 40 to 50% of the tensor cores' peak, where _warp, with no tensor cores,
-// reaches 3%. Backward has 7 products in two kernels for forward's 2 (P and gP are made twice), and
-// no wait for a softmax: 40%.
+// To be expected on a GPU, by arithmetic (not measured): forward at E = 64. A warp's tile of keys
+// takes 64 products of 2048 multiply-adds: 512 cycles of a quarter of an A100's SM. The softmax of
+// its 16 x 64 scores takes 32 of each lane: e^x at 4 a cycle takes 256 cycles, and the rest takes
+// another 256. The 32 ldmatrix of 512 bytes take 512 cycles at 32 bytes a cycle. Two to three
+// blocks share an SM and overlap these: 40 to 50% of the tensor cores' peak. _warp, without tensor
+// cores, reaches 3% of it. Backward has 7 products in two kernels where forward has 2, because it
+// makes P and gP twice. It does not wait for a softmax: 40%.
 //
 // Source: Dao, "FlashAttention-2" (2023), for P in registers and rows split over warps.
-// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
+//                                           test_attention_mask.py
 #include "attention.cuh"
 #include "tensor_core.cuh"
 
-#define SIDE 64                           // rows of a block, 16 a warp, and of a tile
-#define WIDTH ((E + 15) / 16 * 16)        // E, filled up with zeros to whole fragments
+#define SIDE 64                           // rows of a block, and of a tile; 16 rows a warp
+#define WIDTH ((E + 15) / 16 * 16)        // E, padded with zeros to whole fragments
 #define STEPS (WIDTH / 16)
-#define PITCH (WIDTH + 8)                 // ldmatrix' 8 rows of 16 bytes meet different banks
+#define PITCH (WIDTH + 8)                 // ldmatrix reads 8 rows of 16 bytes from different banks
 #define WHOLE 0xffffffffu
 
-// The block's threads copy N rows of x to shared memory, rows past n_rows and columns past E as 0.
+// The block's threads copy N rows of x to shared memory. Rows past n_rows and columns past E become
+// 0.
 template <int N> __device__ __forceinline__ void load_tile(__half* tile, const __half* x,
                                                            long long row, int n_rows) {
   const bool whole = packs(x, row);
@@ -44,7 +47,7 @@ template <int N> __device__ __forceinline__ void load_tile(__half* tile, const _
   }
 }
 
-// The fragments of a warp's 16 rows of a tile: the left side of a product over E.
+// Loads the fragments of a warp's 16 rows of a tile: the left side of a product over E.
 __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* tile) {
   const int warp = threadIdx.x / 32;
 #pragma unroll
@@ -52,8 +55,8 @@ __device__ __forceinline__ void load_own(unsigned int (*a)[4], const __half* til
     load_a(a[step], tile + warp * 16 * PITCH + 16 * step, PITCH);
 }
 
-// s, 16 x 16, = a times the transpose of 16 rows of a tile. A not HELD in registers is read from
-// `own`, the warp's rows of a tile.
+// s (16 x 16) = a times the transpose of 16 rows of a tile. If HELD, a is in registers. If not, it
+// is read from `own`, the warp's rows of a tile.
 template <bool HELD = true>
 __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4],
                                        const __half* rows, const __half* own = nullptr) {
@@ -69,7 +72,7 @@ __device__ __forceinline__ void scores(float (*s)[4], const unsigned int (*a)[4]
   }
 }
 
-// sum, 16 x E, += p, 16 x 16 in float, times 16 rows of a tile.
+// sum (16 x E) += p (16 x 16, float) times 16 rows of a tile.
 __device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4],
                                             const __half* rows) {
   const unsigned int a[4] = {pair_of(p[0][0], p[0][1]), pair_of(p[0][2], p[0][3]),
@@ -83,8 +86,8 @@ __device__ __forceinline__ void add_product(float (*sum)[4], const float (*p)[4]
   }
 }
 
-// Writes a warp's 16 rows; out: column 0 of the first; row g of a lane times factor[0], g + 8 times
-// factor[1].
+// Writes a warp's 16 rows. out: column 0 of the first row. A lane's row g is multiplied by
+// factor[0], its row g + 8 by factor[1].
 __device__ __forceinline__ void write_own(__half* out, long long row, int n_rows,
                                           const float (*sum)[4], const float* factor) {
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -120,11 +123,11 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
   load_tile<SIDE>(kt, q + batch * q_batch + head * q_head + first * q_row, q_row,
                   n_queries - first);
   __syncthreads();
-  load_own(qf, kt);  // q stays in registers: k takes its place
+  load_own(qf, kt);  // q stays in registers: k can use its shared memory
   float top[2] = {LOWEST, LOWEST}, total[2] = {}, sum[2 * STEPS][4] = {};
   const int end = causal ? min(first + SIDE, n_keys) : n_keys;
   for (int j0 = 0; j0 < end; j0 += SIDE) {
-    __syncthreads();  // nobody reads the tiles any more
+    __syncthreads();  // all threads have read the tiles
     load_tile<SIDE>(kt, k + j0 * k_row, k_row, n_keys - j0);
     load_tile<SIDE>(vt, v + j0 * v_row, v_row, n_keys - j0);
     draw_tile<SIDE>(bits, pair, first, SIDE, j0);
@@ -155,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         added_up += x;
         x *= kept_in<SIDE>(bits, pair, first, mine + g + 8 * h, j0, n / 2 * 8 + 2 * t + n % 2);
       }
-      total[h] = total[h] * shrink[h] + added_up;  // of this lane's columns: summed at the end
+      total[h] = total[h] * shrink[h] + added_up;  // a lane's columns; lanes are added below
     }
 #pragma unroll
     for (int n = 0; n < 2 * STEPS; ++n)
@@ -176,8 +179,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
             (long long)gridDim.y * E, n_queries - first - mine, sum, factor);
 }
 
-// gq: a warp per 16 queries. 16 keys at a time: nothing couples the scores of a row, since lse is
-// known.
+// gq: a warp per 16 queries. It takes 16 keys at a time: lse is known, so the scores of a row do
+// not depend on each other.
 extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
     __half* gq, const __half* go, const float* lse, const float* dots,
     const __half* q, const __half* k, const __half* v, SHAPE) {
@@ -234,9 +237,9 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_q_mma(
   write_own(gq + start * E + mine * row, row, n_queries - first - mine, sum, factor);
 }
 
-// gk and gv: a warp per 16 keys, 16 queries at a time; S^T and gP^T, so that the rows are keys.
-// Both sums of a head over 96 wide fill 128 registers of a thread: then k and v stay in shared
-// memory, beside smaller tiles of q and go.
+// gk and gv: a warp per 16 keys, 16 queries at a time. It makes S^T and gP^T, so that the rows are
+// keys. For a head wider than 96 both sums fill 128 registers of a thread. Then k and v stay in
+// shared memory, and the tiles of q and go are smaller.
 constexpr bool HOLDS = E <= 96;
 constexpr int TALL = HOLDS ? 64 : 16;
 constexpr int TILES = 2 * SIDE + (HOLDS ? 0 : 2 * TALL);  // rows in shared memory
@@ -260,16 +263,16 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_grad_kv_mma(
   load_tile<SIDE>(kt, k + batch * k_batch + head * k_head + first * k_row, k_row, n_keys - first);
   load_tile<SIDE>(vt, v + batch * v_batch + head * v_head + first * v_row, v_row, n_keys - first);
   __syncthreads();
-  if (HOLDS) load_own(kf, kt), load_own(vf, vt);  // q and go take their place
+  if (HOLDS) load_own(kf, kt), load_own(vf, vt);  // q and go can use their shared memory
   float sum_k[2 * STEPS][4] = {}, sum_v[2 * STEPS][4] = {};
-  // causal: no earlier query sees these keys
+  // causal: no query before `first` sees these keys
   for (int i0 = causal ? first : 0; i0 < n_queries; i0 += TALL) {
     __syncthreads();
     load_tile<TALL>(qt, q + i0 * q_row, q_row, n_queries - i0);
     load_tile<TALL>(got, go + i0 * row, row, n_queries - i0);
     draw_tile<SIDE>(bits, pair, i0, TALL, first);
     __syncthreads();
-#pragma unroll 1  // twice at once would need twice the registers
+#pragma unroll 1  // unrolled by two it would need twice the registers
     for (int n = 0; n < TALL; n += 16) {
       float p[2][4], gs[2][4];
       scores<HOLDS>(p, kf, qt + n * PITCH, kt + mine * PITCH);

@@ -1,5 +1,5 @@
-// What the rungs of attention.cu and attention_backward.cu share: rows of a head in shared memory,
-// products of them, a tile's dropout.
+// Shared by the rungs of attention.cu and attention_backward.cu: rows of a head in shared memory,
+// their products, and dropout of a tile.
 //
 // Test: tests/ops/test_attention_kernel.py
 #pragma once
@@ -7,8 +7,8 @@
 
 // ---- v2: tiles in shared memory ----
 
-// The block's threads copy N rows of x to shared memory, rows past n_rows as zeros. PITCH = E + 1:
-// 32 threads that read 32 rows at the same column then meet 32 different banks.
+// The block's threads copy N rows of x to shared memory. Rows past n_rows become zeros. PITCH is
+// E + 1: when 32 threads read the same column of 32 rows, they read from 32 different banks.
 #define PITCH (E + 1)
 template <int N> __device__ __forceinline__ void load_rows(float* tile, const T* x, long long row,
                                                            int n_rows) {
@@ -18,18 +18,18 @@ template <int N> __device__ __forceinline__ void load_rows(float* tile, const T*
   }
 }
 
-#define ROWS (E > 64 ? 32 : 64)       // rows and threads of a block of v2
-#define TILE_KEYS (E > 64 ? 16 : 32)  // with them all tiles fit in 48 KiB up to E = 128
+#define ROWS (E > 64 ? 32 : 64)       // rows of a block of v2, and its threads
+#define TILE_KEYS (E > 64 ? 16 : 32)  // small enough that all tiles fit in 48 KiB up to E = 128
 
-// ---- v3: a warp for a few rows ----
+// ---- v3: a warp takes a few rows ----
 
-#define WARPS 4                  // of a block in the warp rungs
-#define EACH 4                   // rows of a warp: a number read from a shared tile serves all
+#define WARPS 4                  // warps of a block in the warp rungs
+#define EACH 4                   // rows of a warp; a number read from a shared tile serves all
 #define OWN (WARPS * EACH)       // rows of a block
-#define COLUMNS ((E + 31) / 32)  // of a row's E, those that one lane sums
+#define COLUMNS ((E + 31) / 32)  // how many of a row's E columns one lane sums
 
-// sum[r][c] += sum_j p[r] of lane j * tile[j][lane + 32 c]: a product whose left side lies across
-// the lanes.
+// sum[r][c] += sum over lanes j of (p[r] of lane j) * tile[j][lane + 32 c]. The left side of this
+// product is spread over the lanes.
 __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* p,
                                             const float* tile, int lane) {
   for (int j = 0; j < 32; ++j)
@@ -40,7 +40,7 @@ __device__ __forceinline__ void add_product(float (*sum)[COLUMNS], const float* 
     }
 }
 
-// out[r] = sum_e rows[r][e] tile[lane][e]: each lane one column of the product.
+// out[r] = sum_e rows[r][e] tile[lane][e]: each lane makes one column of the product.
 __device__ __forceinline__ void lane_products(float* out, const float* rows, const float* tile,
                                               int lane) {
   for (int r = 0; r < EACH; ++r) out[r] = 0;

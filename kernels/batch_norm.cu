@@ -1,16 +1,18 @@
-// Batch norm: each channel of a batch gets mean 0 and variance 1, then its scale and its shift.
+// Batch norm: gives each channel of a batch mean 0 and variance 1, then applies its scale and
+// shift.
 //
 //   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
 //   gb   = sum of gy              gw   = sum of gy * xhat
 //   gx   = w * rstd * (gy - gb / n - xhat * gw / n)               n = samples * places
 //
 //   x, y, gy, gx      samples x channels x places of type T
-//   mean, var, rstd   one ACC a channel; mean and rstd are kept for backward, and x
+//   mean, var, rstd   one ACC a channel. mean, rstd and x are kept for backward
 //   w, b, gw, gb      one ACC a channel
 //
-// A channel is `places` numbers in each sample: all that lies between is of other channels. Forward
-// keeps no xhat: backward has to read x or xhat, and the layer before has often kept x already.
-// With the statistics given (eval) mean and rstd do not depend on x, and gx = w * rstd * gy.
+// A channel has `places` neighbouring numbers in each sample. Between them lie the numbers of the
+// other channels. Forward does not store xhat: backward must read either x or xhat, and the layer
+// before has often kept x already. If the statistics are given (eval), mean and rstd do not depend
+// on x, and gx = w * rstd * gy.
 //
 //   forward   bytes an element in float     backward
 //   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20
@@ -19,25 +21,26 @@
 //   On a CPU: cpu/batch_norm.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// eval 50% in float and 25% in half, as add3's naive kernel; v2 half of that, if a GPU has no more
-// SMs than there are channels: a block waits for its reads one after the other, and an H100 with 64
-// channels lets 68 of its 132 SMs wait. Where places is no multiple of 8 a warp's request touches a
-// line more at every plane. v1: 32 lanes read 32 planes, 32 lines for 128 bytes: below 5%.
+// eval: 50% in float and 25% in half, as add3's naive kernel. v2: half of that if the GPU has at
+// most as many SMs as there are channels, because a block waits for one read after another. With 64
+// channels, 68 of an H100's 132 SMs have no work. If places is not a multiple of 8, a warp's
+// request touches one more cache line in every plane. v1: 32 lanes read 32 planes, 32 cache lines
+// for 128 bytes: below 5%.
 //
 // Source: Ioffe & Szegedy 2015; Welford 1962 and Chan, Golub, LeVeque 1983 (variance).
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
 #include "common.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 
-// Where the k-th number of channel c is.
+// Returns the position in x of number k of channel c.
 __device__ __forceinline__ long long place(int k, int c, int channels, int places) {
   return ((long long)(k / places) * channels + c) * places + k % places;
 }
 
-// v1: a thread per channel. Three loops: mean, variance around it, result.
+// v1: a thread per channel, in three loops: mean, variance, result.
 extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {
@@ -60,9 +63,9 @@ extern "C" __global__ void batch_norm_v1(T* y, ACC* mean, ACC* var, ACC* rstd, c
   }
 }
 
-// v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. Mean and
-// variance come from one loop: each thread follows Welford, and the threads' results are joined as
-// Chan and others do (why, and where the barriers stand: layer_norm.cu's v2).
+// v2: a block per channel, in whole warps. Neighbouring threads read neighbouring elements. One
+// loop makes mean and variance: each thread follows Welford, and the threads' results are joined as
+// in Chan, Golub and LeVeque. layer_norm.cu's v2 explains why, and has the barriers.
 extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, const T* x,
                                          const ACC* w, const ACC* b, int samples, int channels,
                                          int places, ACC eps) {
@@ -85,7 +88,7 @@ extern "C" __global__ void batch_norm_v2(T* y, ACC* mean, ACC* var, ACC* rstd, c
   if (threadIdx.x == 0) mean[c] = m, var[c] = v, rstd[c] = r;
 }
 
-// With the statistics given: a thread per element, of n.
+// eval: the statistics are given. A thread per element, n elements.
 extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const ACC* b,
                                            const ACC* mean, const ACC* rstd, int n, int channels,
                                            int places) {
@@ -98,7 +101,7 @@ extern "C" __global__ void batch_norm_eval(T* y, const T* x, const ACC* w, const
 
 // ---- backward ----
 
-// v1: a thread per channel. training: whether mean and rstd were computed from this x.
+// v1: a thread per channel. training: 1 if mean and rstd were computed from this x.
 extern "C" __global__ void batch_norm_backward_v1(T* gx, ACC* gw, ACC* gb, const T* gy, const T* x,
                                                   const ACC* w, const ACC* mean, const ACC* rstd,
                                                   int samples, int channels, int places,

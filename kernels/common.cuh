@@ -1,15 +1,17 @@
-// What the kernels share: the element type, sums over a warp and a block, random numbers.
+// Shared by the kernels: the element type, sums over a warp and over a block, random numbers.
 // Test: tests/cuda/host/test_common.py
 #pragma once
 
-// The element type comes from the command line, -DT=float: one file serves float, double and half.
+// The compiler's command line sets the element type, -DT=float. So one file serves float, double
+// and half.
 #ifndef T
 #define T float
 #endif
 
 #include <cuda_fp16.h>
 
-// Arithmetic is done in float, also for half: its 11 bits are for storage. double stays double.
+// Half is only a storage type, because it has 11 bits of precision: arithmetic on half is done in
+// float. double stays double.
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ double to_float(double x) { return x; }
@@ -22,9 +24,9 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x) {
 template <> __device__ __forceinline__ double from_float<double>(float x) { return x; }
 template <typename To> __device__ __forceinline__ To from_float(double x) { return To(x); }
 
-// a b + c with one rounding. A compiler may join either product of a b + c d with the sum, and does
-// so as it likes, in each copy of a loop anew: where the bits should not depend on that, this says
-// which. A processor without such an instruction rounds twice, and always so.
+// Returns a b + c with one rounding. For a b + c d, a compiler may fuse either product with the
+// sum. It may choose differently in each copy of a loop. mul_add fixes the choice, so the bits do
+// not depend on the compiler. A processor without a fused instruction always rounds twice.
 __device__ __forceinline__ float mul_add(float a, float b, float c) {
 #if !defined(MINIDL_HOST)
   return fmaf(a, b, c);
@@ -46,20 +48,21 @@ __device__ __forceinline__ double mul_add(double a, double b, double c) {
 
 // ---- eight halves, or four floats, in one access of 16 bytes ----
 
-// A warp that reads half by half asks for 64 bytes an instruction; with 16 bytes a lane for 512,
-// and reaches the bandwidth with fewer warps in flight. The address must be a multiple of 16.
+// A warp that reads one half per lane requests 64 bytes per instruction. With 16 bytes per lane it
+// requests 512 bytes, and it needs fewer warps to reach the full bandwidth. The address must be a
+// multiple of 16.
 template <typename V> union Pack {
-  uint4 all;  // what is loaded and stored in one instruction
+  uint4 all;  // loaded and stored in one instruction
   V at[16 / sizeof(V)];
 };
-#define PACK(V) (16 / (int)sizeof(V))  // elements of a Pack
+#define PACK(V) (16 / (int)sizeof(V))  // elements in a Pack
 
-// Whether x, and each row of x + i * row, begins at a multiple of 16 bytes.
+// Returns true if x, and every row at x + i * row, begins at a multiple of 16 bytes.
 template <typename V> __device__ __forceinline__ bool packs(const V* x, long long row = 0) {
   return ((unsigned long long)x | (unsigned long long)row * sizeof(V)) % 16 == 0;
 }
 
-// n elements from p on, zeros behind them. whole: p is aligned.
+// Returns the n elements from p on, and zeros after them. whole: true if p is aligned to 16 bytes.
 template <typename V> __device__ __forceinline__ Pack<V> load_pack(const V* p, int n, bool whole) {
   Pack<V> pack;
   if (whole && n >= PACK(V)) pack.all = *(const uint4*)p;
@@ -76,8 +79,9 @@ template <typename V> __device__ __forceinline__ void store_pack(V* p, const Pac
       if (i < n) p[i] = pack.at[i];
 }
 
-// The same as numbers to compute with, N neighbours at a time: elements j to j + N - 1 of a row of
-// n, zeros for those that it has not; N > 1 is a number of whole packs. whole: row + j is aligned.
+// Like load_pack, but gives numbers to compute with: elements j to j + N - 1 of a row with n
+// elements, zero for an index outside the row. N is 1, or fills whole packs. whole: true if row + j
+// is aligned to 16 bytes.
 template <int N, typename A, typename V>
 __device__ __forceinline__ void take(A* out, const V* row, int j, int n, bool whole) {
   if (N > 1 && whole && j >= 0 && j + N <= n) {
@@ -108,20 +112,20 @@ __device__ __forceinline__ void put(V* row, const A* x, int j, int n, bool whole
       if (j + k >= 0 && j + k < n) row[j + k] = from_float<V>(x[k]);
 }
 
-// The elements of a row, dealt to the threads of a team (a warp or a block), N neighbours to each in
-// turn: which column the k-th element of a thread is.
+// A team (a warp or a block) shares the elements of a row. Its threads take N neighbours each, in
+// turn. Returns the column of a thread's k-th element.
 template <int N> __device__ __forceinline__ int column(int thread, int team, int k) {
   return N * thread + team * (k / N * N) + k % N;
 }
 
-// How many elements p lies behind the last multiple of 16 bytes: packs that begin so much before a
-// row are aligned. 0 where elements are taken one by one.
+// Returns how many elements p lies behind the last multiple of 16 bytes. Packs that begin this many
+// elements before the row are aligned. Returns 0 if N is 1.
 template <int N, typename V> __device__ __forceinline__ int behind(const V* p) {
   return N > 1 ? (int)((unsigned long long)p % 16 / sizeof(V)) : 0;
 }
 
-// e^x for x <= 0, for softmax and its kin, where the largest term is 1 and one below 1.7e-38 counts
-// as nothing. cpu/exp.cuh is faster on a CPU than expf.
+// Returns e^x for x <= 0. Softmax and cross entropy use it: their largest term is 1, and a term
+// below 1.7e-38 counts as 0. On a CPU, cpu/exp.cuh is faster than expf.
 #ifdef MINIDL_HOST
 #include "cpu/exp.cuh"
 #else
@@ -131,8 +135,8 @@ __device__ __forceinline__ double exp_below_zero(double x) { return exp(x); }
 
 // ---- sums ----
 
-// Sum over the 32 lanes, in every lane. A butterfly: after step s each lane holds the sum of 2^s
-// lanes.
+// Returns the sum over the 32 lanes, in every lane. It is a butterfly: after step s each lane holds
+// the sum of 2^s lanes.
 template <typename V> __device__ __forceinline__ V warp_sum(V v) {
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
   return v;
@@ -146,13 +150,14 @@ template <typename V> __device__ __forceinline__ V warp_max(V v) {
   return v;
 }
 
-// Sum over the threads of a one-dimensional block of whole warps, in every thread. scratch: 33
-// values in shared memory, which the next block_sum or block_max may use at once: it writes the
-// 33rd after a barrier. Anything else: a barrier first.
+// Returns the sum over the threads of a block, in every thread. The block is one-dimensional and
+// has whole warps. scratch: 33 values in shared memory. The next block_sum or block_max may use
+// scratch at once, because it writes the 33rd value after a barrier. Before any other use of
+// scratch, call __syncthreads().
 //
 //     warps   [0..31] [32..63] ...     each warp sums its own lanes
 //                 \      |             lane 0 of each writes to scratch
-//                  scratch             warp 0 sums those, everybody reads the result
+//                  scratch             warp 0 sums those, every thread reads the result
 template <typename V> __device__ __forceinline__ V block_sum(V v, V* scratch) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
   v = warp_sum(v);
@@ -179,7 +184,7 @@ template <typename V> __device__ __forceinline__ V block_max(V v, V* scratch) {
   return scratch[32];
 }
 
-// The same over the threads that share a row: a block, or, where scratch is null, a warp.
+// The same over the threads that share a row: the block, or a warp if scratch is null.
 template <typename V> __device__ __forceinline__ V team_sum(V v, V* scratch) {
   return scratch ? block_sum(v, scratch) : warp_sum(v);
 }
@@ -188,11 +193,11 @@ template <typename V> __device__ __forceinline__ V team_max(V v, V* scratch) {
   return scratch ? block_max(v, scratch) : warp_max(v);
 }
 
-// ---- random numbers: minidl/random.py, to the bit ----
+// ---- random numbers: the same bits as minidl/random.py ----
 
-// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiply and exchange turn a
-// counter into 256 random bits. counter has 256 bits, of which we count in the lowest 64; the key
-// is (seed, stream). out: 8 draws of 32 bits.
+// Philox-4x64-10 (Salmon, Moraes, Dror, Shaw 2011): ten rounds of multiplying and exchanging turn a
+// counter into 256 random bits. The counter has 256 bits, and we count in the lowest 64. The key is
+// (seed, stream). out: 8 draws of 32 bits.
 __device__ __forceinline__ void philox(unsigned long long counter, unsigned long long seed,
                                        unsigned long long stream, unsigned int* out) {
   unsigned long long c0 = counter, c1 = 0, c2 = 0, c3 = 0;
@@ -214,8 +219,8 @@ __device__ __forceinline__ void philox(unsigned long long counter, unsigned long
   out[6] = (unsigned int)c3, out[7] = (unsigned int)(c3 >> 32);
 }
 
-// Draw i of a Generator(seed, stream) that stands at `counter`: what generator.bits(n)[i] is. A
-// thread that needs all eight draws of a block calls philox itself, for an eighth of the work.
+// Returns generator.bits(n)[i] for a Generator(seed, stream) whose counter is `counter`. A thread
+// that needs all eight draws of a block should call philox itself: that is an eighth of the work.
 __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
                                                     unsigned long long stream,
                                                     unsigned long long counter,
@@ -225,7 +230,7 @@ __device__ __forceinline__ unsigned int random_bits(unsigned long long seed,
   return draws[i % 8];
 }
 
-// Uniform in [0, 1): the top 24 bits of a draw.
+// Returns a number in [0, 1), uniform: the top 24 bits of a draw.
 __device__ __forceinline__ float uniform(unsigned int bits) {
   return (float)(bits >> 8) * 5.9604644775390625e-08f;
 }

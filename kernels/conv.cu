@@ -1,44 +1,46 @@
-// Convolution, and its gradient by the input: the same kernels, for a launch says which pixel is
-// written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
+// Convolution, and its gradient by the input. The kernels are the same: the launch decides which
+// pixel is written and where it reads (conv.cuh: shapes, formula, and the matrix of columns).
 //
-//                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations a number of y
+//                  pixels p = (n, r, q)        y = w columns + bias: 2 K operations per number of y
 //                +----------[  ]---------+
-//    K taps,     |          [  ]         |     A block owns a tile of y, and goes through k in
-//    k = (c,u,v) |          [  ]         |     steps: a tile [ ] of w and one of columns in shared
-//   +----------+ +----------[  ]---------+     memory each
+//    K taps,     |          [  ]         |     A block makes a tile of y. It goes through k in
+//    k = (c,u,v) |          [  ]         |     steps, with a tile [ ] of w and one of columns in
+//   +----------+ +----------[  ]---------+     shared memory.
 // M | [ ][ ][ ]| |          [y ]         |
-//   +----------+ +-----------------------+     Bytes, if all is read once: w, and a pixel's 4 C of
-//                                              x and 4 M of y in float
+//   +----------+ +-----------------------+     Bytes, if each number is read once: w, and per pixel
+//                                              4 C for x and 4 M for y in float
 //                            loads from memory a multiply-add        what it saves
 //   v1  a thread an output        1 of w, 1 of x
 //   v2  tiles in shared memory    1 / 16 each                        15 of 16 loads
 //   v3  64 x 64 a block,          1 / 64 each, and from shared       3 of 4 loads, and from shared
-//       4 x 4 a thread            memory 8 for 16 multiply-adds      memory 3 of 4
-//   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 instructions that load
+//       4 x 4 a thread            memory 8 for 16 multiply-adds      memory 3 of 4 loads
+//   v4  16 bytes an access        the same bytes, 4 floats or        3 of 4 load instructions
 //                                 8 halves an instruction
-//   v5  tensor cores, halves      1 / 128 each                       the multiplications of lanes
+//   v5  tensor cores, halves      1 / 128 each                       multiplications by the lanes
 //   _winograd   3 x 3, s = 1      16 products for 2 x 2 pixels,      20 of 36 multiplications
-//                                 where the others have 36
-//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile, which
-//                                                                    have no channel to write
+//                                 the others need 36
+//   _depthwise  C = M = 1         1 of x, from the cache             15 of 16 rows of a tile: they
+//                                                                    would have no channel to write
 //
-// Neighbouring threads fetch neighbouring pixels of a tile of columns. They read neighbours in x
-// where sx = 1. Padding, and what lies beyond the edges, are zeros that are multiplied.
+// Neighbouring threads load neighbouring pixels of a tile of columns. If sx = 1 these are
+// neighbours in x, too. Padding and elements beyond the edges are zeros, and they are multiplied
+// like the rest.
 //
-// To be expected on a GPU, by arithmetic (not measured), as a share of what the lanes of an H100
-// can multiply and add (a division of integers is some 20 instructions):
+// To be expected on a GPU, by arithmetic (not measured), as a share of the multiply-adds that the
+// lanes of an H100 can do (an integer division is about 20 instructions):
 //   v1  5%      waits for the cache, as matmul_v1
-//   v2  10%     16 multiply-adds a step; 32 loads from shared memory; 3 divisions to find a tap
-//   v3  40%     256 multiply-adds a step; 128 loads from shared memory take twice as long; the tap
-//               is found once for 4 elements, and stepped on
+//   v2  10%     a step has 16 multiply-adds, 32 loads from shared memory, 3 divisions to find a tap
+//   v3  40%     a step has 256 multiply-adds; its 128 loads from shared memory take twice as long.
+//               The tap is found once for 4 elements, then moved on without a division
 //   v4  60%     32 loads of 16 bytes from shared memory take less time than the multiply-adds
-//   v5  40%     of the tensor cores: a block's step is 128 x 128 x 32 multiply-adds, 512 cycles of
-//               an A100's SM; its 4096 elements of columns take some 20 instructions each, 640
-//               cycles of the four schedulers, partly at the same time
-//   _winograd   80%, counted in the plain formula's multiplications: 2.25 times 35%, since a step's
-//               256 multiply-adds meet 128 loads from shared memory and the transforms
+//   v5  40%     of the tensor cores' peak. A block's step is 128 x 128 x 32 multiply-adds: 512
+//               cycles of an A100's SM. Its 4096 elements of columns take about 20 instructions
+//               each: 640 cycles of the four schedulers, partly at the same time
+//   _winograd   80%, counted in the multiplications of the plain formula: 2.25 times 35%. In a
+//               step, 256 multiply-adds need 128 loads from shared memory and the transforms
 //   _depthwise  60 to 80% of a copy's bandwidth for 3 x 3 in float: 18 loads a pixel from caches
-//               and shared memory take less time than 8 bytes from memory. Half of it in half
+//               and shared memory take less time than 8 bytes from memory. Half of these shares in
+//               half
 //
 // Source: Chetlur et al. 2014 (implicit product); Lavin & Gray 2016, arXiv 1509.09308 (Winograd);
 // Volkov & Demmel 2008 (registers).
@@ -46,7 +48,7 @@
 // By weight: conv_weight.cu
 #include "conv.cuh"
 
-// v1: a thread per output goes over the patch under it. Block: any, 2-D: pixels, channels.
+// v1: a thread per output sums over its patch. Block: 2-D (pixels, channels), any size.
 extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int p = blockIdx.x * blockDim.x + threadIdx.x;
@@ -63,9 +65,9 @@ extern "C" __global__ void conv_v1(T* y, const T* x, const T* w, const T* bias, 
   }
 }
 
-// v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16: each
-// thread fetches one element of w and one of columns, all use all of both. 16 times fewer loads
-// than v1. grid (pixels, channels of a group, groups), block 16 x 16.
+// v2: a block makes 16 channels of 16 pixels. It goes through the K taps in steps of 16. In a step
+// each thread loads one element of w and one of columns, and all threads use both whole tiles. 16
+// times fewer loads than v1. grid (pixels, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   __shared__ ACC ws[TILE][TILE], xs[TILE][TILE];
@@ -76,18 +78,18 @@ extern "C" __global__ void conv_v2(T* y, const T* x, const T* w, const T* bias, 
   w += (long long)group * M * K;
   ACC sum = 0;
   for (int k0 = 0; k0 < K; k0 += TILE) {
-    // guard: beyond the edges are zeros, which add nothing
+    // guard: zeros beyond the edges, which add nothing
     ws[i][j] = m < M && k0 + j < K ? to_float(w[(long long)m * K + k0 + j]) : ACC(0);
     xs[i][j] = to_float(read(s, patch, tap_of(s, k0 + i)));
-    __syncthreads();  // both tiles are there
+    __syncthreads();  // both tiles are complete
     for (int k = 0; k < TILE; ++k) sum += ws[i][k] * xs[k][j];
-    __syncthreads();  // nobody needs them any more
+    __syncthreads();  // all threads have read both tiles
   }
   write(s, y, bias, group, m, p, sum);
 }
 
-// The four elements of a step's tile of columns that a thread of v3 and v4 fetches: of one pixel,
-// always, and of taps that follow each other.
+// Loads four elements of a step's tile of columns, the share of one thread of v3 and v4. They
+// belong to one pixel, the same in every step, and to taps that follow each other.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
@@ -100,8 +102,8 @@ __device__ __forceinline__ void fetch_column(ACC (*xs)[SIDE], const Shape& s,
 }
 
 // v3: a block makes 64 channels of 64 pixels, a thread 4 x 4 of them in registers: 4 times fewer
-// loads from memory than v2, and 8 from shared memory for 16 multiply-adds. Thread (j, i) owns
-// channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
+// loads from memory than v2, and 8 loads from shared memory for 16 multiply-adds. Thread (j, i)
+// makes channels i, i + 16, ... and pixels j, j + 16, ... Block 16 x 16.
 extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   // + 1: the 2 rows that a warp reads at once lie in different banks
   __shared__ ACC ws[SIDE][STEP + 1];
@@ -140,16 +142,18 @@ extern "C" __global__ void conv_v3(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + i + 16 * a, p0 + j + 16 * b, sum[a][b]);
 }
 
-// v4: v3 with 16 bytes an access. Thread (j, i) owns channels 4 i to 4 i + 3 and pixels 4 j to
-// 4 j + 3, neighbours in shared memory: one access for four floats, always. From memory
-//   w  where rows of K elements are whole packs: K * sizeof(T) % 16 == 0; else element by element
-//   x  where pixels lie side by side and aligned, for every tap: sx = 1 and, with n = 16 /
-//      sizeof(T), W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. Kernels one column
-//      wide can be so; for pointwise ones the launch makes one row of an image. A 3 x 3 kernel
-//      reads at w - 1, w and w + 1, and two of these are not aligned: it takes element by element,
-//      as in v3, where neighbouring threads have neighbouring pixels
+// v4: v3 with 16 bytes an access. Thread (j, i) makes channels 4 i to 4 i + 3 and pixels 4 j to
+// 4 j + 3. These are neighbours in shared memory: one access brings four floats. From memory, packs
+// of 16 bytes are possible
+//   for w  if each row of K elements is whole packs: K * sizeof(T) % 16 == 0
+//   for x  if pixels are neighbours and aligned for every tap: sx = 1 and, with n = 16 / sizeof(T),
+//          W % n == 0, Q % n == 0, fx % n == 0, and V = 1 or ex % n == 0. A kernel that is one
+//          column wide can meet this. For a pointwise kernel the launch makes one row of the image.
+//          A 3 x 3 kernel reads at w - 1, w and w + 1, and two of these are not aligned
+// Otherwise it loads element by element, as in v3, where neighbouring threads have neighbouring
+// pixels.
 extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, SHAPE) {
-  // + 4: rows are whole packs, and the writes of a warp's columns meet 16 banks, not 8
+  // + 4: rows are whole packs, and a warp writes its columns to 16 banks, not 8
   __shared__ __align__(16) ACC ws[STEP][SIDE + 4];
   __shared__ __align__(16) ACC xs[STEP][SIDE];
   const Shape s = SHAPE_OF_ALL;
@@ -162,7 +166,7 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
   const Patch<T> patch = patch_of(s, x, group, p0 + (side_by_side ? me % across * n : me % SIDE));
   ACC sum[EACH][EACH] = {};
   for (int k0 = 0; k0 < K; k0 += STEP) {
-    for (int e = me; e < SIDE * STEP / n; e += 256) {  // of w, turned: its columns become rows
+    for (int e = me; e < SIDE * STEP / n; e += 256) {  // w, transposed: its columns become rows
       const int row = e / (STEP / n), k = e % (STEP / n) * n, rest = K - k0 - k;
       const Pack<T> pack =
           load_pack(w + (long long)(m0 + row) * K + k0 + k, m0 + row < M ? rest : 0, whole);
@@ -198,11 +202,12 @@ extern "C" __global__ void conv_v4(T* y, const T* x, const T* w, const T* bias, 
       write(s, y, bias, group, m0 + EACH * i + a, p0 + EACH * j + b, sum[a][b]);
 }
 
-// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t
-// fetches 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the
-// pixel's place once, and steps from tap to tap without a division. A pixel's taps are a row of xs.
-// While a step is multiplied, the next one's elements are on the way, in registers. There are two
-// buffers, so one barrier a step. grid (pixels, channels of a group, groups), block 256.
+// v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels of 128 pixels. Thread t loads
+// 16 bytes of w for every 64 channels, and 16 taps of pixel t % 128. It computes the pixel's
+// position once, and goes from tap to tap without a division. A pixel's taps are a row of xs.
+// During a step, the elements of the next step are already being loaded into registers. There are
+// two buffers, so one barrier a step is enough. grid (pixels, channels of a group, groups), block
+// 256.
 extern "C" __global__ void __launch_bounds__(256) conv_v5(
     __half* y, const __half* x, const __half* w, const __half* bias, SHAPE) {
   __shared__ __align__(16) __half ws[2][ROWS * PITCH];
@@ -231,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
       *(uint4*)(ws[now] + (t / 4 + 64 * h) * PITCH + t % 4 * 8) = next_w[h].all;
     for (int h = 0; h < 2; ++h)
       *(uint4*)(xs[now] + t % COLUMNS * PITCH + t / COLUMNS * 16 + 8 * h) = next_x[h].all;
-    __syncthreads();  // and nobody reads the other buffer any more
+    __syncthreads();  // also: no thread reads the other buffer any longer
     if (k0 + DEEP < K) fetch_step(k0 + DEEP);
     multiply(sum, ws[now], xs[now]);
   }
@@ -244,23 +249,23 @@ extern "C" __global__ void __launch_bounds__(256) conv_v5(
         write(s, y, bias, group, m0 + row_of(i, a), p0 + column_of(j, a), sum[i][j][a]);
 }
 
-// Winograd's F(2 x 2, 3 x 3). Two neighbours of a row meet 3 taps with 4 multiplications, not 6:
+// Winograd's F(2 x 2, 3 x 3). In one dimension, 2 outputs and 3 taps need 4 multiplications, not 6:
 //
 //   d0 d1 d2 d3 of x, g0 g1 g2 of w       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2
 //                                         y1 = d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3
 //   m0 = (d0 - d2) g0                     m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //   m3 = (d1 - d3) g2                     m2 = (d2 - d1) (g0 - g1 + g2) / 2
 //
-// The same along the rows: a tile of 4 x 4 pixels and a filter become 16 numbers each, 16 products
-// are summed over the channels, and the 16 sums become 2 x 2 pixels. The filters' side is made
-// again by each block: 9 loads for 16 x 32 multiply-adds.
+// The same is done in the other dimension. A tile of 4 x 4 pixels and a filter become 16 numbers
+// each. The 16 products are summed over the channels, and the 16 sums become 2 x 2 pixels. Each
+// block transforms the filters again: 9 loads for 16 x 32 multiply-adds.
 //
 // A block makes 32 channels of 32 tiles, a thread 2 x 2 of these: 64 sums in registers. Half of the
-// threads transform filters, the other half tiles, 4 channels a step.
+// threads transform filters, the other half transform tiles, 4 channels a step.
 // U = V = 3, sy = sx = ey = ex = 1. grid (tiles, channels of a group, groups), block 16 x 16.
 #define MANY 32
 #define CHANNELS 4
-// a, b, c, d, `apart` from each other in memory: of x, before the products; of w; after them
+// the transforms of x (pixels), w (filter) and sums, on numbers that lie `apart` from each other
 __device__ __forceinline__ void spread_pixels(ACC* d, int apart) {
   const ACC a = d[0], b = d[apart], c = d[2 * apart], e = d[3 * apart];
   d[0] = a - c, d[apart] = b + c, d[2 * apart] = c - b, d[3 * apart] = b - e;
@@ -283,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
   const int m0 = blockIdx.y * MANY, tile0 = blockIdx.x * MANY;
   const int high = (R + 1) / 2, across = (Q + 1) / 2;  // tiles of a channel
   w += (long long)group * M * C * 9;
-  // What this thread transforms: one channel of a step, of a filter or of a tile.
+  // What this thread transforms in a step: one channel of one filter or of one tile.
   const int own_channel = me / MANY % CHANNELS, own = me % MANY, tile = tile0 + own;
   const bool is_filter = me < CHANNELS * MANY;
   const int r = tile / across % high * 2, q = tile % across * 2, n = tile / across / high;
@@ -309,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
 #pragma unroll
       for (int a = 0; a < 4; ++a) spread_pixels(d + a, 4);
     }
-    __syncthreads();  // nobody needs the step before any more
+    __syncthreads();  // all threads have read the previous step's numbers
 #pragma unroll
     for (int a = 0; a < 16; ++a) (is_filter ? ws : xs)[own_channel][a][own] = d[a];
     __syncthreads();
@@ -335,18 +340,18 @@ extern "C" __global__ void __launch_bounds__(256) conv_winograd(
       const int of = tile0 + 2 * j + g, top = of / across % high * 2, left = of % across * 2;
 #pragma unroll
       for (int a = 0; a < 4; ++a)
-        if (top + a / 2 < R && left + a % 2 < Q)  // guard: the tile hangs over the edge
+        if (top + a / 2 < R && left + a % 2 < Q)  // guard: the tile may reach past the edge
           write(s, y, bias, group, m0 + 2 * i + f,
                 (of / across / high * R + top + a / 2) * Q + left + a % 2, m[a / 2 * 4 + a % 2]);
     }
 }
 
-// A channel of each group, in and out: a tile's other rows would be empty. A block makes one
-// channel of one image, or a part of it, and keeps the taps in shared memory; a patch comes from
-// the cache, where the neighbours have read it. grid (N G, parts), block: any, 1-D.
+// One channel in and one out for each group: in a tile the other rows would be empty. A block makes
+// one channel of one image, or a part of it, and keeps the taps in shared memory. Patches come from
+// the cache, because neighbouring threads have read them. grid (N G, parts), block: 1-D, any size.
 extern "C" __global__ void conv_depthwise(T* y, const T* x, const T* w, const T* bias, SHAPE) {
   extern __shared__ __align__(16) unsigned char memory[];
-  ACC* taps = (ACC*)memory;  // U V of them
+  ACC* taps = (ACC*)memory;  // U V numbers
   const Shape s = SHAPE_OF_ALL;
   const int n = blockIdx.x / G, group = blockIdx.x % G;
   for (int k = threadIdx.x; k < U * V; k += blockDim.x) taps[k] = to_float(w[group * U * V + k]);

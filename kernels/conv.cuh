@@ -1,18 +1,19 @@
-// What the kernels of convolution share: the shapes, and the matrix of columns that is nowhere.
+// Shared by the convolution kernels: the shapes, and the matrix of columns, which is never stored.
 //
-//   x  (N, G C, H, W)    N images, G groups of C channels. W numbers lie side by side
-//   w  (G M, C, U, V)    a group makes M channels of its C
-//   y  (N, G M, HY, WY)  a launch writes R x Q places of each channel
+//   x  (N, G C, H, W)    N images, G groups of C channels. The W numbers of a row are neighbours
+//   w  (G M, C, U, V)    a group makes M channels from its C channels
+//   y  (N, G M, HY, WY)  a launch writes R x Q pixels of each channel
 //
 //   y[n, m, ty r + oy, tx q + ox] = bias[m] + sum over c, u, v of
 //                                   w[m, c, u, v] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
-//   forward    s = stride, f = -padding, e = dilation; t = 1, o = 0: all places of y
-//   by input   the same with gy as x, and w with C and M exchanged. A launch for each phase, those
-//              places of gx that meet the same taps: t = stride, s = 1. minidl/ops/conv_geometry.py
+//   forward    s = stride, f = -padding, e = dilation; t = 1, o = 0: all pixels of y
+//   by input   the same with gy as x, and w with C and M exchanged. One launch for each phase: the
+//              pixels of gx that use the same taps. t = stride, s = 1. minidl/ops/conv_geometry.py
 //   by weight  gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + ..., sx q + ...]
 //
-// Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then each is a product of matrices:
+// Number the taps k = (c, u, v) and the pixels p = (n, r, q). Then each of the three is a product
+// of matrices:
 //
 //                      P = N R Q pixels ->
 //                    +---------------------+      columns[k][p] = x[n, c, sy r + fy + ey u, ...],
@@ -21,15 +22,15 @@
 // M |     w     |    |          y          |      y = w columns      gw = gy columns^T
 //   +-----------+    +---------------------+
 //
-// im2col writes `columns` to memory, each number of x up to U V times. Here only a tile of it ever
-// exists, in shared memory: read() finds an element in x when the tile is filled.
+// im2col writes `columns` to memory, each number of x up to U V times. Here only one tile of it
+// exists, in shared memory. To fill the tile, read() finds each element in x.
 //
 // Source: Chetlur et al. 2014, "cuDNN" (arXiv 1410.0759), for the implicit product.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
 #pragma once
 #include "tensor_core.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 
@@ -37,15 +38,15 @@ struct Shape {
   int N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx;
 };
 
-// The end of every kernel's parameters, and the Shape of them. No e is below 0.
+// The last parameters of every kernel, and the Shape made from them. ey and ex are never negative.
 #define SHAPE                                                                           \
   int N, int G, int C, int M, int H, int W, int U, int V, int R, int Q, int fy, int sy, \
   int ey, int fx, int sx, int ex, int HY, int WY, int oy, int ty, int ox, int tx
 #define SHAPE_OF_ALL \
   {N, G, C, M, H, W, U, V, R, Q, fy, sy, ey, fx, sx, ex, HY, WY, oy, ty, ox, tx}
 
-// Where pixel p finds its numbers: the group's first channel of its image, and the row and column
-// that tap (c, 0, 0) reads. Beyond the last pixel: a row below the image, where all taps read 0.
+// Where pixel p reads: the first channel of its group in its image, and the row and column that tap
+// (c, 0, 0) reads. For a p after the last pixel, the row is below the image, so all taps read 0.
 template <typename E> struct Patch {
   const E* image;
   int h, w;
@@ -57,7 +58,7 @@ __device__ __forceinline__ Patch<E> patch_of(const Shape& s, const E* x, int gro
   return {x + ((long long)n * s.G + group) * s.C * s.H * s.W, s.sy * r + s.fy, s.sx * q + s.fx};
 }
 
-// Tap k of a kernel, and the next one without a division.
+// Tap k of a kernel. after() gives the next tap without a division.
 struct Tap {
   int c, u, v;
 };
@@ -72,7 +73,7 @@ __device__ __forceinline__ Tap after(const Shape& s, Tap tap) {
   return tap;
 }
 
-// An element of `columns`. Beyond the edges of the image, and beyond the last tap, are zeros.
+// Returns an element of `columns`. It is zero beyond the edges of the image and after the last tap.
 template <typename E>
 __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const Tap& tap) {
   const int h = patch.h + s.ey * tap.u, w = patch.w + s.ex * tap.v;
@@ -80,7 +81,7 @@ __device__ __forceinline__ E read(const Shape& s, const Patch<E>& patch, const T
   return inside ? patch.image[(tap.c * s.H + h) * s.W + w] : E(0.0f);
 }
 
-// An element of gy, (N, G M, R, Q), as a matrix of M rows and P pixels.
+// Returns an element of gy, (N, G M, R, Q), as a matrix of M rows and P pixels. Zero outside of it.
 template <typename E>
 __device__ __forceinline__ E read_gradient(const Shape& s, const E* gy, int group, int m, int p) {
   const int size = s.R * s.Q, n = p / size;
@@ -88,7 +89,7 @@ __device__ __forceinline__ E read_gradient(const Shape& s, const E* gy, int grou
   return gy[(((long long)n * s.G + group) * s.M + m) * size + p % size];
 }
 
-// Writes pixel p of channel m of a group, with its bias.
+// Writes pixel p of channel m of a group, and adds its bias.
 template <typename E, typename A>
 __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int group, int m, int p,
                                       A sum) {
@@ -100,25 +101,25 @@ __device__ __forceinline__ void write(const Shape& s, E* y, const E* bias, int g
       from_float<E>(sum);
 }
 
-// ---- a tile on tensor cores: ROWS x 128 of a product, 32 deep, by 256 threads ----
+// ---- a tile on tensor cores: 256 threads make ROWS x 128 of a product, 32 deep ----
 
-#ifndef ROWS  // 64 where a group has no more channels to write
+#ifndef ROWS  // 64 if a group has at most 64 channels to write
 #define ROWS 128
 #endif
 #define COLUMNS 128
 #define DEEP 32
-#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix' 8 rows lie in 8 different groups of 4 banks
-#define HIGH (ROWS / 32)  // fragments of a warp's rows; its columns are 4 fragments of 8
+#define PITCH (DEEP + 8)  // rows of 80 bytes: ldmatrix reads 8 rows from 8 groups of 4 banks
+#define HIGH (ROWS / 32)  // fragments of a warp's rows. Its columns are 4 fragments of 8
 
-// sum += a b^T of the warp's corner of the tile, ROWS / 2 x 32. a: ROWS rows of DEEP, b: COLUMNS
-// rows of DEEP, both in shared memory.
+// Adds a b^T to sum, the warp's part of the tile: ROWS / 2 x 32. a has ROWS rows of DEEP, b has
+// COLUMNS rows of DEEP, both in shared memory.
 __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, const __half* b) {
   const int warp = threadIdx.x / 32;
   a += warp / 4 * (ROWS / 2) * PITCH;
   b += warp % 4 * 32 * PITCH;
 #pragma unroll
   for (int l = 0; l < DEEP; l += 16) {
-    unsigned int af[HIGH][4], bf[2][4];  // fragments: HIGH of a, and 4 of b, two by two
+    unsigned int af[HIGH][4], bf[2][4];  // fragments: HIGH of a, and 4 of b in two pairs
 #pragma unroll
     for (int i = 0; i < HIGH; ++i) load_a(af[i], a + 16 * i * PITCH + l, PITCH);
 #pragma unroll
@@ -130,7 +131,7 @@ __device__ __forceinline__ void multiply(float (*sum)[4][4], const __half* a, co
   }
 }
 
-// Row and column in the tile of a lane's number x (0 to 3) of fragment (i, j).
+// Return the row and the column in the tile of number x (0 to 3) of a lane's fragment (i, j).
 __device__ __forceinline__ int row_of(int i, int x) {
   return threadIdx.x / 128 * (ROWS / 2) + 16 * i + threadIdx.x % 32 / 4 + x / 2 * 8;
 }

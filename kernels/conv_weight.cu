@@ -3,39 +3,39 @@
 //   gw[m, c, u, v] = sum over n, r, q of gy[n, m, r, q] x[n, c, sy r + fy + ey u, sx q + fx + ex v]
 //
 //         p ->              gw = gy columns^T: M x K numbers, K = C U V, and each is a sum over all
-//   +-------------+         P = N R Q pixels. Few results, long sums: to keep a GPU busy, the
-//   |     gy      | M       pixels are cut into shares, and each block sums one.
+//   +-------------+         P = N R Q pixels. There are few results and long sums. To keep a GPU
+//   |     gy      | M       busy, the pixels are cut into shares, and each block sums one share.
 //   +-------------+
-//   +-------------+         Bytes, if all is read once: gy and x, 2 M C U V operations on 4 C + 4 M
-//   |   columns   | K       bytes a pixel; written: gw, and a partial one of float for each share.
-//   +-------------+
+//   +-------------+         Reads, if each number is read once: 4 C + 4 M bytes a pixel, gy and x,
+//   |   columns   | K       for 2 M C U V operations. Writes: gw, and for each share a partial gw
+//   +-------------+         in float.
 //     share 0 | share 1 | ...
 //                            loads from memory a multiply-add    what it saves
 //   v1  a thread a weight        1 of gy, 1 of x
 //   v2  tiles in shared memory   1 / 16 each                     15 of 16 loads
-//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; and the wait, with
-//       a thread, shares         memory 8 for 16 multiply-adds   more blocks where gw is small
-//   v5  tensor cores, halves     1 / 128 each                    the multiplications of lanes
-//   _depthwise  C = M = 1        1 each, a block a weight        v1's wait: 9 threads a channel go
-//                                                                through all images
+//   v3  64 x 64 a block, 4 x 4   1 / 64 each, from shared        3 of 4 loads; less waiting, as a
+//       a thread, shares         memory 8 for 16 multiply-adds   small gw gets more blocks
+//   v5  tensor cores, halves     1 / 128 each                    multiplications by the lanes
+//   _depthwise  C = M = 1        1 each, a block a weight        v1's long wait: 9 threads a
+//                                                                channel go through all images
 //
-// The shares of v3 and v5 are added by conv_weight_sum in their order, where atomics would add in
-// any: so each run gives the same bits. How many there are depends on the shape alone.
+// conv_weight_sum adds the shares of v3 and v5 in their order, so each run gives the same bits.
+// Atomics would add in any order. The number of shares depends only on the shape.
 // There is no v4: 16 bytes of x would be pixels of one tap, and most taps are not aligned (see
-// conv_v4). v5 takes 16 bytes of gy at once where R Q is a multiple of 8.
+// conv_v4). v5 loads 16 bytes of gy at once if R Q is a multiple of 8.
 //
-// To be expected on a GPU, by arithmetic (not measured): the products of conv.cu with other names,
-// so nearly the same shares of what lanes or tensor cores can do: v1 below 5%, since a small gw has
-// few threads; v2 10%; v3 40%; v5 40%. A partial result costs 8 bytes for at least 1024 operations:
-// less than a tenth of the time. _depthwise reads gy and x U V times, all but once from the L2
-// cache, which is 3 times as fast as memory: 30% of a copy's bandwidth for 3 x 3, counted in bytes
-// read once.
+// To be expected on a GPU, by arithmetic (not measured): these are the products of conv.cu with
+// other names, so they reach nearly the same shares of the peak of lanes or tensor cores. v1 below
+// 5%, because a small gw has few threads. v2 10%. v3 40%. v5 40%. A partial result costs 8 bytes
+// for at least 1024 operations: less than a tenth of the time. _depthwise reads gy and x U V times,
+// all but once from the L2 cache, which is 3 times as fast as memory: 30% of a copy's bandwidth for
+// 3 x 3, counted in bytes read once.
 //
 // Source: as in conv.cu.
 // Launch: minidl/ops/conv_kernel.py   Test: tests/ops/test_conv_kernel.py
 #include "conv.cuh"
 
-// v1: a thread per weight sums over all pixels. Block: any, 2-D: taps, channels.
+// v1: a thread per weight sums over all pixels. Block: 2-D (taps, channels), any size.
 extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE) {
   const Shape s = SHAPE_OF_ALL;
   int k = blockIdx.x * blockDim.x + threadIdx.x;
@@ -56,8 +56,8 @@ extern "C" __global__ void conv_weight_v1(T* gw, const T* gy, const T* x, SHAPE)
   }
 }
 
-// v2: a block makes 16 channels x 16 taps, over the pixels in steps of 16. The pixels of a step lie
-// side by side in both tiles, so that neighbouring threads fetch neighbours.
+// v2: a block makes 16 channels x 16 taps, and goes through the pixels in steps of 16. The pixels
+// of a step are neighbours in both tiles, so neighbouring threads load neighbours.
 // grid (taps, channels of a group, groups), block 16 x 16.
 #define TILE 16
 extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE) {
@@ -71,16 +71,16 @@ extern "C" __global__ void conv_weight_v2(T* gw, const T* gy, const T* x, SHAPE)
   for (int p0 = 0; p0 < N * R * Q; p0 += TILE) {
     gs[i][j] = to_float(read_gradient(s, gy, group, m0 + i, p0 + j));
     xs[i][j] = to_float(read(s, patch_of(s, x, group, p0 + j), tap));
-    __syncthreads();  // both tiles are there
+    __syncthreads();  // both tiles are complete
     for (int p = 0; p < TILE; ++p) sum += gs[i][p] * xs[j][p];
-    __syncthreads();  // nobody needs them any more
+    __syncthreads();  // all threads have read both tiles
   }
   if (m0 + i < M && k0 + j < K)  // guard
     gw[((long long)group * M + m0 + i) * K + k0 + j] = from_float<T>(sum);
 }
 
 // v3: a block makes 64 channels x 64 taps of one share of the pixels, a thread 4 x 4 of them in
-// registers. partial (shares, G M, K); a share is `share` pixels, a multiple of 32.
+// registers. partial (shares, G M, K). A share has `share` pixels, a multiple of 32.
 // grid (taps, channels of a group, groups x shares), block 16 x 16.
 #define SIDE 64
 #define STEP 16
@@ -92,7 +92,7 @@ extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x,
   const int group = blockIdx.z % G, which = blockIdx.z / G;
   const int m0 = blockIdx.y * SIDE, k0 = blockIdx.x * SIDE;
   const int end = min((which + 1) * share, N * R * Q);
-  Tap taps[EACH];  // of the rows of xs that this thread fetches
+  Tap taps[EACH];  // the taps of the rows of xs that this thread loads
   for (int a = 0; a < EACH; ++a) taps[a] = tap_of(s, k0 + me / STEP + 16 * a);
   ACC sum[EACH][EACH] = {};
   for (int p0 = which * share; p0 < end; p0 += STEP) {
@@ -128,7 +128,7 @@ extern "C" __global__ void conv_weight_v3(ACC* partial, const T* gy, const T* x,
     }
 }
 
-// The second pass of v3 and v5: a thread per weight adds its shares, in their order.
+// The second pass of v3 and v5: a thread per weight adds the shares of its weight, in their order.
 extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shares, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard
@@ -139,8 +139,9 @@ extern "C" __global__ void conv_weight_sum(T* gw, const ACC* partial, int n_shar
 }
 
 // v5: tensor cores (conv.cuh: multiply). A block makes ROWS channels x 128 taps of a share. Thread
-// t fetches 8 pixels of gy for every 64 channels, and of columns 16 taps of pixel t % 32, whose
-// place it computes once a step. A tap's pixels are a row of xs. Two buffers, as in conv_v5.
+// t loads 8 pixels of gy for every 64 channels. From columns it loads 16 taps of pixel t % 32, and
+// computes the pixel's position once a step. A tap's pixels are a row of xs. Two buffers, as in
+// conv_v5.
 // grid (taps, channels of a group, groups x shares), block 256.
 extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
     float* partial, const __half* gy, const __half* x, int share, SHAPE) {
@@ -178,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
 #pragma unroll
     for (int a = 0; a < 16; ++a)
       xs[now][(t / DEEP * 16 + a) * PITCH + t % DEEP] = next_x[a / 8].at[a % 8];
-    __syncthreads();  // and nobody reads the other buffer any more
+    __syncthreads();  // also: no thread reads the other buffer any longer
     if (p0 + DEEP < end) fetch_step(p0 + DEEP);
     multiply(sum, gs[now], xs[now]);
   }
@@ -191,8 +192,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) conv_weight_v5(
       }
 }
 
-// A channel of each group, in and out: U V weights, each a sum over all images. A block per weight;
-// its threads take the pixels in turn. grid G U V, block: whole warps.
+// One channel in and one out for each group: U V weights, each a sum over all images. A block per
+// weight. Its threads take the pixels in turn. grid G U V, block: whole warps.
 extern "C" __global__ void conv_weight_depthwise(T* gw, const T* gy, const T* x, SHAPE) {
   __shared__ ACC scratch[33];
   const Shape s = SHAPE_OF_ALL;

@@ -1,31 +1,31 @@
-// Cross entropy of classes: softmax, logarithm and selection in one kernel. The probabilities never
-// exist in memory.
+// Cross entropy of classes: softmax, logarithm and selection in one kernel. The probabilities are
+// never written to memory.
 //
 //   lse  = log of the sum of e^x over the row
 //   loss = lse - (1 - a) * x[target] - a * mean(x)
 //   gx   = g * (e^(x - lse) - a / cols - (1 - a at the target))
-//   a      label smoothing: the wanted distribution is (1 - a) at the target plus a / cols
-//          everywhere, and gx is g times the predicted minus the wanted one
+//   a      label smoothing. The wanted distribution is a / cols everywhere, plus 1 - a at the
+//          target. gx is g times (predicted - wanted distribution)
 //
-//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row, g the gradient of its loss
-//   target  a class a row; a row whose target is ignore_index counts for nothing: loss 0, gx 0, and
-//           x is not even read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
+//   x, gx   rows x cols of type T        loss, lse, g   one ACC a row. g: the gradient of loss
+//   target  a class for each row. If it is ignore_index the row does not count: loss 0, gx 0, and x
+//           is not read. Its lse is infinite, so that e^(x - lse) is 0 and not inf
 //
 //   forward    bytes an element in float                 backward
 //   v1         2 reads: 8                                all      1 read, 1 write: 8
 //   v2 to v5   1 read:  4
-//   with smoothing v1 reads once more. On a CPU: cpu/cross_entropy.cu
+//   With smoothing, v1 reads x once more. On a CPU: cpu/cross_entropy.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a row of 50257 logits is a block's. In v5 each of an SM's 2048 threads has a pack of 16 bytes on
-// the way, 32 KB: 85%, and e^x at 16 a cycle and SM just keeps up with float's 4 elements a cycle; in
-// half, 7.5 elements a cycle, it does: 80%. v2: 80% in float, in half one element a request: 50%.
-// Backward v5 85%, v2 70%. 1,000 classes: v4 as v5.
+// a block takes a row of 50257 logits. In v5 each of an SM's 2048 threads has a pack of 16 bytes in
+// flight, 32 KB: 85%. In float, memory brings 4 elements a cycle, and 16 e^x a cycle and SM are
+// just enough. In half it brings 7.5 elements a cycle: 80%. v2: 80% in float. In half it requests
+// one element at a time: 50%. Backward: v5 85%, v2 70%. With 1,000 classes v4 has the shares of v5.
 // Wrapper: minidl/ops/cross_entropy.py   Test: tests/ops/test_cross_entropy_kernel.py
 //                                          Tutorial: tutorials/03_kernel_tour.py
 #include "cross_entropy.cuh"
 
-// v1: a thread per row: maximum, then sum.
+// v1: a thread per row, in two loops: maximum, then sum.
 extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -48,16 +48,16 @@ extern "C" __global__ void cross_entropy_v1(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v2: a block per row, for many classes: neighbouring threads read neighbouring elements, and maximum
-// and sum come from one loop (see softmax.cu, v2). The threads' maxima and sums meet in block_max and
-// block_sum, where the barriers are (common.cuh).
+// v2: a block per row, for many classes. Neighbouring threads read neighbouring elements, and one
+// loop makes maximum and sum (see softmax.cu, v2). block_max and block_sum join the threads' maxima
+// and sums. They have the barriers (common.cuh).
 extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
   __shared__ ACC scratch[33];
   int row = blockIdx.x;
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // the whole block leaves, so that no barrier is missed
+  if (target[row] == ignore_index) {  // the whole block leaves: no barrier waits
     if (threadIdx.x == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -65,7 +65,7 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC v = to_float(xr[j]);
     total += v;
-    if (v == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
+    if (v == -INFINITY) continue;  // it adds 0, but -inf - (-inf) would be nan
     if (v > mine) {
       sum *= exp_below_zero(mine - v);
       mine = v;
@@ -81,9 +81,9 @@ extern "C" __global__ void cross_entropy_v2(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// The loop of v2, by each thread of the team over its share of the
-// row, N neighbours at a time. Rows of 50257 classes begin anywhere: what is read as packs begins up
-// to a pack before the row, and only what is the row's counts.
+// The loop of v2. Each thread of the team runs it over its share of the row, N neighbours at a
+// time. A row of 50257 classes may begin at any address. So the packs begin up to one pack before
+// the row, and elements outside the row are ignored.
 template <int N>
 __device__ __forceinline__ void online(const T* xr, int cols, int thread, int team, ACC& m,
                                        ACC& sum, ACC& total) {
@@ -102,20 +102,20 @@ __device__ __forceinline__ void online(const T* xr, int cols, int thread, int te
       m = top;
     }
 #pragma unroll
-    for (int k = 0; k < N; ++k)  // -inf adds 0, but -inf minus -inf would be no number
+    for (int k = 0; k < N; ++k)  // -inf adds 0, but -inf - (-inf) would be nan
       if (v[k] != -INFINITY) sum += exp_below_zero(v[k] - m);
   }
 }
 
-// The loss of a row by the team of threads that shares it: a warp, or with scratch a block. Each
-// element is read once.
+// Computes the loss of a row. A team of threads shares the row: a warp, or a block if scratch is
+// given. Each element is read once.
 template <int N>
 __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int row, int thread, int team,
                                             int cols, long long ignore_index, ACC smoothing,
                                             ACC* scratch) {
   const T* xr = x + (long long)row * cols;
-  if (target[row] == ignore_index) {  // for the whole team: no barrier is missed
+  if (target[row] == ignore_index) {  // the whole team leaves: no barrier waits
     if (thread == 0) loss[row] = 0, lse[row] = INFINITY;
     return;
   }
@@ -130,8 +130,8 @@ __device__ __forceinline__ void loss_of_row(ACC* loss, ACC* lse, const T* x,
   }
 }
 
-// v3: a warp per row, for few classes: no barriers, and no idle threads where a row is shorter than
-// a block.
+// v3: a warp per row, for few classes. It has no barriers, and no idle threads where a row is
+// shorter than a block.
 extern "C" __global__ void cross_entropy_v3(ACC* loss, ACC* lse, const T* x,
                                             const long long* target, int rows, int cols,
                                             long long ignore_index, ACC smoothing) {
@@ -160,7 +160,7 @@ extern "C" __global__ void cross_entropy_v5(ACC* loss, ACC* lse, const T* x,
                        ignore_index, smoothing, scratch);
 }
 
-// ---- backward: lse is known, so one pass ----
+// ---- backward: lse is known, so one pass is enough ----
 
 // v1: a thread per row.
 extern "C" __global__ void cross_entropy_backward_v1(T* gx, const ACC* g, const T* x,
@@ -198,7 +198,7 @@ extern "C" __global__ void cross_entropy_backward_v2(T* gx, const ACC* g, const 
   }
 }
 
-// A row by the team of threads that shares it.
+// Computes gx of a row. A team of threads shares the row.
 template <int N>
 __device__ __forceinline__ void slopes_of_row(T* gx, const ACC* g, const T* x, const ACC* lse,
                                               const long long* target, int row, int thread,
@@ -211,7 +211,7 @@ __device__ __forceinline__ void slopes_of_row(T* gx, const ACC* g, const T* x, c
   const int shift = behind<N>(xr);
   const bool counts = t != ignore_index, whole = packs(gxr - shift);
   for (int j = N * thread - shift; j < cols; j += N * team) {
-    ACC v[N] = {};  // a row that does not count reads nothing
+    ACC v[N] = {};  // a row that does not count is not read
     if (counts) take<N>(v, xr, j, cols, true);
 #pragma unroll
     for (int k = 0; k < N; ++k) {

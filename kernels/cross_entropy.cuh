@@ -1,14 +1,14 @@
-// The formulas of cross entropy for one row and one element, for cross_entropy.cu and
-// cpu/cross_entropy.cu: see cross_entropy.cu.
+// The formulas of cross entropy for one row and one element. Used by cross_entropy.cu (see there)
+// and cpu/cross_entropy.cu.
 #pragma once
 #include "common.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 
-// The loss of a row from its maximum m, the sum of e^(x - m), its target's x and its mean.
-// Differences to m first: m may be large, and what is left small.
+// Returns the loss of a row. m: its maximum, sum: the sum of e^(x - m), picked: x at the target,
+// mean: the mean of x. It subtracts m first, because m may be large and the difference small.
 __device__ __forceinline__ ACC row_loss(ACC m, ACC sum, ACC picked, ACC mean, ACC smoothing) {
   ACC loss = log(sum) - (1 - smoothing) * (picked - m);
   return smoothing > 0 ? loss - smoothing * (mean - m) : loss;

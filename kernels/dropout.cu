@@ -1,21 +1,21 @@
-// Dropout, from random numbers that nobody stores.
+// Dropout, with random numbers that are never stored.
 //
-//   out = x keep scale       keep_i = draw_i >= threshold
+//   out_i = x_i keep_i scale   keep_i = 1 if draw_i >= threshold, else 0
 //                            threshold = ceil(p 2^32), scale = 1 / (1 - p)
-//   draw_i: draw i of the generator (seed, stream) at `counter`; backward runs dropout on gy and
-//   draws the same again.
+//   draw_i: draw i of the generator (seed, stream) at `counter`. Backward calls dropout on gy and
+//   draws the same numbers again.
 //
 //   out, x   n elements of type T: 8 bytes an element in float
-//   A mask in memory would cost 2 more for writing and reading it, and a chain of array operations
-//   about 40.
+//   A mask in memory would cost 2 bytes more, to write and read it. A chain of array operations
+//   would cost about 40.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): ten rounds of
-// the cipher are some 250 instructions for eight elements. An H100's SM runs 128 a cycle, four
-// elements, and gets 15 bytes a cycle from memory, which is two elements in float, four in half:
-// 90% and 80%. _naive needs eight times the instructions: 15 to 25%.
+// the cipher are about 250 instructions for eight elements. An H100's SM runs 128 instructions a
+// cycle, so four elements. Memory gives it 15 bytes a cycle: two elements in float, four in half.
+// So 90% in float and 80% in half. _naive needs eight times the instructions: 15 to 25%.
 //
-// Rungs: _naive, a thread per element, which runs the cipher for eight draws and uses one; then a
-// thread per eight elements. On a CPU: cpu/dropout.cu
+// Rungs: in _naive a thread makes one element: it runs the cipher for eight draws and uses one. In
+// dropout a thread makes eight elements. On a CPU: cpu/dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 
@@ -28,7 +28,7 @@ extern "C" __global__ void dropout_naive(T* out, const T* x, int n, unsigned lon
                            * kept(random_bits(seed, stream, counter, i), threshold, scale));
 }
 
-// A thread per eight elements, which one run of the cipher serves: n8 = ceil(n / 8).
+// A thread makes eight elements, with one run of the cipher: n8 = ceil(n / 8) threads.
 extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
                                    unsigned long long stream, unsigned long long counter,
                                    unsigned int threshold, float scale) {
@@ -37,8 +37,8 @@ extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned l
     unsigned int draws[8];
     philox(counter + i, seed, stream, draws);
     out += 8 * i, x += 8 * i;
-    // Neighbouring threads read eight elements apart: in packs of 16 bytes every byte that a warp
-    // fetches is used at once.
+    // Neighbouring threads read addresses eight elements apart. With packs of 16 bytes the warp
+    // uses every byte that it fetches at once.
     const int size = PACK(T);
     const bool whole = packs(x) && packs(out);
     for (int k0 = 0; k0 < 8; k0 += size) {

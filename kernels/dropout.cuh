@@ -1,9 +1,10 @@
-// What an element is multiplied by, for dropout.cu and cpu/dropout.cu.
+// Dropout's factor for one element. Used by dropout.cu and cpu/dropout.cu.
 #pragma once
 #include "common.cuh"
 
-// What x is multiplied by: a product, because a branch on a random number is guessed wrong half the
-// time. p = 1 gives the threshold 2^32, which has no place in 32 bits: then scale is 0.
+// Returns the factor of x: 0 or scale. It is a product, because the processor would mispredict a
+// branch on a random number half of the time. p = 1 gives the threshold 2^32, which does not fit in
+// 32 bits: then scale is 0.
 __device__ __forceinline__ float kept(unsigned int draw, unsigned int threshold, float scale) {
   return scale * (float)(draw >= threshold);
 }

@@ -1,9 +1,9 @@
-// Gradient of an embedding: rows of gy are added to the rows of the table that they were read from.
+// Gradient of an embedding: adds each row of gy to the table row that it was read from.
 //
 //   out[v] = sum of gy[t] over all t with index[t] = v
 //   gy (n, width) T, out (vocabulary, width) ACC
-//   reads gy once and the indices, writes the rows that occur: 8 bytes an element of gy in float,
-//   plus zeroing the table
+//   reads gy and the indices once, writes the rows that occur: 8 bytes an element of gy in float,
+//   and also the zeroing of the table
 //
 // Several t may meet at one row. Ways to keep their sums whole (a CPU has another:
 // cpu/embedding_grad.cu):
@@ -37,7 +37,7 @@ extern "C" __global__ void embedding_grad_atomic(ACC* out, const T* gy, const lo
       atomicAdd(&out[index[t] * width + col], (ACC)to_float(gy[(long long)t * width + col]));
 }
 
-// first: for each row of the table the first t that reads it, n where none does.
+// first: for each row of the table, the first t that reads it, or n if none does.
 extern "C" __global__ void embedding_grad_first(int* first, const long long* index, int n) {
   int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t < n)  // guard

@@ -9,23 +9,24 @@
 //   gelu           out, x                                    8
 //   gelu_backward  gx, gy, x                                12
 //
-// A chain of array operations makes about twenty passes instead, 8 or 12 bytes each. On a CPU the
-// naive kernel is the fast one, a loop over vectors.
+// A chain of array operations makes about twenty passes, 8 or 12 bytes an element each. On a CPU
+// the naive kernel is the fast one: a loop over vectors.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured): an H100 moves
-// 3.3 TB/s with a wait of 600 ns, so 15 KB must be on the way in each of its 132 SMs. 2048 threads
-// that read an element each have 8 KB on the way in float and 4 KB in half: half and a quarter. In
-// _packs each reads 16 bytes, 32 KB: 90%, less some percent for e^x in half.
+// 3.3 TB/s, and a read takes 600 ns. So each of its 132 SMs must have 15 KB in flight (requested,
+// not yet arrived). 2048 threads that read one element each have 8 KB in flight in float (50%) and
+// 4 KB in half (25%). In _packs each thread reads 16 bytes: 32 KB in flight, so 90%, and some
+// percent less in half because of e^x.
 //
-// Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415); the form of the normal P, Hastings 1955, as
-// in minidl/ops/normal.py.
+// Source: Hendrycks & Gimpel 2016 (arXiv 1606.08415). The approximation of the normal P: Hastings
+// 1955, as in minidl/ops/normal.py.
 // Wrapper: minidl/ops/gelu.py   Test: tests/ops/test_gelu_kernel.py
 #include "gelu.cuh"
 
 #ifndef TANH
 #define TANH 0
 #endif
-#ifndef ACC  // what T is computed in: float, or double for double
+#ifndef ACC  // the type of the arithmetic: float, or double for double
 #define ACC float
 #endif
 
@@ -59,15 +60,15 @@ extern "C" __global__ void gelu(T* out, const T* x, int n) {
     out[i] = from_float<T>(gelu_of(to_float(x[i])));
 }
 
-// x is all that forward leaves behind: the slope is computed again, which is cheaper than reading
-// it would be.
+// Forward saves x only. Backward computes the slope again: that is cheaper than reading it from
+// memory.
 extern "C" __global__ void gelu_backward(T* gx, const T* gy, const T* x, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)  // guard
     gx[i] = from_float<T>(to_float(gy[i]) * slope_of(to_float(x[i])));
 }
 
-// A GPU's rungs: a thread per 16 bytes, n_packs = ceil(n / PACK(T)) of them.
+// For a GPU: 16 bytes a thread, n_packs = ceil(n / PACK(T)) threads.
 extern "C" __global__ void gelu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

@@ -1,10 +1,10 @@
-// GELU's P and its slope, for gelu.cu and for the kernels of a plan (infer.cuh): see gelu.cu.
+// GELU's P and its slope. Used by gelu.cu (see there) and by a plan's kernels (cpu/infer.cuh).
 // Test: tests/ops/test_gelu_kernel.py
 #pragma once
 #include "common.cuh"
 
-// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z): P'
-// needs the same e^.
+// P(x) and P'(x) of the normal distribution. P(-z) = e^(-z^2/2) Q(t) with t = 1 / (1 + 0.275 z). P'
+// uses the same e^(-z^2/2).
 __device__ __forceinline__ void normal(float x, float& p, float& slope) {
   float e = exp_below_zero(-0.5f * x * x), t = 1.0f / (1.0f + 0.275f * fabsf(x));
   float q = -0.11485808656480655f;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void logistic(float x, float& p, float& slope) {
   slope = e * larger * larger * (1.5957691216057308f + 0.2140644488178f * x * x);
 }
 
-// x P(x) in one expression, as generated code wants it.
+// Returns x P(x) in one expression: generated code needs this form.
 __device__ __forceinline__ float gelu_normal(float x) {
   float p, slope;
   normal(x, p, slope);

@@ -1,22 +1,23 @@
-// The norm of many arrays as one vector, for clipping gradients by it.
+// The norm of many arrays as one vector: used to clip gradients.
 //
 //   sum_squares   partial[chunk] = sum of g^2 over the chunk
 //                 reads 1: 4 bytes an element in float
 //
-// Two stages, because blocks cannot wait for each other: every chunk leaves one number, in float
-// (double for double), and the array library adds those few up in double; or chunk_sums does, for
-// each array by itself. The order of additions is fixed, so the bits are.
+// There are two stages, because blocks cannot wait for each other. Each chunk writes one number, in
+// float (in double for double). Then the array library adds these few numbers in double, or
+// chunk_sums adds them for each array. The order of additions is fixed, so the bits are the same in
+// every run.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step, reads alone: 90%; arrays much shorter than a chunk leave threads
-// without work.
+// 16 bytes a thread and step, only reads: 90%. In arrays much shorter than a chunk some threads
+// have no work.
 //
-// Rungs: _blocks, a block per chunk; _many, the same with 16 bytes an access. On a CPU:
-// cpu/grad_norm.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/grad_norm.cu
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "common.cuh"
 
-#ifndef ACC  // what T is computed in: float, or double for double
+#ifndef ACC  // the type of the arithmetic: float, or double for double
 #define ACC float
 #endif
 
@@ -44,7 +45,7 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
   const bool whole = packs(g + begin);
   ACC sum = 0;
   for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
-    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros behind the end
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros after the end
     for (int k = 0; k < PACK(T); ++k) {
       ACC x = to_float(pack.at[k]);
       sum += x * x;
@@ -54,8 +55,9 @@ extern "C" __global__ void sum_squares_many(ACC* partial, const T* const* gs,
   if (threadIdx.x == 0) partial[c] = sum;
 }
 
-// The chunks' numbers, (chunks, width), added up for each array: array a has chunks first[a] to
-// first[a + 1]. In double and in order. _many: a block for each sum, a thread for every 256th chunk.
+// Adds up the chunks' numbers, (chunks, width), for each array, in double and in order. Array a has
+// chunks first[a] to first[a + 1] - 1. _many: one block for each sum, each of its 256 threads adds
+// every 256th chunk.
 extern "C" __global__ void chunk_sums(double* sums, const ACC* partial, const long long* first,
                                       int width, int n_arrays) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,13 +1,14 @@
-// Indices made safe, and a note of the first that was not: a GPU's indices cannot be looked at
-// without waiting for it, and one beyond the table would be read from somebody else's memory.
+// Replaces invalid indices by a valid one, and notes the first of them. The host cannot look at a
+// GPU's indices without waiting for the GPU. An index beyond the table would read memory that
+// belongs to other data.
 //
-//   out = index where low <= index < high, or index == ignored; else instead
-//   note[0], if it was 0, becomes `site`, which names the op; note[1] the index
+//   out = index if low <= index < high or index == ignored, else out = instead
+//   If note[0] is 0: note[0] = site, a number that names the op, and note[1] = the invalid index
 //
-//   index   n of type I: reads its size and writes 8 bytes an index
+//   index   n of type I: reads sizeof(I) bytes and writes 8 bytes an index
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 8192 indices are 128 KiB, so the launch is what it costs; of many millions 80%.
+// 8192 indices are 128 KiB, so the launch takes most of the time. With many millions of them: 80%.
 //
 // Wrapper: minidl/cuda/index_check.py   Test: tests/cuda/test_index_check.py
 #include "common.cuh"

@@ -1,19 +1,19 @@
-// Linear layer in int8: y = x_scale w_scale (x w^T) + bias, the products summed exactly in 32-bit
-// integers. A lesson and a building block: x and w come from quantize.cu, no layer of minidl.nn
-// calls it.
+// Linear layer in int8: y = x_scale w_scale (x w^T) + bias. The products are summed exactly, in
+// 32-bit integers. A lesson and a building block: x and w come from quantize.cu, and no layer of
+// minidl.nn calls it.
 //
 //   y (rows, outs) of T     x (rows, k) int8, one scale
-//                           w (outs, k) int8, a scale for each output (step 1) or one (step 0)
+//                           w (outs, k) int8, one scale per output (step 1) or one for all (step 0)
 //   bias (outs) float, or null
-//   Weights are read at 1 byte instead of 4. |x w| <= 127^2 k fits 32 bits up to k = 133,152.
+//   A weight is 1 byte to read instead of 4. |x w| <= 127^2 k fits in 32 bits up to k = 133,152.
 //
-// Rungs: loads of int8 for each element of y, of x and of w
-//   v1   a thread per row; on a CPU cpu/int8_linear.cu, the same in vectors       k       each
+// Rungs: loads for each element of y, from x and from w (int8, or words of four int8)
+//   v1   a thread per row (on a CPU: cpu/int8_linear.cu, the same in vectors)     k       each
 //   v2   a thread per output; __dp4a does four products in one instruction        k / 4   words
 //   v3   16 x 16 tiles of words in shared memory                                  k / 64  each
 // Share of __dp4a's peak to be expected on a GPU, by arithmetic (not measured): v2 waits for two
-// words a product from the cache, 5%; v3 for two from shared memory, 25%. Tensor cores would do 8
-// times as much as the peak itself.
+// words from the cache for each __dp4a: 5%. v3 waits for two words from shared memory: 25%. Tensor
+// cores have 8 times __dp4a's peak.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/int8_linear.py
 // Test: tests/ops/extra/test_int8_linear.py
 #include "int8_linear.cuh"
@@ -33,7 +33,8 @@ extern "C" __global__ void int8_linear_v1(T* y, const signed char* x, const sign
   }
 }
 
-// k in words of four int8: the caller pads with zeros, which add nothing. Block: any, 2-D.
+// k is counted in words of four int8. The caller pads with zeros, which add nothing. Block: 2-D,
+// any size.
 extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
                                           int outs, int words, int step) {
@@ -47,7 +48,7 @@ extern "C" __global__ void int8_linear_v2(T* y, const int* x, const int* w, cons
   }
 }
 
-// The 16 x 16 threads of a block need the same 16 rows of x and of w. Block: 16 x 16.
+// The 16 x 16 threads of a block share 16 rows of x and 16 rows of w. Block: 16 x 16.
 #define TILE 16
 extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, const float* x_scale,
                                           const float* w_scale, const float* bias, int rows,
@@ -58,12 +59,12 @@ extern "C" __global__ void int8_linear_v3(T* y, const int* x, const int* w, cons
   int row = blockIdx.y * TILE + ty, o = blockIdx.x * TILE + tx, w_row = blockIdx.x * TILE + ty;
   int sum = 0;
   for (int l0 = 0; l0 < words; l0 += TILE) {
-    // guard: beyond the edges are zeros
+    // guard: zeros beyond the edges
     xs[ty][tx] = row < rows && l0 + tx < words ? x[(long long)row * words + l0 + tx] : 0;
     ws[ty][tx] = w_row < outs && l0 + tx < words ? w[(long long)w_row * words + l0 + tx] : 0;
-    __syncthreads();  // both tiles are there
+    __syncthreads();  // both tiles are complete
     for (int l = 0; l < TILE; ++l) sum = __dp4a(xs[ty][l], ws[tx][l], sum);
-    __syncthreads();  // nobody needs them any more
+    __syncthreads();  // all threads have read both tiles
   }
   if (row < rows && o < outs)
     y[(long long)row * outs + o] = real(sum, x_scale, w_scale, bias, o, step);

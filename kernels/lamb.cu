@@ -1,24 +1,25 @@
-// LAMB (You et al. 2019): Adam's direction r, and a step whose length is set tensor by tensor.
+// LAMB (You et al. 2019): Adam's direction r, with a step length of its own for each tensor.
 //
 //   m = b1 m + (1 - b1) g          v = b2 v + (1 - b2) g^2
 //   r = first m / (sqrt(root^2 v + inside) + outside) + decay w        first = 1 / (1 - b1^t)
 //   w = w - step r                 step = lr |w| / |r|                  root = 1 / sqrt(1 - b2^t)
 //
-// |r| is known only when all of r is, so there are two passes. The second makes r again from m, v
-// and w: to keep it would move as many bytes, and hold 4 more a parameter.
+// The step needs |r| of the whole tensor, so there are two passes. The second computes r again from
+// m, v and w. To store r would move the same number of bytes, and hold 4 more bytes a parameter.
 //
-//   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter; leaves, for each chunk, its
-//                  sums of w^2 and r^2, which grad_norm.cu's chunk_sums adds up for each tensor
-//   lamb_update    reads w m v, writes w: 16 bytes.   40 in all, where op by op it is about 170
+//   lamb_moments   reads w g m v, writes m v: 24 bytes a parameter. It writes the sums of w^2 and
+//                  r^2 of each chunk. grad_norm.cu's chunk_sums adds them up for each tensor
+//   lamb_update    reads w m v, writes w: 16 bytes.   40 in all. As single ops: about 170
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
 // as adamw.cu, 85 to 90% in both passes.
 //
-// A block per chunk, a weight a thread in turn. On a CPU: cpu/lamb.cu
+// One block per chunk. Neighbouring threads take neighbouring weights. On a CPU: cpu/lamb.cu
 // Wrapper: minidl/optim/lamb.py   Test: tests/optim/test_lamb_kernel.py
 #include "lamb.cuh"
 
-// rates: (arrays, 2), first and root of each. partial: (chunks, 2). skip, factor: as in adamw.cu.
+// rates: (arrays, 2), first and root of each array. partial: (chunks, 2), sums of w^2 and r^2.
+// skip, factor: as in adamw.cu.
 extern "C" __global__ void lamb_moments_many(W* partial, const W* const* ws, const T* const* gs,
                                              W* const* ms, W* const* vs, const W* rates,
                                              const int* skip, const W* factor, W b1,
@@ -50,7 +51,7 @@ extern "C" __global__ void lamb_moments_many(W* partial, const W* const* ws, con
   }
 }
 
-// rates: (arrays, 3), first, root and step of each. lows: fp16 copies of w, or null.
+// rates: (arrays, 3), first, root and step of each array. lows: fp16 copies of w, or null.
 extern "C" __global__ void lamb_update_many(W* const* ws, const W* const* ms, const W* const* vs,
                                             T* const* lows, const W* rates, const int* skip,
                                             W inside, W outside, W decay,

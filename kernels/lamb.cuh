@@ -1,4 +1,4 @@
-// The formula of LAMB for one weight, for lamb.cu and cpu/lamb.cu: see lamb.cu.
+// LAMB's formula for one weight. Used by lamb.cu (see there) and cpu/lamb.cu.
 #pragma once
 #include "common.cuh"
 

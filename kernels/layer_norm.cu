@@ -1,5 +1,5 @@
-// Layer norm: each row gets mean 0 and variance 1, then a scale and a shift for each column.
-// Compiled with -DCENTERED=0 nothing is subtracted, and it is RMS norm.
+// Layer norm: gives each row mean 0 and variance 1, then applies a scale and a shift for each
+// column. With -DCENTERED=0 nothing is subtracted and nothing is added: that is RMS norm.
 //
 //   xhat = (x - mean) * rstd      rstd = 1 / sqrt(var + eps)      y = xhat * w + b
 //   g    = gy * w                 gx = rstd * (g - mean(g) - xhat * mean(g * xhat))
@@ -10,17 +10,17 @@
 //
 //   forward   bytes an element in float     backward
 //   v1        3 reads, 1 write: 16          v1   4 reads, 1 write: 20, all gradients
-//   v2        2 reads, 1 write: 12          v2   20, for gx; param_grads 8 more for gw and gb
-//   v3 to v5  1 read,  1 write:  8          v3 to v5   12, for gx; param_grads 8 more
+//   v2        2 reads, 1 write: 12          v2   20 for gx, and param_grads 8 for gw and gb
+//   v3 to v5  1 read,  1 write:  8          v3 to v5   12 for gx, and param_grads 8
 //   On a CPU: cpu/layer_norm.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// in v3 a lane reads KEEP elements before it waits: at 768 columns 24, 96 bytes in float, with 768
-// threads an SM (80 registers each): 72 KB on the way: 85 to 90%. In half its requests are of 64
-// bytes, and it needs twice as many of them for a byte: 75 to 80%. v4 has a quarter, in half an
-// eighth, of v3's requests: 85 to 90% in both. v5 waits at its barriers: 80%. v2 reads twice, the
-// second time from L2: 60%. param_grads reads 4 or 2 bytes a thread and row: 60%, in half 35%;
-// _packs 16: 85%.
+// in v3 a lane reads KEEP elements before it waits. At 768 columns that is 24 elements, 96 bytes in
+// float. An SM has 768 threads (80 registers each), so 72 KB in flight: 85 to 90%. In half a
+// request has 64 bytes, so it needs twice as many requests for a byte: 75 to 80%. v4 makes a
+// quarter of v3's requests, in half an eighth: 85 to 90% in both. v5 waits at its barriers: 80%. v2
+// reads twice, the second time from the L2 cache: 60%. param_grads reads 4 or 2 bytes a thread and
+// row: 60%, in half 35%. _packs reads 16 bytes: 85%.
 //
 // Source: Ba, Kiros, Hinton 2016; Zhang & Sennrich 2019 (RMS norm); Welford 1962 and Chan, Golub,
 // LeVeque 1983 (variance).
@@ -28,25 +28,25 @@
 // Tutorial: tutorials/03_kernel_tour.py
 #include "common.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 #ifndef CENTERED
 #define CENTERED 1
 #endif
-#ifndef KEEP  // elements of a row that a thread of v3, v4 or v5 keeps in registers
+#ifndef KEEP  // how many elements of a row a thread of v3, v4 or v5 keeps in registers
 #define KEEP 32
 #endif
 
-// gw and gb are sums over all rows, and no thread sees all rows. The rows are cut into n_parts
-// contiguous parts, whose sums are added eight at a time. The parts depend on the number of rows
-// alone, not on the threads: so the order of adding, and with it every bit, is always the same.
-// Atomics would add in the order of arrival.
-// parts: (n_parts, SUMS, cols), the sums for gw, then those for gb
+// gw and gb are sums over all rows, and one thread never sees all rows. So the rows are cut into
+// n_parts contiguous parts, and the sums of the parts are added eight at a time. The parts depend
+// only on the number of rows, not on the number of threads. So the order of additions, and every
+// bit, is always the same. With atomics the order would change from run to run.
+// parts: (n_parts, SUMS, cols), the sums for gw, then the sums for gb
 const int SUMS = CENTERED ? 2 : 1;
 
-// v1: a thread per row. Three loops: mean, variance around it, result. Slow on a GPU, where
-// neighbouring threads read addresses a row apart.
+// v1: a thread per row, in three loops: mean, variance, result. It is slow on a GPU, because
+// neighbouring threads read addresses that lie a row apart.
 extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -73,15 +73,15 @@ extern "C" __global__ void layer_norm_v1(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements, and mean
-// and variance come from one loop: a read of the row less. The sum of x^2 minus the square of the
-// mean would lose all digits where the mean is large, so each thread follows Welford, and the
-// threads' results are joined as Chan and others do.
+// v2: a block per row, in whole warps. Neighbouring threads read neighbouring elements. One loop
+// makes mean and variance, so the row is read once less. The sum of x^2 minus the square of the
+// mean would lose all digits if the mean is large. So each thread follows Welford, and the threads'
+// results are joined as in Chan, Golub and LeVeque.
 //
-// They are joined in block_sum, and there stand the barriers, __syncthreads(), two in each call
-// (common.cuh): one before warp 0 reads what the other warps have written to scratch, one before
-// everybody reads the result. Without the first, warp 0 would add numbers that are not there yet;
-// without the second, some threads would go on with an old result, and the row would get two means.
+// block_sum joins them. Each call has two barriers, __syncthreads() (common.cuh). The first stands
+// before warp 0 reads the numbers that the other warps have written to scratch. Without it, warp 0
+// would add numbers that are not there yet. The second stands before all threads read the result.
+// Without it, some threads would use an old result, and the row would get two different means.
 extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
@@ -109,8 +109,8 @@ extern "C" __global__ void layer_norm_v2(T* y, ACC* mean, ACC* rstd, const T* x,
   }
 }
 
-// The rungs with the row in registers: x is read once. A thread of the team that shares the row (a
-// warp, or with scratch a block) keeps KEEP elements, N neighbours at a time.
+// v3, v4 and v5 keep the row in registers: x is read once. A team of threads shares the row: a
+// warp, or a block if scratch is given. Each thread keeps KEEP elements, N neighbours at a time.
 template <int N>
 __device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                                 const T* b, int row, int thread, int team, int cols,
@@ -147,7 +147,7 @@ __device__ __forceinline__ void layer_norm_kept(T* y, ACC* mean, ACC* rstd, cons
   }
 }
 
-// v3: a warp per row; sums go by shuffles, without barriers. For cols <= 32 * KEEP.
+// v3: a warp per row. Shuffles make the sums, without barriers. For cols <= 32 * KEEP.
 extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -155,7 +155,7 @@ extern "C" __global__ void layer_norm_v3(T* y, ACC* mean, ACC* rstd, const T* x,
     layer_norm_kept<1>(y, mean, rstd, x, w, b, row, threadIdx.x % 32, 32, cols, eps, (ACC*)0);
 }
 
-// v4: v3 with 16 bytes an access, for rows that all begin at a multiple of 16 bytes.
+// v4: v3 with 16 bytes an access. Every row must begin at a multiple of 16 bytes.
 extern "C" __global__ void layer_norm_v4(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -163,7 +163,7 @@ extern "C" __global__ void layer_norm_v4(T* y, ACC* mean, ACC* rstd, const T* x,
     layer_norm_kept<PACK(T)>(y, mean, rstd, x, w, b, row, lane, 32, cols, eps, (ACC*)0);
 }
 
-// v5: v4 with a block per row, for cols <= blockDim * KEEP. A read of the row less than v2.
+// v5: v4 with a block per row, for cols <= blockDim * KEEP. It reads the row once less than v2.
 extern "C" __global__ void layer_norm_v5(T* y, ACC* mean, ACC* rstd, const T* x, const T* w,
                                          const T* b, int rows, int cols, ACC eps) {
   __shared__ ACC scratch[33];
@@ -173,8 +173,8 @@ extern "C" __global__ void layer_norm_v5(T* y, ACC* mean, ACC* rstd, const T* x,
 
 // ---- backward ----
 
-// v1: a thread per part of the rows. It writes gx and adds up its rows' share of gw and gb on the
-// way, while x and gy are at hand.
+// v1: a thread per part of the rows. It writes gx, and in the same loop adds its rows to gw and gb,
+// while x and gy are in the cache.
 extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy, const T* x,
                                                   const T* w, const ACC* mean, const ACC* rstd,
                                                   int rows, int cols, int n_parts) {
@@ -204,7 +204,7 @@ extern "C" __global__ void layer_norm_backward_v1(T* gx, ACC* parts, const T* gy
   }
 }
 
-// v2: gx, a block per row.
+// v2: gx, with a block per row.
 extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x, const T* w,
                                                   const ACC* mean, const ACC* rstd, int rows,
                                                   int cols) {
@@ -225,7 +225,7 @@ extern "C" __global__ void layer_norm_backward_v2(T* gx, const T* gy, const T* x
   }
 }
 
-// gx with xhat and g in registers: x and gy are read once.
+// Keeps xhat and g in registers: x and gy are read once.
 template <int N>
 __device__ __forceinline__ void backward_kept(T* gx, const T* gy, const T* x, const T* w,
                                               const ACC* mean, const ACC* rstd, int row, int thread,
@@ -244,7 +244,7 @@ __device__ __forceinline__ void backward_kept(T* gx, const T* gy, const T* x, co
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       xhat[k + i] = (xhat[k + i] - m) * r;
-      g[k + i] *= scale[i];  // 0 past the end of the row
+      g[k + i] *= scale[i];  // take gives zeros past the end of the row
       sum += g[k + i];
       along += g[k + i] * xhat[k + i];
     }
@@ -284,7 +284,7 @@ extern "C" __global__ void layer_norm_backward_v5(T* gx, const T* gy, const T* x
                          scratch);
 }
 
-// The parts of gw and gb beside v2 to v5: a thread per N columns, a row of blocks per part.
+// The parts of gw and gb, for v2 to v5. A thread takes N columns. A row of blocks takes one part.
 // Neighbouring threads read neighbouring columns.
 template <int N>
 __device__ __forceinline__ void add_rows(ACC* parts, const T* gy, const T* x, const ACC* mean,
@@ -323,7 +323,7 @@ extern "C" __global__ void layer_norm_param_grads_packs(ACC* parts, const T* gy,
     add_rows<PACK(T)>(parts, gy, x, mean, rstd, j, rows, cols);
 }
 
-// Last, once for 8 parts, twice for 64: eighths of n sums each are added. A thread per sum.
+// Adds eight parts of n sums each, one thread per sum. Called once for 8 parts, twice for 64.
 extern "C" __global__ void layer_norm_add_eight(ACC* out, const ACC* parts, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) {  // guard

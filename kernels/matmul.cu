@@ -1,39 +1,39 @@
-// Matrix product c = a b, to learn why a GPU's fast one is a loop over tiles. Training uses BLAS,
-// or on a CPU linear.cu.
+// Matrix product c = a b: shows why a fast one on a GPU is a loop over tiles. Training uses BLAS,
+// or cpu/linear.cu on a CPU.
 //
 //             n                a  m x k   b  k x n   c  m x n, all of type T, row by row
 //          +-----+
 //        k |  b  |             c[i][j] = sum over l of a[i][l] * b[l][j]
 //     k    +-----+
-//   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes: much arithmetic
-//  m| a  | |  c  |             for each number, if only it is read once. A rung is how often it is:
-//   +----+ +-----+
+//   +----+ +-----+             2 m n k operations on 4 (m k + k n + m n) bytes. That is much
+//  m| a  | |  c  |             arithmetic for each number, if each is read only once. The rungs
+//   +----+ +-----+             differ in how often they read a number.
 //                                      loads from memory for each element of c, of a and of b
 //   v1   a thread an element              k       each
 //   v2   tiles in shared memory           k / 16  each
 //   v3   64 x 64 a block, 4 x 4 a thread  k / 64  each, and from shared memory k / 4 instead of k
 //   v4   tensor cores, 128 x 128 a block  k / 128 each: halves alone
 //
-// To be expected on a GPU, by arithmetic (not measured): v1 waits for the cache, 5% of what the
-// lanes can multiply. v2 loads two floats from shared memory for each multiply-add: at most a
-// quarter. v3 loads 8 for 16: about half. v4: a quarter of an A100's SM does 256 multiply-adds of
-// halves a cycle, so a warp's step, 16 products of 2048, takes 128 cycles; its 6 ldmatrix of 512
-// bytes take 96 at the 32 bytes a cycle that a quarter gets of shared memory. So 50 to 60% of the
-// tensor cores' peak. The rest needs copies that pass by the registers (cp.async) and larger
-// fragments; on an H100 wgmma, without which mma reaches 60% of its peak.
+// To be expected on a GPU, by arithmetic (not measured): v1 waits for the cache: 5% of the peak of
+// the lanes. v2 loads two floats from shared memory for each multiply-add: at most 25%. v3 loads 8
+// floats for 16 multiply-adds: about 50%. v4: an SM of an A100 has four quarters. A quarter does
+// 256 multiply-adds of halves a cycle, so a warp's step, 16 products of 2048, takes 128 cycles. The
+// 6 ldmatrix of the step read 512 bytes each. A quarter gets 32 bytes a cycle from shared memory,
+// so they take 96 cycles. So 50 to 60% of the tensor cores' peak. More needs copies that bypass the
+// registers (cp.async) and larger fragments. On an H100 it needs wgmma: without it, mma reaches 60%
+// of the peak.
 //
-// Source: the tiling is in Lam, Rothberg, Wolf 1991 for caches; Volkov & Demmel 2008 for registers
-// on GPUs.
+// Source: tiles for caches, Lam, Rothberg, Wolf 1991; tiles in registers on GPUs, Volkov & Demmel
+// 2008.
 // Launch: minidl/ops/matmul.py   Test: tests/ops/test_matmul_kernel.py
-// Exercise: 27c of tutorials/27_convolution.py is such a tile with its two barriers
+// Exercise: 27c of tutorials/27_convolution.py asks for such a tile and its two barriers
 #include "tensor_core.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 
-// v1: a thread per element of c, which reads a row of a and a column of b for itself. Block: any,
-// 2-D.
+// v1: a thread per element of c. It reads a row of a and a column of b. Block: 2-D, any size.
 extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n, int k) {
   int j = blockIdx.x * blockDim.x + threadIdx.x;
   int i = blockIdx.y * blockDim.y + threadIdx.y;
@@ -45,9 +45,9 @@ extern "C" __global__ void matmul_v1(T* c, const T* a, const T* b, int m, int n,
   }
 }
 
-// v2: the 16 x 16 threads of a block need the same 16 rows of a and 16 columns of b. They go
-// through k in steps of 16: each thread fetches one element of either tile, all use all of both. 16
-// times fewer loads than v1.
+// v2: the 16 x 16 threads of a block share 16 rows of a and 16 columns of b. They go through k in
+// steps of 16. In a step each thread loads one element of each tile, and all threads use both whole
+// tiles. 16 times fewer loads than v1.
 #define TILE 16
 extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n, int k) {
   __shared__ ACC as[TILE][TILE], bs[TILE][TILE];
@@ -55,21 +55,21 @@ extern "C" __global__ void matmul_v2(T* c, const T* a, const T* b, int m, int n,
   int i = blockIdx.y * TILE + y, j = blockIdx.x * TILE + x;
   ACC sum = 0;
   for (int l0 = 0; l0 < k; l0 += TILE) {
-    // guard: beyond the edges are zeros, which add nothing
+    // guard: zeros beyond the edges, which add nothing
     as[y][x] = i < m && l0 + x < k ? to_float(a[(long long)i * k + l0 + x]) : ACC(0);
     bs[y][x] = l0 + y < k && j < n ? to_float(b[(long long)(l0 + y) * n + j]) : ACC(0);
-    __syncthreads();  // both tiles are there
+    __syncthreads();  // both tiles are complete
     for (int l = 0; l < TILE; ++l) sum += as[y][l] * bs[l][x];
-    __syncthreads();  // nobody needs them any more
+    __syncthreads();  // all threads have read both tiles
   }
   if (i < m && j < n) c[(long long)i * n + j] = from_float<T>(sum);
 }
 
 // v3: in v2 each multiply-add waits for two loads from shared memory. Here a thread makes 4 x 4
-// elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64: 4 times fewer
-// loads from memory than v2. Block: 16 x 16. Thread (x, y) owns rows y, y + 16, ... and columns x,
-// x + 16, ... of the block's square, so that neighbouring threads read neighbouring elements of bs
-// and write neighbouring elements of c.
+// elements: 8 loads into registers serve 16 multiply-adds. A block makes 64 x 64 elements: 4 times
+// fewer loads from memory than v2. Block: 16 x 16. Thread (x, y) makes rows y, y + 16, ... and
+// columns x, x + 16, ... of the block's square. So neighbouring threads read neighbouring elements
+// of bs and write neighbouring elements of c.
 #define SIDE 64
 #define STEP 16
 #define EACH 4  // SIDE / 16
@@ -81,7 +81,7 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
   int i0 = blockIdx.y * SIDE, j0 = blockIdx.x * SIDE;
   ACC sum[EACH][EACH] = {};
   for (int l0 = 0; l0 < k; l0 += STEP) {
-    // 256 threads fetch 64 x 16 elements of a and 16 x 64 of b: four of each
+    // 256 threads load 64 x 16 elements of a and 16 x 64 of b, so four of each per thread
     for (int e = me; e < SIDE * STEP; e += 256) {
       int ai = i0 + e / STEP, al = l0 + e % STEP, bl = l0 + e / SIDE, bj = j0 + e % SIDE;
       // guard
@@ -112,13 +112,13 @@ extern "C" __global__ void matmul_v3(T* c, const T* a, const T* b, int m, int n,
     }
 }
 
-// v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 at once (tensor_core.cuh). Eight warps make
-// 128 x 128 of c, each 64 x 32: 4 fragments of a serve 4 of b. While a step is multiplied, the next
-// one's elements are already on the way, in registers; two buffers, so one barrier a step.
-// Block: 256.
+// v4: a warp's tensor core multiplies 16 x 16 by 16 x 8 in one instruction (tensor_core.cuh). Eight
+// warps make 128 x 128 of c, 64 x 32 each: 4 fragments of a are multiplied by 4 of b. During a
+// step, the elements of the next step are already being loaded into registers. There are two
+// buffers, so one barrier a step is enough. Block: 256.
 #define BIG 128
 #define DEEP 32
-// rows of 80 and 272 bytes: ldmatrix' 8 rows of 16 bytes lie in 8 different groups of 4 banks
+// rows of 80 and 272 bytes: ldmatrix reads 8 rows of 16 bytes from 8 different groups of 4 banks
 #define A_PITCH (DEEP + 8)
 #define B_PITCH (BIG + 8)
 extern "C" __global__ void __launch_bounds__(256) matmul_v4(
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
   const int t = threadIdx.x, lane = t % 32, warp = t / 32;
   const int i0 = blockIdx.y * BIG, j0 = blockIdx.x * BIG;
   const int wi = warp / 4 * 64, wj = warp % 4 * 32;  // the warp's corner in the block's square
-  // A thread fetches, twice, 8 elements of a: row t / 4, t / 4 + 64; and of b: row t / 16, + 16.
+  // A thread loads 8 elements, twice: of a rows t / 4 and t / 4 + 64, of b t / 16 and t / 16 + 16
   const int ai = t / 4, al = t % 4 * 8, bl = t / 16, bj = t % 16 * 8;
   const bool a_whole = packs(a, k), b_whole = packs(b, n);
   Pack<__half> next_a[2], next_b[2];
@@ -146,11 +146,11 @@ extern "C" __global__ void __launch_bounds__(256) matmul_v4(
       *(uint4*)(as[now] + (ai + 64 * h) * A_PITCH + al) = next_a[h].all;
       *(uint4*)(bs[now] + (bl + 16 * h) * B_PITCH + bj) = next_b[h].all;
     }
-    __syncthreads();  // and nobody reads the other buffer any more
+    __syncthreads();  // also: no thread reads the other buffer any longer
     if (l0 + DEEP < k) fetch_step(l0 + DEEP);
 #pragma unroll
     for (int l = 0; l < DEEP; l += 16) {
-      unsigned int af[4][4], bf[2][4];  // fragments: 4 of a, and 4 of b, two by two
+      unsigned int af[4][4], bf[2][4];  // fragments: 4 of a, and 4 of b in two pairs
 #pragma unroll
       for (int r = 0; r < 4; ++r) load_a(af[r], as[now] + (wi + 16 * r) * A_PITCH + l, A_PITCH);
 #pragma unroll

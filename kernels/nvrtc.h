@@ -1,10 +1,10 @@
-// What C's headers define, for a GPU: NVRTC, the compiler in CuPy, has no <math.h>, <stdint.h> or
-// <float.h>. Put before every kernel file, as host/cuda_host.h is for a CPU: a file means the same
-// to both compilers, whether it includes such a header or not. NVIDIA's headers, which may bring
-// some of these names themselves, come first.
+// Names from C's headers, for a GPU. NVRTC, the compiler in CuPy, has no <math.h>, <stdint.h> or
+// <float.h>. minidl puts this file before every kernel file, as it puts host/cuda_host.h there for
+// a CPU. So a kernel file means the same to both compilers, with or without these headers. NVIDIA's
+// headers come first, because they may define some of these names.
 // Test: tests/cuda/test_nvrtc.py
 #pragma once
-#ifndef MINIDL_HOST  // cuda_host.h says the same
+#ifndef MINIDL_HOST  // cuda_host.h defines the same names
 
 typedef signed char int8_t;
 typedef short int16_t;

@@ -1,19 +1,20 @@
-// Many arrays into one flat buffer and back, with a cast on the way: what a bucket of gradients
-// needs before it is sent.
+// Copies many arrays into one flat buffer, and back, with a cast. A bucket of gradients needs it
+// before it is sent.
 //
 //   pack     flat[first[a] + i] = arrays[a][i]        T -> U
 //   unpack   arrays[a][i] = flat[first[a] + i]        U -> T
 //
-//   arrays of T, flat of U; sizes any. sizeof(T) + sizeof(U) bytes an element: 8 in float, 6 from
+//   arrays of T, flat of U, any sizes. sizeof(T) + sizeof(U) bytes an element: 8 in float, 6 from
 //   half to float.
-//   first: where each array begins in flat. Chunks and tables: see minidl/cuda/launch.py
+//   first: where each array begins in flat. Chunks and tables: minidl/cuda/launch.py
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// it is a copy, eight elements a thread in accesses of 16 bytes: 90%. An array that begins in the
-// flat buffer at no multiple of 16 bytes is read or written there element by element: 50 to 70% in
-// half.
+// it is a copy, with eight elements a thread in accesses of 16 bytes: 90%. If an array does not
+// begin at a multiple of 16 bytes in the flat buffer, it is read or written there element by
+// element: 50 to 70% in half.
 //
-// Rungs: _blocks, a block per chunk; _many, the same with 16 bytes an access. On a CPU: cpu/pack.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/pack.cu
 // Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "common.cuh"
 
@@ -21,7 +22,7 @@
 #define U float
 #endif
 
-// A block per chunk, an element a thread in turn.
+// One block per chunk. Neighbouring threads take neighbouring elements.
 extern "C" __global__ void pack_blocks(U* flat, const T* const* arrays, const long long* first,
                                        const long long* chunks,
                                        int n_chunks) {
@@ -44,8 +45,9 @@ extern "C" __global__ void unpack_blocks(T* const* arrays, const U* flat, const 
     to[i] = from_float<T>(to_float(from[i]));
 }
 
-// to[i] = from[i] for begin <= i < end, by the threads of a block: eight elements each, 16 bytes an
-// access. The two may be aligned differently: an array begins anywhere in the flat buffer.
+// The threads of a block copy to[i] = from[i] for begin <= i < end: eight elements each, 16 bytes
+// an access. `to` and `from` may be aligned differently, because an array begins anywhere in the
+// flat buffer.
 template <typename To, typename From>
 __device__ __forceinline__ void copy_packs(To* to, const From* from, long long begin,
                                            long long end) {

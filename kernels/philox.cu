@@ -1,12 +1,13 @@
-// Random bits of a generator, in the device's memory: minidl/random.py's, to the bit.
+// Writes a generator's random bits to device memory: the same bits as minidl/random.py.
 //
-//   out[i] = draw i of Generator(seed, stream) at `counter`, n draws of 32 bits
+//   out[i] = draw i of Generator(seed, stream) at `counter`; n draws of 32 bits
 //   writes 4 bytes a draw, reads nothing: the cipher is in common.cuh
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the cipher takes 40 wide products for 32 bytes, so 20 to 30%: arithmetic bounds it, not memory.
+// the cipher takes 40 wide products for 32 bytes, so arithmetic is the limit, not memory: 20 to
+// 30%.
 //
-// A thread per eight draws, which one run of the cipher makes: n8 = ceil(n / 8).
+// Each thread makes the eight draws of one run of the cipher: n8 = ceil(n / 8) threads.
 // Wrapper: minidl/cuda/philox.py   Test: tests/cuda/test_philox.py
 #include "common.cuh"
 

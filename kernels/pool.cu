@@ -1,20 +1,21 @@
-// Pooling: one number for each window of an image, the largest or the mean.
+// Pooling: makes one number from each window of an image, the largest or the mean.
 //
-//   max_pool            y = the largest x of the window, winner = where in the window it is:
-//                       i * kw + j, the first one of equals; what is no number wins
+//   max_pool            y = the largest x of the window. winner = its place in the window,
+//                       i * kw + j. The first of equal ones wins, and a nan wins over all
 //   max_pool_backward   gx = the sum of gy over the windows that this x has won
-//   avg_pool            y = (sum of x over the window) / divisor, one for each window
-//   avg_pool_backward   gx = the sum of gy / divisor over the windows around this x
+//   avg_pool            y = (sum of x over the window) / divisor of the window
+//   avg_pool_backward   gx = the sum of gy / divisor over the windows that contain this x
 //
 //   x, gx     planes x h x w of type T             winner    planes x oh x ow, of type INDEX
 //   y, gy     planes x oh x ow of type T           divisor   oh x ow, of type ACC
-//   Window (r, q) has its element (i, j) at row r * sh + i * dh - top, column q * sw + j * dw - left
-//   of x, or, outside of x, none.
+//   Element (i, j) of window (r, q) is x at row r * sh + i * dh - top, column q * sw + j * dw -
+//   left. An element outside of x does not count.
 //
-// A thread per output, in backward a thread per x: it looks for the windows that x is in, so that no
-// two threads add to one number, and the order of the sum is always the same.
+// Forward has a thread per output, backward a thread per x. The thread of an x looks for the
+// windows that contain it. So no two threads add to one number, and the order of the sum is always
+// the same.
 //
-//   bytes in float, windows of 2 x 2 side by side      an x    an output
+//   bytes in float, windows of 2 x 2 without overlap   an x    an output
 //   max_pool            x, y, winner                    4         5
 //   max_pool_backward   gx, gy, winner                  4         5
 //   avg_pool            x, y                            4         4
@@ -22,14 +23,14 @@
 //   On a CPU: cpu/pool.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 50% in float, 25% in half, as of a kernel that reads an element at a time, for windows side by
-// side; windows that overlap read from L1 again, where 4 bytes a lane are half of its width. Six
-// divisions of integers a thread take about as long as its reads.
+// for windows without overlap 50% in float and 25% in half, as every kernel that reads one element
+// at a time. Windows that overlap read some elements again, from L1: 4 bytes a lane use half of its
+// width. The six integer divisions of a thread take about as long as its reads.
 //
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "common.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 #ifndef INDEX  // unsigned char for windows of at most 256 elements, else int
@@ -53,12 +54,12 @@ extern "C" __global__ void max_pool(T* y, INDEX* winner, const T* x, int n, int 
         if (at < 0 || v > best || v != v) best = v, at = i * kw + j;
       }
     y[o] = from_float<T>(best);
-    winner[o] = at < 0 ? 0 : at;  // a window of padding alone
+    winner[o] = at < 0 ? 0 : at;  // -1: the window has only padding
   }
 }
 
-// Of the windows along one dimension: element i of window r is at place p if r * s + i * d - pad is
-// p. Returns r, or -1.
+// Returns the r for which element i of window r is at place p: r * s + i * d - pad == p. Returns -1
+// if there is no such window. One dimension, with n windows.
 __device__ __forceinline__ int window_of(int p, int i, int s, int d, int pad, int n) {
   const int from = p + pad - i * d;
   return from >= 0 && from % s == 0 && from / s < n ? from / s : -1;

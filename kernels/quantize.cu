@@ -1,21 +1,23 @@
-// int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127, one scale per row
-// (channel) or one for all. A building block: no layer of minidl.nn calls it. minidl/comm/codec.py
-// has the formula in NumPy, a scale for every 1,024 elements; comm must not import kernels.
+// int8 quantisation, symmetric: q = round(x / scale), scale = max |x| / 127. There is one scale per
+// row (channel), or one for all rows. A building block: no layer of minidl.nn calls it.
+// minidl/comm/codec.py has the formula in NumPy, with a scale for every 1,024 elements: comm must
+// not import kernels.
 //
 //   absmax*      top (rows) = max |x| of each row                     x (rows, cols) of T
 //                reads 4 bytes an element in float
 //   quantize*    q (rows, cols) int8, x, scale                        reads 4, writes 1
 //   dequantize*  x, q, scale                                          reads 1, writes 4
-//   step: 1 if each row has a scale of its own, 0 if scale has one element for all
-// round: to nearest, ties to even. A scale of 0 (a row of zeros) gives zeros.
+//   step: 1 if each row has its own scale, 0 if one scale serves all rows
+// round: to nearest, ties to even. If the scale is 0 (a row of zeros), q is 0.
 //
-// Rungs: a thread per row (on a CPU cpu/quantize.cu, the same in vectors); _warps, a warp per row, whose
-// lanes read neighbours; _packs, 16 elements a lane.
+// Rungs: first a thread per row (on a CPU: cpu/quantize.cu, the same in vectors). _warps: a warp
+// per row, whose lanes read neighbours. _packs: 16 elements a lane.
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps reads 4 bytes a lane, 8 KB on the way an SM where an H100 wants 15: absmax 50 to 60%;
-// quantize's stores of a byte are 32 a request, dequantize's reads too: 40%. _packs reads 64 bytes a
-// lane, in half 32: 85% at rows that are a multiple of 512 long; at 768 a lane in four is idle in
-// turn: 75%. Rows of another length than 16 a multiple go element by element: _warps is better there.
+// _warps reads 4 bytes a lane, so 8 KB are in flight an SM, where an H100 needs 15: absmax 50 to
+// 60%. quantize stores one byte a lane, 32 bytes a request, and dequantize reads one byte a lane:
+// 40%. _packs reads 64 bytes a lane, in half 32: 85% if the row length is a multiple of 512. At 768
+// one lane in four is idle: 75%. If the row length is not a multiple of 16, _packs takes element by
+// element: then _warps is better.
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Wrapper: minidl/ops/extra/quantize.py
 // Test: tests/ops/extra/test_quantize.py
 #include "quantize.cuh"
@@ -85,7 +87,7 @@ extern "C" __global__ void dequantize_warps(T* x, const signed char* q, const fl
 
 // ---- a warp per row, 16 elements a lane: all int8 accesses are of 16 bytes, too ----
 
-// whole: every row of x, and of q where there is one, begins at a multiple of 16 bytes.
+// whole: true if every row of x (and of q, if there is one) begins at a multiple of 16 bytes.
 
 extern "C" __global__ void absmax_packs(float* top, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -95,7 +97,7 @@ extern "C" __global__ void absmax_packs(float* top, const T* x, int rows, int co
   int most = 0;
   for (int col = 16 * lane; col < cols; col += 16 * 32) {
     float v[16];
-    take<16>(v, r, col, cols, whole);  // zeros behind the end
+    take<16>(v, r, col, cols, whole);  // zeros after the end
 #pragma unroll
     for (int k = 0; k < 16; ++k) most = max(most, magnitude(v[k]));
   }

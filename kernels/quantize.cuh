@@ -1,9 +1,9 @@
-// The formulas of int8 quantisation, for quantize.cu and cpu/quantize.cu.
+// The formulas of int8 quantisation. Used by quantize.cu and cpu/quantize.cu.
 #pragma once
 #include "common.cuh"
 
-// The bits of a float that is not negative order as the number does, with NaN above infinity: so
-// NaN is not lost.
+// Returns the bits of |x| as an int. For floats that are not negative, the bits have the same order
+// as the numbers, and NaN is above infinity. So the maximum keeps a NaN.
 __device__ __forceinline__ int magnitude(float x) { return __float_as_int(fabsf(x)); }
 
 __device__ __forceinline__ signed char to_int8(float x, float scale) {

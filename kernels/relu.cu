@@ -1,23 +1,23 @@
-// Relu: a number where it is positive, else 0.
+// Relu: keeps a positive number, and replaces a negative one by 0.
 //
-//   y = max(x, 0), and what is no number stays      gx = gy where y > 0, else 0
+//   y = max(x, 0), nan stays nan                    gx = gy where y > 0, else 0
 //
 //                  arrays, n elements of type T   bytes an element in float
 //   relu           out, x                                    8
 //   relu_backward  gx, gy, y                                12
 //
-// Nothing is computed here: a pass takes as long as a copy. NumPy's maximum takes four times as long
-// as a copy, because it asks each pair of numbers for a nan. On a CPU the naive kernel is the fast
-// one, a loop over vectors.
+// There is almost no arithmetic, so a pass takes as long as a copy. NumPy's maximum takes four
+// times as long as a copy, because it tests each pair of numbers for nan. On a CPU the naive kernel
+// is the fast one: a loop over vectors.
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// an element a thread 50% in float and 25% in half; _packs, 16 bytes a thread, 90%.
+// with one element a thread, 50% in float and 25% in half. _packs, 16 bytes a thread: 90%.
 //
 // Wrapper: minidl/ops/activations.py   Test: tests/ops/test_relu_kernel.py
 #include "common.cuh"
 
 __device__ __forceinline__ T relu_of(T x) {
-  return to_float(x) < 0 ? from_float<T>(0.0f) : x;  // a nan is not below 0
+  return to_float(x) < 0 ? from_float<T>(0.0f) : x;  // nan < 0 is false, so nan stays
 }
 
 __device__ __forceinline__ T gradient(T gy, T y) {
@@ -36,7 +36,7 @@ extern "C" __global__ void relu_backward(T* gx, const T* gy, const T* y, int n) 
     gx[i] = gradient(gy[i], y[i]);
 }
 
-// A GPU's rungs: a thread per 16 bytes, n_packs = ceil(n / PACK(T)) of them.
+// For a GPU: 16 bytes a thread, n_packs = ceil(n / PACK(T)) threads.
 extern "C" __global__ void relu_packs(T* out, const T* x, int n, int n_packs) {
   int p = blockIdx.x * blockDim.x + threadIdx.x;
   if (p < n_packs) {  // guard

@@ -1,21 +1,23 @@
-// SGD with momentum, weight decay and Nesterov's form (Sutskever, Martens, Dahl, Hinton 2013): one
-// pass over memory.
+// SGD with momentum, weight decay and Nesterov's form (Sutskever, Martens, Dahl, Hinton 2013), in
+// one pass over memory.
 //
 //   g = unscale grad + decay w
 //   v = keep v + take g
-//   keep = momentum, take = 1 - dampening; first step: keep 0, take 1
+//   keep = momentum, take = 1 - dampening. At the first step: keep = 0, take = 1
 //   w = w - lr (nesterov ? g + momentum v : v)     without momentum: w = w - lr g
 //
-//   w, v   W: float (double when T is)     g   T
+//   w, v   type W: float (double if T is double)     g   type T
 //   low    T: an fp16 copy of w for the model, or null
-//   float: reads w g v, writes w v: 20 bytes a parameter; without momentum reads w g, writes w: 12
+//   float: reads w g v, writes w v: 20 bytes a parameter. Without momentum: reads w g, writes w: 12
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// a thread of _many reads 2 or 3 packs in float, in half up to 5, before it waits: with 1024 threads
-// 32 KB or more in an SM: 90%; element by element, where an array begins at no multiple of 16, 60%.
+// a thread of _many reads 2 or 3 packs before it waits (up to 5 in half). 1024 threads have 32 KB
+// or more in flight in an SM: 90%. An array that does not begin at a multiple of 16 bytes is read
+// element by element: 60%.
 //
-// Rungs: sgd_naive, one array a launch, a thread per weight, no momentum; sgd_blocks, many arrays in
-// one launch, a block per chunk; sgd_many, the same with 16 bytes an access. On a CPU: cpu/sgd.cu
+// Rungs: sgd_naive updates one array per launch, one weight per thread, without momentum.
+// sgd_blocks updates many arrays in one launch, one chunk per block. sgd_many does the same with 16
+// bytes an access. On a CPU: cpu/sgd.cu
 // Wrapper: minidl/optim/sgd.py   Test: tests/optim/test_sgd_kernel.py
 #include "sgd.cuh"
 
@@ -25,10 +27,10 @@ extern "C" __global__ void sgd_naive(W* w, const T* g, int n, W lr, W decay) {
     w[i] -= lr * (to_float(g[i]) + decay * w[i]);
 }
 
-// vs: null without momentum.  rates: (arrays, 2), keep and take of each, since some may meet their
-// first gradient late. skip: one int, not 0 if the gradients overflowed: then nothing happens. Or
-// null. factor: as in adamw.cu.
-// A block per chunk, a weight a thread in turn: neighbouring threads take neighbouring weights.
+// vs: null without momentum.  rates: (arrays, 2), keep and take of each array, because some arrays
+// may get their first gradient later. skip: one int, or null. If it is not 0, the gradients
+// overflowed and the kernel does nothing. factor: as in adamw.cu.
+// One block per chunk. Neighbouring threads take neighbouring weights.
 extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const* vs,
                                       T* const* lows, const W* rates, const int* skip,
                                       const W* factor, W lr, W momentum, W decay, W unscale,
@@ -49,7 +51,8 @@ extern "C" __global__ void sgd_blocks(W* const* ws, const T* const* gs, W* const
   }
 }
 
-// The same with 16 bytes an access: a thread takes the weights of one pack of gradients in turn.
+// The same with 16 bytes an access. Each thread takes the weights of one pack of gradients at a
+// time.
 extern "C" __global__ void sgd_many(W* const* ws, const T* const* gs, W* const* vs, T* const* lows,
                                     const W* rates, const int* skip, const W* factor, W lr,
                                     W momentum, W decay, W unscale, int nesterov,

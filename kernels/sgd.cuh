@@ -1,4 +1,4 @@
-// The formula of SGD for one weight with momentum, for sgd.cu and cpu/sgd.cu: see sgd.cu.
+// SGD's formula for one weight with momentum. Used by sgd.cu (see there) and cpu/sgd.cu.
 #pragma once
 #include "common.cuh"
 

@@ -1,4 +1,4 @@
-// Softmax over rows: scores become a distribution. Compiled with -DLOG=1: its logarithm.
+// Softmax over rows: turns scores into a distribution. With -DLOG=1: the logarithm of softmax.
 //
 //   m = max(x)      y = e^(x - m) / sum of e^(x - m)
 //                   log: y = (x - m) - log(sum of e^(x - m))
@@ -14,21 +14,22 @@
 //   On a CPU: cpu/softmax.cu
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// v4 as layer norm's, 85 to 90%, in float and in half; e^x at 16 a cycle and SM takes less than the
-// row's bytes. v5 waits at its barriers, 80%. v3 85% in float, 75% in half. Rows of 32 leave a lane
-// of v3 one element, and lanes of v4 none: half of that. v2: 60%.
+// v4 as layer norm's, 85 to 90%, in float and in half. An SM computes 16 e^x a cycle, which takes
+// less time than to move the row. v5 waits at its barriers: 80%. v3: 85% in float, 75% in half. In
+// rows of 32 elements each lane of v3 has one element, and most lanes of v4 have none: half of
+// these shares. v2: 60%.
 //
 // Source: Milakov & Gimelshein, "Online normalizer calculation for softmax" (2018), for v2.
 // Wrapper: minidl/ops/softmax.py   Test: tests/ops/test_softmax_kernel.py
 //                                    Tutorial: tutorials/03_kernel_tour.py
 #include "softmax.cuh"
 
-#ifndef KEEP  // elements of a row that a thread of v3, v4 or v5 keeps in registers
+#ifndef KEEP  // how many elements of a row a thread of v3, v4 or v5 keeps in registers
 #define KEEP 32
 #endif
 
-// v1: a thread per row, in three loops: maximum, sum, result. Neighbouring threads read addresses a
-// row apart, so a warp's request fetches 32 lines for 32 numbers.
+// v1: a thread per row, in three loops: maximum, sum, result. Neighbouring threads read addresses
+// that lie a row apart, so a warp fetches 32 cache lines for 32 numbers.
 extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard
@@ -45,14 +46,15 @@ extern "C" __global__ void softmax_v1(T* y, const T* x, int rows, int cols) {
   }
 }
 
-// v2: a block per row, online: maximum and sum in one loop, a read of the row less. When a larger
-// maximum turns up, the sum so far is brought to it: e^(x - new) = e^(x - old) * e^(old - new).
+// v2: a block per row, online: one loop makes maximum and sum, so the row is read once less. When a
+// thread finds a larger maximum, it corrects the sum: e^(x - new) = e^(x - old) * e^(old - new).
 //
-// Each thread has the maximum and the sum of its own columns. block_max and block_sum join them, and
-// there stand the barriers, __syncthreads(), two in each (common.cuh): one before warp 0 reads what
-// lane 0 of each warp has written to scratch, one before everybody reads the result. Without the
-// first, warp 0 would add numbers that are not there yet; without the second, a fast warp would take
-// the result of the row before, or none. No thread may leave before a barrier: there is no `return`.
+// Each thread has the maximum and the sum of its own columns. block_max and block_sum join them.
+// Each has two barriers, __syncthreads() (common.cuh). The first stands before warp 0 reads the
+// numbers that lane 0 of each warp has written to scratch. Without it, warp 0 would add numbers
+// that are not there yet. The second stands before all threads read the result. Without it, a fast
+// warp would read the previous row's result, or none. Every thread must reach each barrier, so
+// there is no `return` before one.
 extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   const T* xr = x + (long long)blockIdx.x * cols;
@@ -60,7 +62,7 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
   ACC mine = -INFINITY, sum = 0;
   for (int j = threadIdx.x; j < cols; j += blockDim.x) {
     ACC s = to_float(xr[j]);
-    if (s == -INFINITY) continue;  // adds 0, but -inf minus -inf would be no number
+    if (s == -INFINITY) continue;  // it adds 0, but -inf - (-inf) would be nan
     if (s > mine) {
       sum *= exp_below_zero(mine - s);
       mine = s;
@@ -73,8 +75,8 @@ extern "C" __global__ void softmax_v2(T* y, const T* x, int rows, int cols) {
     yr[j] = result(to_float(xr[j]) - m, last);
 }
 
-// The rungs with the row in registers: x is read once, each exponential computed once. A thread of
-// the team keeps KEEP elements, N neighbours at a time.
+// v3, v4 and v5 keep the row in registers: they read x once and compute each exponential once. Each
+// thread of the team keeps KEEP elements, N neighbours at a time.
 template <int N>
 __device__ __forceinline__ void softmax_kept(T* y, const T* x, int row, int thread, int team,
                                              int cols, ACC* scratch) {
@@ -111,14 +113,14 @@ extern "C" __global__ void softmax_v3(T* y, const T* x, int rows, int cols) {
     softmax_kept<1>(y, x, row, threadIdx.x % 32, 32, cols, (ACC*)0);
 }
 
-// v4: v3 with 16 bytes an access, for rows that all begin at a multiple of 16 bytes.
+// v4: v3 with 16 bytes an access. Every row must begin at a multiple of 16 bytes.
 extern "C" __global__ void softmax_v4(T* y, const T* x, int rows, int cols) {
   int row = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   if (row < rows)  // guard: a whole warp
     softmax_kept<PACK(T)>(y, x, row, threadIdx.x % 32, 32, cols, (ACC*)0);
 }
 
-// v5: v4 with a block per row, for cols <= blockDim * KEEP. A read of the row less than v2.
+// v5: v4 with a block per row, for cols <= blockDim * KEEP. It reads the row once less than v2.
 extern "C" __global__ void softmax_v5(T* y, const T* x, int rows, int cols) {
   __shared__ ACC scratch[33];
   softmax_kept<PACK(T)>(y, x, blockIdx.x, threadIdx.x, blockDim.x, cols, scratch);
@@ -152,7 +154,7 @@ extern "C" __global__ void softmax_backward_v2(T* gx, const T* gy, const T* y, i
     gxr[j] = from_float<T>(slope(to_float(gyr[j]), to_float(yr[j]), sum));
 }
 
-// gy and y in registers: both are read once.
+// Keeps gy and y in registers: both are read once.
 template <int N>
 __device__ __forceinline__ void softmax_backward_kept(T* gx, const T* gy, const T* y, int row,
                                                       int thread, int team, int cols,

@@ -1,26 +1,28 @@
-// A GPU's tensor cores: a warp multiplies 16 x 16 by 16 x 8 halves in one instruction, 2048
-// multiply-adds, where the warp's 32 lanes do 32 in one of theirs. Sums are in float.
+// A GPU's tensor cores. A warp multiplies 16 x 16 by 16 x 8 halves in one instruction: 2048
+// multiply-adds. In an ordinary instruction its 32 lanes do 32. Sums are in float.
 //
 //   mma(c, a, b)     c += a b     c 16 x 8 float, a 16 x 16 half, b 16 x 8 half
 //
-// No lane sees a whole matrix: each holds a few elements in registers, its fragment. Lane 4 g + t
-// (g 0 to 7, t 0 to 3) holds, two halves in each register:
+// No lane holds a whole matrix. Each lane holds a few elements in registers: its fragment. Lane
+// 4 g + t (g 0 to 7, t 0 to 3) holds these, two halves in each register:
 //
 //        a[0] row g,     columns 2t, 2t+1        b[0] rows 2t, 2t+1,   column g
 //        a[1] row g + 8, columns 2t, 2t+1        b[1] rows 2t+8, 2t+9, column g
 //        a[2] row g,     columns 2t+8, 2t+9      c[0], c[1] row g,     columns 2t, 2t+1
 //        a[3] row g + 8, columns 2t+8, 2t+9      c[2], c[3] row g + 8, columns 2t, 2t+1
 //
-// So c, rounded to half, is the a of a next product as it lies: two c's of 8 columns side by side.
+// So c, rounded to half, already has the layout of a in the next product: two c's of 8 columns side
+// by side are one a.
 //
 //   load_a(a, m, pitch)              a from 16 rows of 16 in shared memory
 //   load_b(b, m, pitch)              two b's, 16 x 8 each, from 16 rows of 16
-//   load_b_transposed(b, m, pitch)   two b's from 16 rows of 16 that are their columns
-//   Each is one instruction, ldmatrix: 4 squares of 8 x 8, lane l gives the address of row l % 8 of
-//   square l / 8, a multiple of 16 bytes.
+//   load_b_transposed(b, m, pitch)   two b's from 16 rows of 16: the rows are the b's columns
+//   Each is one instruction, ldmatrix. It loads 4 squares of 8 x 8. Lane l gives the address of row
+//   l % 8 of square l / 8. The address must be a multiple of 16 bytes.
 //
-// On a CPU the lanes exchange their fragments by shuffles and do what the table says
-// (host/tensor_core.h): the same numbers but for the order of sums, which NVIDIA leaves open.
+// On a CPU the lanes exchange their fragments by shuffles and compute what the table shows
+// (host/tensor_core.h). The results are the same, except for the order of sums: NVIDIA does not
+// specify it.
 //
 // Source: PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix".
 // Test: tests/ops/test_matmul_kernel.py, tests/cuda/host/test_tensor_core.py
@@ -66,7 +68,7 @@ __device__ __forceinline__ void load_b_transposed(unsigned int* b, const __half*
   load_squares(b, m + (lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
 }
 
-// Two floats as the two halves of a register, the first in the low bits.
+// Returns two floats as the two halves of a register, the first in the low bits.
 __device__ __forceinline__ unsigned int pair_of(float x, float y) {
   return (unsigned int)__half_as_ushort(__float2half(x))
       | (unsigned int)__half_as_ushort(__float2half(y)) << 16;

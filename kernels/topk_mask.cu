@@ -1,22 +1,23 @@
-// Keep the large elements of a vector: threshold, then compact into (index, value) pairs, in order
-// of index. Gradient compression (minidl/parallel/data/dgc.py) sends these and keeps the rest for
-// the next step.
+// Finds the large elements of a vector, |x| >= threshold, and writes them as (index, value) pairs
+// in order of index. Gradient compression (minidl/parallel/data/dgc.py) sends the pairs and keeps
+// the other elements for the next step.
 //
-//   count_above   counts[chunk] = how many |x| >= threshold in the chunk
+//   count_above   counts[chunk] = how many |x| >= threshold the chunk has
 //                 reads 4 bytes an element in float
-//   compact       index[..], value[..] of those, from first[chunk] on
-//                 reads 4, writes 8 for each kept
-//   Between the two the array library adds up the counts: first = 0, counts[0],
+//   compact       writes their index and value, from position first[chunk] on
+//                 reads 4, writes 8 for each element that is kept
+//   Between the two kernels the array library adds up the counts: first = 0, counts[0],
 //   counts[0] + counts[1], ...
-//   drop          x = 0 where |x| >= threshold: what is left for the next step
+//   drop          x = 0 where |x| >= threshold: the rest is for the next step
 //                 reads 4, writes 4
 //
 //   x   n elements of T, chunks of `length` elements
-// Rungs: a thread per chunk, which appends one by one; _warps, a warp per chunk: a ballot tells
-// each lane how many lanes before it keep something, so 32 elements find their places at once and
-// stay in order.
+// Rungs: first, a thread per chunk that appends one element after another. Then _warps, a warp per
+// chunk: a ballot tells each lane how many lanes before it keep an element. So 32 elements find
+// their places at once and stay in order.
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// _warps waits for a ballot every 32 elements: 8 KB on the way an SM where an H100 wants 15, 50%.
+// _warps waits for a ballot every 32 elements. It has 8 KB in flight an SM, where an H100 needs 15:
+// 50%.
 // Source: Lin et al. 2018 (arXiv 1712.01887).
 // Wrapper: minidl/parallel/data/topk_mask.py   Test: tests/parallel/data/test_topk_mask.py
 #include "topk_mask.cuh"
@@ -72,7 +73,7 @@ extern "C" __global__ void compact_warps(int* index, T* value, const T* x, const
     bool keep = i < end && is_large(x[i], threshold);
     unsigned int mask = __ballot_sync(0xffffffffu, keep);
     if (keep) {
-      int place = at + __popc(mask & ((1u << lane) - 1));  // kept by the lanes before this one
+      int place = at + __popc(mask & ((1u << lane) - 1));  // kept by the lanes before this
       index[place] = i;
       value[place] = x[i];
     }

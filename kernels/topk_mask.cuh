@@ -1,8 +1,9 @@
-// Which elements are large, for topk_mask.cu and cpu/topk_mask.cu.
+// Decides which elements are large. Used by topk_mask.cu and cpu/topk_mask.cu.
 #pragma once
 #include "common.cuh"
 
-// Not a number is large, too: what a sum would spread to all ranks must travel.
+// Returns 1 if |x| >= threshold, or if x is nan: a sum would give the nan to all ranks, so it must
+// be sent.
 static __device__ int is_large(T x, float threshold) {
   return !(fabsf(to_float(x)) < threshold);
 }

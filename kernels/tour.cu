@@ -1,17 +1,17 @@
-// Two row kernels of tutorial 03: a block per row, whose threads meet in shared memory. And a matrix
-// transposed. Lessons, not used in training; kernels/layer_norm.cu and softmax.cu are.
+// Lessons of tutorial 03. In two kernels a block takes a row, and its threads exchange results in
+// shared memory. The others transpose a matrix. Training uses layer_norm.cu and softmax.cu.
 //
 //   center           y = x - mean of its row
 //                    bytes an element: 2 reads, 1 write: 12
 //   softmax_online   y = e^(x - m) / sum of e^(x - m)
-//                    2 reads, 1 write: 12; with a loop more for m, 16
-//   transpose_*        out = in^T, n x n: 1 read, 1 write: 8, in good and in bad requests
+//                    2 reads, 1 write: 12. With a separate loop for m: 16
+//   transpose_*        out = in^T, n x n: 1 read, 1 write: 8. Some make good requests, some bad
 //
-//   x, y   rows x cols of float. One block per row, blockDim.x a power of two, 4 and 8 bytes of
-//          shared memory a thread.
+//   x, y   rows x cols of float. One block per row. blockDim.x is a power of two. Shared memory:
+//          4 bytes a thread (center), 8 bytes a thread (softmax_online).
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// the tree's barriers leave a block of 256 with a few reads on the way: 40 to 60%.
+// the tree's barriers leave a block of 256 threads with few reads in flight: 40 to 60%.
 //
 // Source: Harris, "Optimizing Parallel Reduction in CUDA" (2007), for the tree; Milakov &
 // Gimelshein (2018) for the softmax.
@@ -25,15 +25,15 @@ extern "C" __global__ void center(float* y, const float* x, int cols) {
   float mine = 0;
   for (int j = t; j < cols; j += blockDim.x) mine += row[j];
   // >>> exercise 03a: a sum over the block
-  // Afterwards s[0] must be the sum of `mine` over all threads of the block, for all of them to
-  // read.
-  //     s  0 1 2 3 4 5 6 7      each thread puts `mine` into s[t]; then, in each step, the first
-  //                             half of what is left adds
-  //        0 1 2 3 < - - -      the second half to itself: s[t] += s[t + d] for t < d, with d =
-  //                             blockDim.x / 2, ..., 2, 1
-  //        0 1 < -              Between what one thread writes and another reads there must be a
-  //                             __syncthreads(), which
-  //        0 <                  every thread of the block must reach: never inside an `if (t < d)`.
+  // Afterwards s[0] must hold the sum of `mine` over all threads of the block, and every thread
+  // must be able to read it.
+  //     s  0 1 2 3 4 5 6 7      Each thread writes `mine` to s[t].
+  //                             Then, in each step, half of the threads add:
+  //        0 1 2 3 < - - -      s[t] += s[t + d] for t < d, with d = blockDim.x / 2, ..., 2, 1.
+  //
+  //        0 1 < -              Put a __syncthreads() between the write of one thread and the read
+  //                             of another.
+  //        0 <                  Every thread must reach it: never put it inside an `if (t < d)`.
   s[t] = mine;
   __syncthreads();
   for (int d = blockDim.x / 2; d > 0; d /= 2) {
@@ -49,13 +49,13 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   int t = threadIdx.x;
   const float* row = x + blockIdx.x * cols;
   float *ms = s, *sums = s + blockDim.x;
-  // of this thread's elements: the largest; the sum of e^(row[j] - m)
+  // over this thread's elements: m is the largest, sum is the sum of e^(row[j] - m)
   float m = -INFINITY, sum = 0;
   // >>> exercise 03b: online softmax
-  // One loop over this thread's elements, j = t, t + blockDim.x, ... below cols, that keeps m and
-  // sum right after every element, so that row is read once. When row[j] is above m, the sum so far
-  // has the wrong m in it: bring it to the new one, e^(x - new) = e^(x - old) * e^(old - new).
-  // expf(-INFINITY) is 0. Exponents above 0 would overflow for large x.
+  // Write one loop over this thread's elements: j = t, t + blockDim.x, ... below cols. m and sum
+  // must be correct after every element, so the row is read only once. If row[j] is larger than m,
+  // the sum so far was made with the old m. Correct it: e^(x - new) = e^(x - old) * e^(old - new).
+  // expf(-INFINITY) is 0. Keep every exponent at or below 0: a positive one overflows for large x.
   for (int j = t; j < cols; j += blockDim.x) {
     float v = row[j];
     if (v > m) {
@@ -67,7 +67,7 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
   // <<<
   ms[t] = m, sums[t] = sum;
   __syncthreads();
-  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // the same step between two threads' results
+  for (int d = blockDim.x / 2; d > 0; d /= 2) {  // join two threads' results in the same way
     if (t < d && sums[t + d] > 0) {
       float top = fmaxf(ms[t], ms[t + d]);
       sums[t] = sums[t] * expf(ms[t] - top) + sums[t + d] * expf(ms[t + d] - top);
@@ -79,16 +79,16 @@ extern "C" __global__ void softmax_online(float* y, const float* x, int cols) {
     y[blockIdx.x * cols + j] = expf(row[j] - ms[0]) / sums[0];
 }
 
-// out (n x n) = in^T, blocks of 32 x 32 threads. A warp is a row of a block: 32 neighbours in x.
-// naive: it reads 32 neighbours, 4 sectors of 32 bytes, and writes 32 numbers n apart, 32 sectors.
+// out (n x n) = in^T, in blocks of 32 x 32 threads; a warp is a row of a block. Naive: a warp reads
+// 32 neighbours, which are 4 sectors of 32 bytes. It writes 32 numbers n apart: 32 sectors.
 extern "C" __global__ void transpose_naive(float* out, const float* in, int n) {
   int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x;
   if (i < n && j < n) out[j * n + i] = in[i * n + j];  // guard
 }
 
-// Through shared memory: both touch neighbours in global memory, and the tile is read by columns.
-// Word k lies in bank k mod 32: a column of a tile 32 words wide is one bank, its 32 threads are
-// served one after the other; 33 wide (PAD 1) it lies in 32 banks.
+// A tile in shared memory: global memory is read and written by neighbours, the tile is read by
+// columns. Word k lies in bank k mod 32. If the tile is 32 words wide, a column lies in one bank,
+// and its 32 threads are served one by one. If it is 33 wide (PAD 1), a column lies in 32 banks.
 #ifndef PAD
 #define PAD 1
 #endif

@@ -1,24 +1,24 @@
-// Unscale gradients and find out whether all are finite: mixed precision's step before the
-// optimizer's.
+// Unscales gradients and counts the values that are not finite. Mixed precision needs this before
+// the optimizer's step.
 //
-//   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are inf or nan afterwards
+//   g *= inverse (1 / loss scale);   bad[chunk] = number of elements that are then inf or nan
 //
-//   factor   one number that counts beside inverse, for one that the GPU has found; or null
-//   gs   many arrays of T, through tables: see minidl/cuda/launch.py
+//   factor   one number from the GPU, or null: g is multiplied by inverse and by factor
+//   gs   many arrays of T, through tables (minidl/cuda/launch.py)
 //   unscale_check   reads 1, writes 1: 8 bytes an element in float
 //                   (as array operations: 12, and a mask)
 //   count_bad       reads 1: 4 bytes, for an optimizer that unscales itself (kernels/adamw.cu)
 //
 // Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu):
-// 16 bytes a thread and step: 90%; arrays much shorter than a chunk leave threads without work.
+// 16 bytes a thread and step: 90%. In arrays much shorter than a chunk some threads have no work.
 //
-// Rungs: _blocks, a block per chunk; _many, the same with 16 bytes an access. On a CPU:
-// cpu/unscale_check.cu
+// Rungs: _blocks gives a chunk to each block. _many does the same with 16 bytes an access. On a
+// CPU: cpu/unscale_check.cu
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "bad_number.cuh"
 #include "common.cuh"
 
-#ifndef ACC  // what T is computed in: float, or double for double
+#ifndef ACC  // the type of the arithmetic: float, or double for double
 #define ACC float
 #endif
 
@@ -51,7 +51,7 @@ extern "C" __global__ void unscale_check_many(int* bad, T* const* gs, ACC invers
     Pack<T> pack = load_pack(g + i, end - i, whole);
     for (int k = 0; k < PACK(T); ++k) {
       pack.at[k] = from_float<T>(to_float(pack.at[k]) * inverse);
-      count += i + k < end && bad_number(to_float(pack.at[k]));  // 0 * inf is no number
+      count += i + k < end && bad_number(to_float(pack.at[k]));  // past the end: 0 * inf is nan
     }
     store_pack(g + i, pack, end - i, whole);
   }
@@ -78,7 +78,7 @@ extern "C" __global__ void count_bad_many(int* bad, const T* const* gs, const lo
   const long long begin = chunks[3 * c + 1], end = chunks[3 * c + 2];
   const bool whole = packs(g + begin);
   for (long long i = begin + PACK(T) * threadIdx.x; i < end; i += PACK(T) * blockDim.x) {
-    const Pack<T> pack = load_pack(g + i, end - i, whole);  // zeros behind the end are not bad
+    const Pack<T> pack = load_pack(g + i, end - i, whole);  // the zeros after the end are not bad
     for (int k = 0; k < PACK(T); ++k) count += bad_number(to_float(pack.at[k]));
   }
   count = block_sum(count, scratch);

@@ -1,44 +1,46 @@
-// Attention on a CPU core: one thread takes a tile of queries, and the vector registers are its
-// warp.
+// Attention on a CPU core. One thread takes a tile of queries, and uses vector registers where a
+// GPU uses a warp.
 //
 //   S = scale q k^T    P = softmax(S)    o = P v    lse = log(sum(exp(S)))
 //   gradients: as in attention_backward.cu
 //
-//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, the last 1
+//   q (B, H, L, E)   k, v (B, H, S, E)   any strides, except that the last is 1
 //   o (B, L, H, E)   lse (B, H, L) float
-//   Read: q once, k and v once per GROUP tiles of queries. Written: o and lse. S and P live in L1.
+//   Reads q once, and k and v once per GROUP tiles of queries. Writes o and lse. S and P stay in
+//   L1.
 //
-//            keys ->                     Most of the time goes into small matrix products.
-//   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in registers, 16
-//            (online softmax)            of them, and for each k adds one number of A (broadcast)
-//                                        times one row of B (loaded). With 16 lanes and two
-//                                        multiply-adds a cycle: 90% of what a core can do.
+//            keys ->                     Most of the time goes into products of small matrices.
+//   queries  [ tile ][ tile ][ tile ]    `product` keeps a few rows of the result in 16 registers.
+//            (online softmax)            For each k it adds one number of A (broadcast) times one
+//                                        row of B (loaded). With 16 lanes and two multiply-adds a
+//                                        cycle that is 90% of a core's peak.
 //
-// The ladders for a GPU are attention.cu and attention_backward.cu. This rung is no GPU code: a GPU
-// thread has no such registers, nor an L1 of its own. Compiled with -DE=, the head's width, so that
-// every loop over it has a known length.
+// The ladders for a GPU are ../attention.cu and ../attention_backward.cu. This file does not run on
+// a GPU: a GPU thread has neither these registers nor an L1 of its own. -DE= sets the head's width,
+// so that the compiler knows the length of every loop over it.
 //
 // Source: Dao et al. (2022); Goto & van de Geijn, "Anatomy of high-performance matrix
 // multiplication" (2008).
-// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py, test_attention_mask.py
+// Wrapper: minidl/ops/attention_kernel.py   Test: tests/ops/test_attention_kernel.py,
+//                                           test_attention_mask.py
 #include "attention.cuh"
 #include "vector.cuh"
 
 typedef int IntVec __attribute__((vector_size(VEC_BYTES)));
 
-constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // of a row of the result: 16 or 8 in all
-constexpr int QUERIES = 64, KEYS = 64;  // a tile; its scores are 16 KiB, half of an L1
-// Tiles that a thread owns: each tile of the other side is read once for all of them.
+constexpr int MAX_VECS = REGISTERS == 32 ? 4 : 2;  // vectors in a row of the result; 16 or 8 in all
+constexpr int QUERIES = 64, KEYS = 64;  // a tile: its scores are 16 KiB, half of an L1
+// Tiles of one thread: each tile of the other side is read once for all of them.
 constexpr int GROUP = E > 64 ? 2 : 4;
-constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, filled up to whole registers
+constexpr int WIDTH = (E + LANES - 1) / LANES * LANES;  // E, rounded up to whole registers
 
 __forceinline__ Vec all(float x) { return x - Vec{}; }
 __forceinline__ Vec larger(Vec a, Vec b) { return a < b ? b : a; }
 
-// e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n becomes 0 and
-// so does the result: a masked score, -inf, gives exactly 0.
+// Returns e^x for x <= 0, as expf in host/float_math.h. Below -87.7 the exponent field of 2^n is 0,
+// and so is the result: a masked score, -inf, gives exactly 0.
 __forceinline__ Vec exp_nonpositive(Vec x) {
-  x = x < -88.0f ? all(-88.0f) : x;  // NaN stays
+  x = x < -88.0f ? all(-88.0f) : x;  // NaN stays NaN
   // adding 1.5 * 2^23 rounds to an integer
   Vec t = x * 1.442695041f + 12582912.0f, n = t - 12582912.0f;
   Vec r = x - n * 0.693145751953125f - n * 1.42860682030941723e-6f;
@@ -50,9 +52,9 @@ __forceinline__ Vec exp_nonpositive(Vec x) {
   return p * (Vec)(((IntVec)t - (0x4b400000 - 127)) << 23);
 }
 
-// C = keep C + A B, for ROWS x VECS registers of C. A[m][k] is at a + m a_row + k a_col; rows of B
+// C = keep C + A B, for ROWS x VECS registers of C. A[m][k] is at a + m a_row + k a_col. Rows of B
 // and C are contiguous.
-// keep: a factor for each row of C; null: C is overwritten.
+// keep: a factor for each row of C, or null: then C is overwritten.
 template <int ROWS, int VECS>
 __forceinline__ void product_block(float* c, int c_row, const float* keep, const float* a,
                                    int a_row, int a_col, const float* b, int b_row, int n_k) {
@@ -73,13 +75,12 @@ __forceinline__ void product_block(float* c, int c_row, const float* keep, const
     UNROLL for (int n = 0; n < VECS; ++n) store(c + m * c_row + n * LANES, sum[m][n]);
 }
 
-// Which part of a product counts in a causal tile on the diagonal: of C only what lies to one side
-// of it is wanted, of A the other side is 0.
+// Which part of a product counts in a causal tile on the diagonal. For C: only one side of the
+// diagonal is needed. For A: the other side is 0.
 enum Part { ALL, LEFT_OF_C, RIGHT_OF_C, LEFT_OF_A, RIGHT_OF_A };
 
-// C (64 x N) = keep C + A (64 x n_k) B (n_k x N); C and B have rows of N floats. One function for
-// all calls with these strides: a copy at each call was no faster, and took twice as long to
-// compile.
+// C (64 x N) = keep C + A (64 x n_k) B (n_k x N). C and B have rows of N floats. All calls with the
+// same strides use one function: inlined copies were no faster, and took twice as long to compile.
 template <int N, int A_ROW, int A_COL>
 __noinline__ void product(float* c, const float* keep, const float* a, const float* b, int n_k,
                           Part part = ALL) {
@@ -96,22 +97,22 @@ __noinline__ void product(float* c, const float* keep, const float* a, const flo
     }
 }
 
-// Copies 64 rows of E elements into a tile, times `factor`; rows past n_rows and columns past E
-// become 0. Rows of one head lie far apart, where the processor does not guess that the next will
-// be wanted: so the next tile's are asked for here.
+// Copies 64 rows of E elements into a tile, multiplied by `factor`. Rows past n_rows and columns
+// past E become 0. The rows of one head lie far apart, and the processor does not prefetch the next
+// one. So this function requests the rows of the next tile.
 __noinline__ void load_tile(float* tile, const T* x, long long row, int n_rows, float factor) {
   for (int i = 0; i < 64; ++i) {
     for (int e = 0; e < E; e += 64 / (int)sizeof(T))
-      __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address will do
+      __builtin_prefetch(x + (i + 64) * row + e);  // a hint: any address is allowed
     const int n = i < n_rows ? E : 0;
     if (n) SIMD for (int e = 0; e < E; ++e) tile[i * WIDTH + e] = to_float(x[i * row + e]) * factor;
     for (int e = n; e < WIDTH; ++e) tile[i * WIDTH + e] = 0;
   }
 }
 
-// The same, transposed: tile[e][i]. From rows that lie side by side: in a projection (B, S, 3, H,
-// E) they are so far apart that all share a few places of the L1, and each column would push the
-// last one out.
+// The same, transposed: tile[e][i]. It transposes a contiguous copy of the rows. In a projection
+// (B, S, 3, H, E) the rows lie so far apart that they all use a few places of L1, and reading one
+// column would evict the column before.
 __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_rows,
                                   float factor) {
   alignas(64) float rows[64 * WIDTH];
@@ -120,11 +121,11 @@ __noinline__ void load_transposed(float* tile, const T* x, long long row, int n_
     for (int i = 0; i < 64; ++i) tile[e * 64 + i] = rows[i * WIDTH + e];
 }
 
-// One tile of scores joins the softmax: s becomes exp(s - top), with the maximum and the sum of
-// each query so far in top and total; shrink = exp(old top - new top) is what the sums made so far
-// must be multiplied by.
+// Adds one tile of scores to the softmax. s becomes exp(s - top). top and total hold the maximum
+// and the sum of each query so far. shrink = exp(old top - new top): the caller must multiply the
+// earlier sums by it.
 __forceinline__ void online_softmax(float* s, float* top, float* total, float* shrink) {
-  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // side by side: waits overlap
+  constexpr int N = QUERIES / LANES < 8 ? QUERIES / LANES : 8;  // independent, so waits overlap
   for (int i = 0; i < QUERIES; i += N * LANES) {
     Vec m[N], l[N];
     UNROLL for (int n = 0; n < N; ++n) m[n] = load(top + i + n * LANES);
@@ -147,9 +148,9 @@ __forceinline__ void online_softmax(float* s, float* top, float* total, float* s
   }
 }
 
-// What the probabilities of query i and KEYS keys from j0 on are multiplied by: 0 or keep_scale. A
-// run of the cipher draws for eight, of which the first may lie before j0: `drawn` is where they
-// go.
+// Returns the factors (0 or keep_scale) of the probabilities of query i and KEYS keys from j0 on. A
+// run of the cipher draws eight, and the first run may begin before j0. The draws are written to
+// `drawn`.
 __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, int j0) {
   const unsigned long long start = pair.draw(i, j0);
   for (int b = 0; b < DRAWN(KEYS); ++b) {
@@ -161,8 +162,8 @@ __forceinline__ const float* kept_row(float* drawn, const Pairs& pair, int i, in
   return drawn + start % 8;
 }
 
-// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which
-// meet the same tile of keys.
+// Forward. grid (ceil(L / (64 GROUP)), H, B), block 1: a thread per group of query tiles, which use
+// the same tiles of keys.
 extern "C" __global__ void attention_tile(
     T* o, float* lse, const T* q, const T* k, const T* v, SHAPE) {
   const int first = blockIdx.x * GROUP * QUERIES, head = blockIdx.y, n_heads = gridDim.y;
@@ -184,14 +185,14 @@ extern "C" __global__ void attention_tile(
   for (int i = 0; i < GROUP * QUERIES; ++i) top[i] = LOWEST, total[i] = 0;
   for (int i = 0; i < GROUP * QUERIES * WIDTH; ++i) ot[i] = 0;
 
-  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: no later tile is seen
+  const int end = causal ? min(first + n_rows, n_keys) : n_keys;  // causal: later tiles are unseen
   for (int j0 = 0; j0 < end; j0 += KEYS) {
     load_tile(kt, k + j0 * k_row, k_row, n_keys - j0, 1);
     load_tile(vt, v + j0 * v_row, v_row, n_keys - j0, 1);
     for (int i0 = causal ? max(0, (j0 - first) / QUERIES * QUERIES) : 0; i0 < n_rows;
       i0 += QUERIES) {
       const bool diagonal = causal && j0 == first + i0;
-      // s[j][i]: the lanes are queries, so that a softmax is a loop over j
+      // s[j][i]: the lanes are queries, so a softmax is a loop over j
       product<QUERIES, WIDTH, 1>(s, nullptr, kt, qt + i0 * E, E, diagonal ? RIGHT_OF_C : ALL);
       const int n = min(QUERIES, n_rows - i0);
       if (MASKED)
@@ -199,7 +200,7 @@ extern "C" __global__ void attention_tile(
           for (int i = 0; i < n; ++i)
             s[j * QUERIES + i] = pair.score(s[j * QUERIES + i], first + i0 + i, j0 + j);
       if (j0 + KEYS > n_keys || (causal && j0 + KEYS > first + i0 + 1))
-        for (int j = 0; j < KEYS; ++j) {  // the queries before it, or all where there is no key
+        for (int j = 0; j < KEYS; ++j) {  // hides key j from earlier queries, or from all
           const int hidden = j0 + j >= n_keys ? QUERIES : causal ? j0 + j - first - i0 : 0;
           SIMD for (int i = 0; i < min(hidden, QUERIES); ++i) s[j * QUERIES + i] = -INFINITY;
         }
@@ -220,15 +221,16 @@ extern "C" __global__ void attention_tile(
   }
 }
 
-// Backward. P comes back from lse, then D = sum_e go o (attention_row_dot), gP = go v^T, gS = P (gP
-// - D) and
+// Backward. It computes P from lse, then D = sum_e go o (attention_row_dot), gP = go v^T,
+// gS = P (gP - D) and
 //
 //   gv = P^T go     gk = scale gS^T q     gq = scale gS k     five products, forward has two
 //
-// grid (parts, H, B), block 1: a thread takes every parts-th group of key tiles, whose gk and gv it
-// sums alone, in one order: no atomics, the same bits each time. gq needs a sum over the groups:
-// each thread adds up its own part, (parts, B, L, H, E) float. At most ceil(S / (64 GROUP)) parts; a
-// fixed number of them for long texts, or gq would take L S numbers.
+// grid (parts, H, B), block 1. A thread takes every parts-th group of key tiles. It alone sums
+// their gk and gv, in a fixed order, so there are no atomics and every run gives the same bits. gq
+// needs a sum over the groups: each thread adds up its own part, (parts, B, L, H, E) float. There
+// are at most ceil(S / (64 GROUP)) parts. For long texts the number of parts is fixed, because gq
+// would otherwise take L S numbers.
 // -DGRAD_ROWS=3: gk and gv are thirds of one array (B, S, 3, H, E), the gradient of a projection.
 #ifndef GRAD_ROWS
 #define GRAD_ROWS 1
@@ -258,7 +260,7 @@ extern "C" __global__ void attention_tile_backward(
 
   for (int first = blockIdx.x * ROWS; first < n_keys; first += gridDim.x * ROWS) {
     const int n_rows = min(ROWS, n_keys - first);
-    const bool is_first = first == blockIdx.x * ROWS;  // else gq holds the groups before
+    const bool is_first = first == blockIdx.x * ROWS;  // else gq holds the earlier groups
     for (int j0 = 0; j0 < n_rows; j0 += KEYS) {
       const T *kj = k + (first + j0) * k_row, *vj = v + (first + j0) * v_row;
       load_tile(kt + j0 * WIDTH, kj, k_row, n_rows - j0, scale);

@@ -1,22 +1,22 @@
-// Batch norm on a CPU: batch_norm.cu's v1 in vectors, and in the order of memory. A loop over a
-// channel jumps from sample to sample. Here each pass goes through the batch from one end to the
-// other, which a core's prefetcher can follow, and keeps a few numbers of each channel.
+// Batch norm on a CPU: v1 of ../batch_norm.cu in vectors, and in the order of memory. A loop over
+// one channel would jump from sample to sample. Here each pass goes through the batch from one end
+// to the other, so the core's prefetcher can follow it. It keeps a few numbers of each channel.
 //
 //              channels
-//     samples  |plane|plane|plane|...|     sums     of each plane: its mean, and its squares around
-//              |plane|plane|plane|...|              that; or its sums of gy and of gy (x - mean)
-//              |plane|plane|plane|...|     join     of each channel: over its planes
-//                                          write    y or gx, from the end to the beginning: what
-//                                                   the pass before read last is in the cache
+//     samples  |plane|plane|plane|...|     sums     for each plane: its mean and the sum of squares
+//              |plane|plane|plane|...|              around it; in backward the sums of gy and of
+//              |plane|plane|plane|...|              gy (x - mean)
+//                                          join     for each channel: joins its planes
+//                                          write    writes y or gx
 //
 // A channel's variance has two parts: how far numbers are from the mean of their plane, and how far
-// the means of planes are from the channel's mean. Both are sums of squares, and are added. So the
-// variance is as exact as with two passes over memory: the second pass over a plane finds it in the
-// cache.
+// the means of the planes are from the channel's mean. Both are sums of squares, and are added. So
+// the variance is as exact as with two passes over memory. The second loop over a plane reads it
+// from the cache.
 //
-// A plane of few places does not fill a vector. There a thread takes a row of neighbouring planes,
-// in several samples. It adds up the numbers of a column, a lane of a vector for each column, and
-// at the end the lanes of a channel:
+// A plane with few places does not fill a vector. Then a thread takes a row of neighbouring planes,
+// in several samples. It adds the numbers of each column, in one lane per column. At the end it
+// adds the lanes of each channel:
 //
 //     sample 0  |plane|plane|plane|..|     `width` planes, together at most LANES_MAX numbers;
 //     sample 1  |plane|plane|plane|..|     `group` samples
@@ -31,16 +31,17 @@
 // Wrapper: minidl/ops/batch_norm.py   Test: tests/ops/test_batch_norm_kernel.py
 #include "loops.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 
-const int LANES_MAX = 512;  // as in the wrapper
-const int PIECE = 4096;      // numbers that are added before the sum goes into a double
+const int LANES_MAX = 512;  // the same number as in the wrapper
+const int PIECE = 4096;      // how many numbers are added before the sum goes into a double
 
 // ---- sums of planes ----
 
-// parts (2, samples, channels): mean of each plane, squares around it. A thread per plane.
+// parts (2, samples, channels): the mean of each plane, the sum of squares around it. A thread per
+// plane.
 extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples, int channels,
                                              int places) {
   int plane = blockIdx.x * blockDim.x + threadIdx.x;
@@ -69,7 +70,7 @@ extern "C" __global__ void batch_norm_planes(ACC* parts, const T* x, int samples
   }
 }
 
-// parts (2, samples, channels): of each plane the sum of gy, and of gy * (x - mean).
+// parts (2, samples, channels): for each plane the sum of gy, and the sum of gy * (x - mean).
 extern "C" __global__ void batch_norm_backward_planes(ACC* parts, const T* gy, const T* x,
                                                       const ACC* mean, int samples,
                                                       int channels, int places) {
@@ -93,9 +94,9 @@ extern "C" __global__ void batch_norm_backward_planes(ACC* parts, const T* gy, c
   }
 }
 
-// ---- the same of planes with few places: parts (2, groups of samples, channels) ----
+// ---- the same for planes with few places: parts (2, groups of samples, channels) ----
 
-// out[c] = the sum of channel c's n lanes
+// out[c] = the sum of the n lanes of channel c
 __forceinline__ void add_lanes(ACC* out, const ACC* lanes, int width, int n) {
   for (int c = 0; c < width; ++c) {
     ACC sum = 0;
@@ -105,7 +106,7 @@ __forceinline__ void add_lanes(ACC* out, const ACC* lanes, int width, int n) {
   }
 }
 
-// lanes[j] = the number of j's channel
+// lanes[j] = the number of the channel that lane j belongs to
 __forceinline__ void spread(ACC* lanes, const ACC* number, int width, int n) {
   for (int c = 0; c < width; ++c)
     for (int j = 0; j < n; ++j) lanes[c * n + j] = number[c];
@@ -167,9 +168,9 @@ extern "C" __global__ void batch_norm_backward_rows(ACC* parts, const T* gy, con
 
 // ---- join ----
 
-const int CHANNELS = 64;  // that a thread joins; grid ceil(channels / CHANNELS), block 1
+const int CHANNELS = 64;  // of one thread; grid ceil(channels / CHANNELS), block 1
 
-// size: numbers of a part; the last part has what is left of n, all numbers of a channel.
+// size: how many numbers a part has. The last part has the rest of n, the numbers of a channel.
 extern "C" __global__ void batch_norm_join(ACC* mean, ACC* var, ACC* rstd, const ACC* parts,
                                            int n_parts, int channels, int size, int n, ACC eps) {
   const int first = blockIdx.x * CHANNELS, width = min(CHANNELS, channels - first);
@@ -250,7 +251,7 @@ extern "C" __global__ void batch_norm_write_rows(T* y, const T* x, const ACC* w,
   }
 }
 
-// training: whether mean and rstd were computed from this x.
+// training: 1 if mean and rstd were computed from this x.
 extern "C" __global__ void batch_norm_backward_write_planes(
     T* gx, const ACC* gw, const ACC* gb, const T* gy, const T* x, const ACC* w, const ACC* mean,
     const ACC* rstd, int samples, int channels, int places, int training) {

@@ -1,33 +1,33 @@
-// Convolution on a CPU as an implicit product: of the matrix of columns (im2col) only a panel exists
-// at a time, on a thread's stack. kernels/conv.cu is the lesson; conv_winograd.cu has what 3 x 3 with
-// stride 1 can save.
+// Convolution on a CPU as an implicit product. Of the matrix of columns (im2col) only one panel
+// exists at a time, on a thread's stack. kernels/conv.cu is the lesson. conv_winograd.cu saves
+// products for 3 x 3 filters with stride 1.
 //
-//   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]       p: a pixel of an image
+//   y[m, p] = sum over k = (c, u, v) of w[m, k] columns[k, p] + bias[m]     p: a pixel of an image
 //
-//   x, lines of channel c        panel: 64 pixels            one formula for all, in `Geometry`:
+//   x, lines of channel c        panel: 64 pixels            `Geometry` has one formula for all:
 //   with zeros around            of each k                     forward   p reads around stride p
-//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0   by input  gx of gy: one launch for
+//   0 0 0 0 0 0                  [ a b c d ... ]  u, v = 0 0   by input  gx from gy: one launch for
 //   0 a b c d 0   -> copies ->   [ b c d 0 ... ]         0 1             each phase of the stride
 //   0 e f g h 0                  [ e f g h ... ]         1 0   by weight gw = gy panel^T, summed
 //
 // A product of 6 outputs with 64 pixels stays in registers (product.cuh). Bytes held in addition to
-// x, w and y: by input a copy of the weights, in the order of a phase; by weight one gw for each part
-// of the pixels, if there are several parts.
-// Groups of one channel, as in a depthwise convolution, would fill a sixth of a tile: they go pixel by
-// pixel.
+// x, w and y: by input, a copy of the weights in the order of a phase; by weight, one gw for each
+// part of the pixels, if there are several parts.
+// Groups with one channel, as in a depthwise convolution, would fill only a sixth of a tile. For
+// them conv_few goes pixel by pixel.
 //
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-// Which pixels of images x a result reads, along each dimension; r = 0 ... oh - 1, u = 0 ... kh - 1:
+// Which pixels of x a result reads, in each dimension. r = 0 ... oh - 1, u = 0 ... kh - 1:
 //   y[out_step r + out_first] = sum over u of w[u] x[step r + first + tap_step u]
 struct Geometry {
-  int n_images, in_channels, out_channels;  // of all groups
-  int h, w, oh, ow;                         // of x; how many r, along rows and columns
+  int n_images, in_channels, out_channels;  // of all groups together
+  int h, w, oh, ow;                         // size of x; how many r, along rows and columns
   int kh, kw, step_h, step_w, first_h, first_w, tap_h, tap_w;
-  int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: of y
+  int yh, yw, out_step_h, out_step_w, out_first_h, out_first_w;  // yh, yw: size of y
 
-  // The same for n columns of the result, from `column` on.
+  // Returns the Geometry of n columns of the result, from `column` on.
   __forceinline__ Geometry part(int column, int n) const {
     Geometry g = *this;
     g.ow = n, g.first_w += step_w * column, g.out_first_w += out_step_w * column;
@@ -42,15 +42,16 @@ struct Geometry {
   {n_images, in_channels, out_channels, h, w, oh, ow, kh, kw, step_h, step_w, first_h, first_w,    \
    tap_h, tap_w, yh, yw, out_step_h, out_step_w, out_first_h, out_first_w}
 
-constexpr int PANEL = 64;        // pixels side by side in the product: a multiple of LANES
-constexpr int PAST = 2 * LANES;  // numbers behind a line that vectors may touch
-constexpr int WIDE = 512;        // pixels of a row: wider ones are cut, a stack has an end
+constexpr int PANEL = 64;        // neighbouring pixels in the product: a multiple of LANES
+constexpr int PAST = 2 * LANES;  // numbers after a line that vectors may touch
+constexpr int WIDE = 512;        // pixels of a row: wider rows are cut, as the stack is limited
 
-// The lines of an image that some pixels need, with zeros around, `pitch` numbers each. With step_w 2
-// the even columns come first, then the odd ones; with step_h 2 the even lines, then the odd ones. So
-// what a tap reads for the pixels of a row lies side by side, and for the next row `pitch` further on.
+// The lines of an image that some pixels need, with zeros around. A line has `pitch` numbers. If
+// step_w is 2, the even columns come first, then the odd ones. If step_h is 2, the even lines come
+// first. So the numbers that a tap reads for the pixels of a row are neighbours. Those for the next
+// row begin `pitch` numbers later.
 struct Lines {
-  int above, left;  // the line and column of the image that is the first one here
+  int above, left;  // line and column of the image where this copy begins
   int n_lines, n_columns, column_phase, pitch, line_phase, n_floats;
 
   __forceinline__ Lines(const Geometry& g, int n_rows) {
@@ -64,17 +65,17 @@ struct Lines {
     n_floats = g.step_h * line_phase + PAST;
   }
 
-  // How many lines n rows of pixels need.
+  // Returns how many lines n rows of pixels need.
   static __forceinline__ int lines_of(const Geometry& g, int n) {
     return g.step_h * (n - 1) + abs(g.tap_h) * (g.kh - 1) + 1;
   }
 
-  // The lines of n rows of pixels, the first one `row`.
+  // Copies the lines of n rows of pixels, from `row` on.
   __forceinline__ void fill(float* to, const Geometry& g, const float* image, int row,
                             int n) const {
     const int count = lines_of(g, n), first = g.step_h * row + above;
     for (int p = 0; p < g.step_w; ++p) {
-      const int column = left + p;  // of the image, where this phase begins
+      const int column = left + p;  // column of the image where this phase begins
       const int most = (n_columns - p + g.step_w - 1) / g.step_w;
       const int low = column < 0 ? min((g.step_w - 1 - column) / g.step_w, most) : 0;
       const int high = max(low, min(most, (g.w - column + g.step_w - 1) / g.step_w));
@@ -94,7 +95,7 @@ struct Lines {
     }
   }
 
-  // Where a tap reads for the first pixel.
+  // Returns where a tap reads for the first pixel.
   __forceinline__ int at(const Geometry& g, int u, int v) const {
     const int line = g.tap_h * u + g.first_h - above, column = g.tap_w * v + g.first_w - left;
     return line % g.step_h * line_phase + line / g.step_h * pitch +
@@ -102,12 +103,12 @@ struct Lines {
   }
 };
 
-// panels (n_channels kh kw, pitch), one for each `wide` pixels: a column is the patch under a pixel.
-// The numbers behind the last pixel may be anything.
+// Fills the panels (n_channels kh kw, pitch), one for each `wide` pixels. A column holds the patch
+// of a pixel. The numbers after the last pixel are undefined.
 __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float* x,
                                  const Geometry& g, int first_channel, int n_channels,
                                  const Run* runs, int n_runs) {
-  const bool in_parts = g.ow > WIDE;  // then run by run
+  const bool in_parts = g.ow > WIDE;  // then it fills run by run
   const Geometry some = g.part(0, in_parts ? wide : g.ow);
   Lines lines(some, in_parts ? 1 : min(n_runs, g.oh));
   const int taps = g.kh * g.kw, panel = n_channels * taps * pitch;
@@ -133,7 +134,7 @@ __forceinline__ void fill_panels(float* panels, int wide, int pitch, const float
     }
 }
 
-// n results to y, from (row, column) of the phase on; y: the image.
+// Writes n results to the image y, from (row, column) of the phase on.
 __forceinline__ void write(float* y, const Geometry& g, int row, int column, int n,
                            const float* from) {
   y += (long long)(g.out_step_h * row + g.out_first_h) * g.yw + g.out_first_w +
@@ -143,10 +144,10 @@ __forceinline__ void write(float* y, const Geometry& g, int row, int column, int
     for (int q = 0; q < n; ++q) y[g.out_step_w * q] = from[q];
 }
 
-// y, from weights (out_channels, n_in kh kw) of all groups; bias: a number for each channel of y, or
-// none. A block has n_pixels of all images and outs_in_part of the outputs. It adds up the inputs a
-// chunk of channels at a time; where that is all of them, it makes only outs_at_once outputs at a
-// time, whose sums stay in L1.
+// Makes y from weights (out_channels, n_in kh kw) of all groups. bias: a number for each channel of
+// y, or null. A block makes outs_in_part outputs at n_pixels pixels. The pixels are numbered over
+// all images. It adds the inputs one chunk of channels at a time. If one chunk has all inputs, it
+// makes only outs_at_once outputs at a time, so that their sums stay in L1.
 // grid (ceil(pixels / n_pixels), ceil(n_out / outs_in_part), groups), block 1.
 extern "C" __global__ void conv_product(float* y, const float* x, const float* weights,
                                         const float* bias, int groups, int n_pixels,
@@ -192,10 +193,10 @@ extern "C" __global__ void conv_product(float* y, const float* x, const float* w
   }
 }
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, whose weights lie in L1 at a time
+constexpr int TOGETHER = 16;  // rows, and numbers of a row: their weights stay in L1
 
-// The weights of a phase of the gradient by the input, or of a transposed convolution:
-// to (groups, n_rows, depth, kh, kw) from w, each with its stride in elements.
+// Copies the weights for one phase of the gradient by the input, or of a transposed convolution:
+// to (groups, n_rows, depth, kh, kw) from w. Each dimension of w has its stride, in elements.
 // grid (ceil(n_rows / TOGETHER), groups), block 1.
 extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, int depth, int kh,
                                         int kw, long long row_stride, long long depth_stride,
@@ -214,8 +215,8 @@ extern "C" __global__ void conv_weights(float* to, const float* w, int n_rows, i
       }
 }
 
-// gb (channels): gy (n_images, channels, n_pixels) summed over images and pixels. grid channels,
-// block 1.
+// gb (channels): the sum of gy (n_images, channels, n_pixels) over images and pixels. grid
+// channels, block 1.
 extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, int channels,
                                      int n_pixels) {
   double total = 0;
@@ -230,7 +231,7 @@ extern "C" __global__ void conv_bias(float* gb, const float* gy, int n_images, i
 
 // -- by weight
 
-// gw (depth numbers for each output) from sums (n_rows, outs): turned.
+// Writes gw (depth numbers for each output) from sums (n_rows, outs), transposed.
 __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int n_rows, int outs,
                                     int n_out) {
   for (int o = 0; o < n_out; o += LANES)
@@ -246,7 +247,7 @@ __forceinline__ void write_gradient(float* gw, int depth, const float* sums, int
     }
 }
 
-// gw (parts, out_channels, n_in kh kw): of the pixels of a part, gy panel^T.
+// gw (parts, out_channels, n_in kh kw) = gy panel^T: each part sums over its own pixels.
 // grid (parts, parts of the inputs x parts of the outputs, groups), block 1.
 extern "C" __global__ void conv_weight(float* gw, const float* x, const float* gy, int groups,
                                        int n_pixels, int ins_in_part, int outs_in_part,
@@ -286,12 +287,14 @@ extern "C" __global__ void conv_weight(float* gw, const float* x, const float* g
                  min(outs, n_out - first_out));
 }
 
-// -- groups with so few channels that a product would leave most of a tile empty: pixel by pixel
+// -- pixel by pixel: for groups with so few channels that a product would leave most of a tile
+// empty
 
 constexpr int VECS = 4;  // at a time: sums that do not wait for each other
 
-// As conv_product; a block has some rows and columns of one channel of an image. Rows follow each
-// other in the lines, so they are computed as one long row, some pixels between them in vain.
+// As conv_product. A block makes some rows and columns of one channel of an image. In the lines,
+// the rows follow each other, so they are computed as one long row. The numbers between two rows
+// are computed, too, and not used.
 // grid (ceil(oh / rows_in_part) ceil(ow / columns_in_part), out_channels, n_images), block 1.
 extern "C" __global__ void conv_few(float* y, const float* x, const float* weights,
                                     const float* bias, int groups, int rows_in_part,
@@ -326,7 +329,7 @@ extern "C" __global__ void conv_few(float* y, const float* x, const float* weigh
   for (int r = 0; r < rows; ++r) write(y, g, top + r, 0, g.ow, results + r * lines.pitch);
 }
 
-constexpr int TAPS = 3;  // at a time, of a row of the kernel: they share the gradient
+constexpr int TAPS = 3;  // taps of a row of the kernel, at a time: they share the gradient
 
 // gw (out_channels, n_in kh kw). grid (out_channels, n_in), block 1.
 extern "C" __global__ void conv_few_weight(float* gw, const float* x, const float* gy, int groups,
@@ -339,7 +342,7 @@ extern "C" __global__ void conv_few_weight(float* gw, const float* x, const floa
   alignas(64) float image[largest.n_floats + VECS * LANES], gradients[n_gradients];
   Vec sums[taps + TAPS];
   for (int k = 0; k < taps; ++k) sums[k] = Vec{};
-  zero(image, largest.n_floats + VECS * LANES);  // what no line fills is multiplied by 0, too
+  zero(image, largest.n_floats + VECS * LANES);  // numbers that no line fills must be finite
   for (int begin = 0; begin < ow; begin += columns_in_part) {
     const Geometry g = all.part(begin, min(columns_in_part, ow - begin));
     for (int n = 0; n < n_images; ++n)
@@ -347,7 +350,7 @@ extern "C" __global__ void conv_few_weight(float* gw, const float* x, const floa
         const int rows = min(rows_in_part, oh - top);
         const Lines lines(g, rows);
         const float* from = gy + (((long long)n * out_channels + out) * oh + top) * ow + begin;
-        for (int r = 0; r < rows; ++r) {  // between the rows zeros
+        for (int r = 0; r < rows; ++r) {  // zeros between the rows
           copy(gradients + r * lines.pitch, from + r * ow, g.ow);
           for (int q = g.ow; q < lines.pitch; ++q) gradients[r * lines.pitch + q] = 0;
         }

@@ -1,11 +1,11 @@
-// 3 x 3 convolutions with stride 1 on a CPU, in Winograd's form F(2 x 2, 3 x 3): 16 products for each
-// 2 x 2 results, where the plain form has 36.
+// 3 x 3 convolutions with stride 1 on a CPU, with Winograd's F(2 x 2, 3 x 3): 16 products for each
+// 2 x 2 results. The plain form needs 36.
 //
-//   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y; the next tile is 2 pixels on
+//   image (padded)     a tile: 4 x 4 pixels d make 2 x 2 results y. The next tile is 2 pixels away
 //   +-------+..
 //   | d d d d :        V = B^T d B     4 x 4 numbers of each input channel of a tile
-//   | d d d d :        U = G g G^T     4 x 4 of each filter g
-//   | d d d d :        M = U V         for each of the 16: a product (O, C) (C, tiles)
+//   | d d d d :        U = G g G^T     4 x 4 numbers of each filter g
+//   | d d d d :        M = U V         16 products, one for each of the 4 x 4: (O, C) (C, tiles)
 //   | d d d d :        y = A^T M A     4 x 4 sums become 2 x 2 results
 //   +-------+..
 //                  [1  0 -1  0]        [ 1   0   0 ]        [1  0]
@@ -13,23 +13,26 @@
 //                  [0 -1  1  0]        [1/2-1/2 1/2]        [1 -1]
 //                  [0  1  0 -1]        [ 0   0   1 ]        [0 -1]
 //
-//   by input     the same with gy for x, C and O exchanged, and each filter turned around
+//   by input     the same with gy for x, with C and O exchanged and each filter rotated by 180
+//   degrees
 //   by weight    gU = sum over the tiles of (A gy A^T) V, 16 products (O, tiles) (tiles, C);
 //                gw = G^T gU G
 //
-// A thread's block is `group` tiles, of one or several images, with all that it needs on its stack:
-// V in L2, the sums of a few outputs in L1. Bytes in addition to x and y: U, which is
-// 16 / 9 = 1.8 times the weights of 128 outputs; by weight gw for each part of the tiles, where there are several.
+// A thread makes a block of `group` tiles, from one or several images. Its stack holds V, which
+// fits in L2, and the sums of a few outputs, which fit in L1. Bytes in addition to x and y: U,
+// which is 16 / 9 = 1.8 times the weights of 128 outputs. By weight: gw for each part of the tiles,
+// if there are several.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).
 // Launch: minidl/ops/conv_cpu.py   Test: tests/ops/test_conv_cpu.py
 #include "pixels.cuh"
 
-constexpr int TOGETHER = 16;  // rows, and numbers of a row, whose weights lie in L1 at a time
-constexpr int PAST = 2 * 16;  // numbers behind a line that vectors may touch
+constexpr int TOGETHER = 16;  // rows, and numbers of a row: their weights stay in L1
+constexpr int PAST = 2 * 16;  // numbers after a line that vectors may touch
 
-// U = G g G^T of weights w: (chunks, 16, n_rows, chunk), the depth cut into chunks, each a multiple of
-// TOGETHER. turned: each filter is turned around. grid ceil(n_rows / TOGETHER), block 1.
+// U = G g G^T from weights w: (chunks, 16, n_rows, chunk). The depth is cut into chunks, each a
+// multiple of TOGETHER. turned: 1 if each filter is rotated by 180 degrees. grid ceil(n_rows /
+// TOGETHER), block 1.
 extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows, int depth,
                                             int chunk, long long row_stride,
                                             long long depth_stride, int turned) {
@@ -58,16 +61,16 @@ extern "C" __global__ void winograd_weights(float* u, const float* w, int n_rows
     }
 }
 
-// What a convolution's blocks have in common: sizes, and the tiles of one block as runs of one row.
+// Sizes that all blocks of a convolution share, and the tiles of one block as runs within a row.
 struct Tiles {
-  int channels, h, w, top, left;  // of the images that are read; their padding
-  int across, in_image;           // tiles of a row, of an image
+  int channels, h, w, top, left;  // of the images that are read, and their padding
+  int across, in_image;           // tiles in a row, in an image
   const Run* runs;
   int n_runs, n;  // the tiles of the block
 };
 
-// Along a row: B^T on 4 columns, of the tiles [0, across) in `image`, padded lines `pitch` apart, into
-// 4 planes of each parity of lines.
+// Along a row: B^T on 4 columns, for the tiles [0, across) of `image`. Its padded lines are `pitch`
+// apart. Writes 4 planes for the even lines and 4 for the odd lines.
 __forceinline__ void along_rows(float* q, int plane, const float* image, int pitch, int n_lines,
                                 int across) {
   for (int r = 0; r < n_lines; ++r, image += pitch) {
@@ -88,8 +91,8 @@ __forceinline__ void along_rows(float* q, int plane, const float* image, int pit
   }
 }
 
-// V (16 planes v_plane apart, n_channels, pitch) of the block's tiles in the channels from
-// first_channel on; behind the last tile zeros.
+// Writes V (16 planes v_plane apart, n_channels, pitch) of the block's tiles, for the channels from
+// first_channel on. Zeros follow the last tile.
 __forceinline__ void fill_inputs(float* v, int v_plane, int v_pitch, const float* x,
                                  const Tiles& t, int first_channel, int n_channels) {
   const int most_lines = 2 * min(t.n_runs, t.in_image / t.across) + 2;
@@ -128,8 +131,8 @@ __forceinline__ void fill_inputs(float* v, int v_plane, int v_pitch, const float
   }
 }
 
-// Two lines, lines_pitch apart, of the results A^T m A of `group` tiles; the 16 planes of m are
-// m_plane apart.
+// Writes two lines, lines_pitch apart, of the results A^T m A of `group` tiles. The 16 planes of m
+// are m_plane apart.
 __forceinline__ void results(float* lines, int lines_pitch, const float* m, int m_plane, int group,
                              float bias) {
   for (int t = 0; t < group; t += LANES, m += LANES, lines += 2 * LANES) {
@@ -149,9 +152,9 @@ __forceinline__ void results(float* lines, int lines_pitch, const float* m, int 
   }
 }
 
-// n_out channels of y (n_images, y_channels, oh, ow) = x (*) w + bias, or none. A block has `group` tiles and outs_in_part of
-// the outputs. It adds up the inputs a chunk of them at a time; where that is all of them, it makes
-// only outs_at_once outputs at a time, whose sums stay in L1.
+// n_out channels of y (n_images, y_channels, oh, ow) = x (*) w + bias; bias may be null. A block
+// makes `group` tiles of outs_in_part outputs. It adds the inputs one chunk at a time. If one chunk
+// has all inputs, it makes only outs_at_once outputs at a time, so that their sums stay in L1.
 // grid (ceil(tiles / group), ceil(n_out / outs_in_part)), block 1.
 extern "C" __global__ void winograd(float* y, const float* x, const float* u, const float* bias,
                                     int n_images, int n_in, int n_out, int y_channels, int h,
@@ -193,8 +196,8 @@ extern "C" __global__ void winograd(float* y, const float* x, const float* u, co
 
 // -- by weight
 
-// A g A^T of the block's tiles of gy (n_images, n_out, oh, ow): m (16, group, outs), `outs` outputs side
-// by side from first_out on, zeros past the last.
+// A g A^T of the block's tiles of gy (n_images, n_out, oh, ow): m (16, group, outs). The `outs`
+// outputs from first_out on are neighbours, with zeros past the last.
 __forceinline__ void fill_gradients(float* m, int group, int outs, const float* gy, int oh, int ow,
                                     int first_out, int n_out, const Tiles& t) {
   const int plane = group * outs;
@@ -229,8 +232,8 @@ __forceinline__ void fill_gradients(float* m, int group, int outs, const float* 
     }
 }
 
-// gw (n_out, n_in, 3, 3) = G^T S G for inputs [first_in, first_in + n) and outputs from first_out on,
-// of the sums (16, n, outs).
+// gw (n_out, n_in, 3, 3) = G^T S G from the sums S (16, n, outs), for inputs [first_in, first_in +
+// n) and outputs from first_out on.
 __forceinline__ void write_gradient(float* gw, const float* sums, int n, int outs, int first_in,
                                     int n_in, int first_out, int n_out) {
   for (int o0 = 0; o0 < min(outs, n_out - first_out); o0 += 16)
@@ -239,7 +242,7 @@ __forceinline__ void write_gradient(float* gw, const float* sums, int n, int out
       for (int j = 0; j < 4; ++j)
         SIMD for (int o = 0; o < 16; ++o) {
           const float* s = sums + (j * n + c) * outs + o0 + o;
-          const int row = 4 * n * outs;  // of the 4 x 4 numbers
+          const int row = 4 * n * outs;  // from one row of the 4 x 4 numbers to the next
           const float a = s[0], b = s[row], d = s[2 * row], e = s[3 * row];
           t[j][o] = a + 0.5f * (b + d), t[4 + j][o] = 0.5f * (b - d);
           t[8 + j][o] = 0.5f * (b + d) + e;
@@ -257,8 +260,8 @@ __forceinline__ void write_gradient(float* gw, const float* sums, int n, int out
     }
 }
 
-// gw (parts, n_out, n_in, 3, 3): of the tiles of a part. grid (parts, parts of the inputs, parts of
-// the outputs, each a multiple of 16), block 1.
+// gw (parts, n_out, n_in, 3, 3): each part sums over its own tiles. grid (parts, parts of the
+// inputs, parts of the outputs), the latter multiples of 16; block 1.
 extern "C" __global__ void winograd_weight(float* gw, const float* x, const float* gy,
                                            int n_images, int n_in, int n_out, int h, int w, int oh,
                                            int ow, int top, int left, int group, int ins_in_part,

@@ -1,5 +1,5 @@
-// Cross entropy of classes on a CPU: cross_entropy.cu's v1 in vectors. A thread takes a row; the
-// second read of it comes from the cache.
+// Cross entropy of classes on a CPU: v1 of ../cross_entropy.cu in vectors. A thread takes a row. It
+// reads the row twice, the second time from the cache.
 //
 //   forward    4 bytes an element from memory, in float         backward    1 read, 1 write: 8
 //

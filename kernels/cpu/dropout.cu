@@ -1,10 +1,10 @@
-// Dropout on a CPU: eight elements a thread, in a vector. Formula, parameters and the rungs for a GPU:
-// ../dropout.cu
+// Dropout on a CPU: a thread makes eight elements, in a vector. Formula, parameters and the rungs
+// for a GPU: ../dropout.cu
 // Wrapper: minidl/ops/dropout.py   Test: tests/ops/test_dropout_kernel.py
 #include "dropout.cuh"
 #include "loops.cuh"
 
-// A thread per eight elements, which one run of the cipher serves: n8 = ceil(n / 8).
+// A thread makes eight elements, with one run of the cipher: n8 = ceil(n / 8) threads.
 extern "C" __global__ void dropout(T* out, const T* x, int n, int n8, unsigned long long seed,
                                    unsigned long long stream, unsigned long long counter,
                                    unsigned int threshold, float scale) {

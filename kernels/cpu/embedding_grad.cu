@@ -1,6 +1,6 @@
-// Gradient of an embedding on a CPU: a thread owns some rows of the table, looks at all indices, and
-// adds whole rows of gy. No two threads meet, and the order of the additions is always the same.
-// Formula and the rungs for a GPU: ../embedding_grad.cu
+// Gradient of an embedding on a CPU. A thread owns some rows of the table. It looks at all indices
+// and adds whole rows of gy. No two threads add to one row, and the order of additions is always
+// the same. Formula and the rungs for a GPU: ../embedding_grad.cu
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py
 #include "loops.cuh"
 
@@ -8,15 +8,15 @@
 #define ACC float
 #endif
 
-// out must be zeros. Blocks of one thread, so that the CPU's threads share them one by one. (A
-// thread per some columns would find work for each index, but in pieces too short for the memory:
-// two thirds of this one's speed.)
+// out must be zeros. Each block has one thread, so the CPU's threads take the blocks one by one.
+// (With a thread per group of columns, every index would give work to every thread, but in pieces
+// too short for the memory: that reached two thirds of this speed.)
 extern "C" __global__ void embedding_grad_rows(ACC* out, const T* gy, const long long* index, int n,
                                                int width, int n_rows) {
   const long long begin = (long long)n_rows * blockIdx.x / gridDim.x;
   const long long end = (long long)n_rows * (blockIdx.x + 1) / gridDim.x;
   for (int t = 0; t < n; ++t) {
-    if (index[t] < begin || index[t] >= end) continue;  // another thread's
+    if (index[t] < begin || index[t] >= end) continue;  // another thread owns this row
     ACC* row = out + index[t] * width;
     const T* g = gy + (long long)t * width;
     SIMD for (int col = 0; col < width; ++col) row[col] += to_float(g[col]);

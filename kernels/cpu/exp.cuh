@@ -1,13 +1,14 @@
-// e^x for x <= 0 on a CPU, where one below 1.7e-38 counts as nothing. Without subnormal numbers and
-// infinity to care for, it takes half of expf's time: x = n log 2 + r, e^x = 2^(n - 1) * 2 e^r. To
-// round x / log 2 to n, 1.5 * 2^23 is added, which leaves n in the lowest bits; 126 more, and they
-// are the exponent field of 2^(n - 1), which for n = -126 is 0 and stands for the number 0.
+// e^x for x <= 0 on a CPU. A result below 1.7e-38 counts as 0. The function need not handle
+// subnormal numbers or infinity, so it takes half of expf's time. x = n log 2 + r, e^x = 2^(n - 1)
+// * 2 e^r. To round x / log 2 to the integer n, it adds 1.5 * 2^23: then the lowest bits hold n. It
+// also adds 126: then these bits are the exponent field of 2^(n - 1). For n = -126 the field is 0,
+// the number 0.
 // Test: tests/cuda/test_rows.py
 #pragma once
 
 __device__ __forceinline__ float exp_below_zero(float x) {
   const float magic = 12582912.0f + 126.0f;
-  x = x < -87.0f ? -87.0f : x;  // NaN stays
+  x = x < -87.0f ? -87.0f : x;  // NaN stays NaN
   float t = x * 1.442695041f + magic;
   float n = t - magic, r = x - n * 0.693145751953125f;
   r = r - n * 1.42860682030941723e-6f;

@@ -1,9 +1,9 @@
-// Sums of squares on a CPU: a thread per chunk, whose loop is vectors. Formula and parameters:
+// Sums of squares on a CPU: a thread per chunk, whose loop uses vectors. Formula and parameters:
 // ../grad_norm.cu
 // Wrapper: minidl/cuda/grad_norm.py   Test: tests/cuda/test_grad_norm.py
 #include "loops.cuh"
 
-#ifndef ACC  // what T is computed in: float, or double for double
+#ifndef ACC  // the type of the arithmetic: float, or double for double
 #define ACC float
 #endif
 

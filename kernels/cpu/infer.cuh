@@ -1,41 +1,44 @@
-// What the generated kernels of a plan are made of (minidl/infer/lower.py writes the rest): products
-// with all sizes known to the compiler, whose results go on into `then` while they are in L1.
+// Parts of the kernels that are generated for a plan (minidl/infer/lower.py writes the rest):
+// products whose sizes the compiler knows. `then` takes their results while these are in L1.
 //
 //   linear    out (M, N) = then(a (M, K) w^T)               w packed in panels of 32 columns
-//   conv      out (N, OH, OW, O) = then(sum over the rows of the filter: a product of KW C numbers)
+//   conv      out (N, OH, OW, O) = then(sum over the filter's rows of products of KW C numbers)
 //
-//      image row h + 0   [c c c][c c c][c c c] ...   With the channels last, the KW pixels under a
-//                         ------------------         row of the filter lie side by side: KW C
-//      image row h + 1   [c c c][c c c][c c c] ...   numbers times (KW C, 32) of the weights. The
-//                         ------------------         next pixel's begin C numbers further on. So a
-//                                                    convolution is KH products on the image itself:
-//   no copy of patches (im2col), only a border of zeros, which the layer before has written.
+//      image row h + 0   [c c c][c c c][c c c] ...   The channels are last. So the KW pixels under
+//                         ------------------         a row of the filter are neighbours: KW C
+//      image row h + 1   [c c c][c c c][c c c] ...   numbers, times (KW C, 32) of the weights. The
+//                         ------------------         numbers of the next pixel begin C further. So
+//                                                    a convolution is KH products on the image.
+//   It needs no copy of patches (im2col), only a border of zeros, which the layer before writes.
 //
-// A tile of ROWS x VECS registers is summed up over all k. ROWS is what divides M best, and of as
-// good ones the highest: 64 rows are 4 tiles of 13 and one of 12, two registers wide. Each tile reads
-// the weights from L2: 11 tiles of 6, four wide, took 9 % longer. From L3 they come to L2 while the
-// panel before is worked on (`later`: 7 % of the time where all weights are larger than L2).
+// A tile of ROWS x VECS registers is summed over all k. ROWS is the number that divides M best, and
+// the largest of equally good ones: 64 rows are 4 tiles of 13 and one of 12, two registers wide.
+// Each tile reads the weights from L2: 11 tiles of 6 rows, four registers wide, took 9 % longer.
+// While a panel is used, the next one is brought from L3 to L2 (`later`). This saves 7 % of the
+// time if all weights together are larger than L2.
 //
-// A core begins one or two multiply-adds a cycle, and each takes four: a tile of less than eight
-// registers has several partial sums (WAYS), each over its own stretch of k. A product with one row is
-// as long as reading w takes, and reads whole rows of a panel in as many stretches side by side: each
-// is another stream to the processor, which asks ahead for each. In 12 MB that the caches had in part,
-// two streams took 0.7 of the time of one (Zen 3); requests ahead by us took longer (Zen 3, Zen 4).
+// A core begins one or two multiply-adds a cycle, and each takes four cycles. So a tile of less
+// than eight registers has several partial sums (WAYS), each over its own part of k. A product with
+// one row takes as long as reading w. It reads whole rows of a panel, from all these parts in
+// parallel. Each part is a separate stream for the processor, which prefetches each. With 12 MB
+// partly in the caches, two streams took 0.7 of the time of one (Zen 3). Our own prefetches took
+// longer (Zen 3, Zen 4).
 //
 // Source: Goto & van de Geijn 2008; Georganas et al. 2018 (arXiv 1808.05567), convolution in place.
-// For CPUs alone.   Test: tests/infer/test_lower.py
+// Runs only on CPUs.   Test: tests/infer/test_lower.py
 #pragma once
 #include "gelu.cuh"
 #include "vector.cuh"
 
 #define UNROLL_ROWS PRAGMA(GCC unroll 32)
 
-constexpr int PANEL = 32;  // columns of a panel of packed weights; the last is a multiple of 16
-constexpr int ROWS_AHEAD = 8;  // rows of a panel that are asked for before they are used
+constexpr int PANEL = 32;  // columns of a panel of packed weights; in the last a multiple of 16
+constexpr int ROWS_AHEAD = 8;  // rows of a panel between a request to the cache and the use
 
-// The registers of a row of a tile, a divisor of how many `width` columns are, and its rows, out of
-// m. In half cycles, a value of k costs a tile as many as it has multiply-adds, and no less than it
-// has loads. One register is for the number of A.
+// vecs_of chooses how many registers a row of a tile has; it divides the registers of `width`
+// columns. rows_of chooses how many of the m rows a tile has. cost_of is in half cycles: for each k
+// a tile costs one per multiply-add, and at least one per load. One register is kept for the number
+// of A.
 constexpr int most_rows(int vecs) { return (REGISTERS - 1 - vecs) / vecs; }
 constexpr int rows_of(int m, int vecs) {
   const int tiles = (m + most_rows(vecs) - 1) / most_rows(vecs);
@@ -46,19 +49,20 @@ constexpr int cost_of(int rows, int vecs) {
 }
 constexpr int vecs_of(int m, int width) {
   int best = 1, least = 1 << 30, least_tiles = 0;
-  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: all of a panel's
+  for (int v = REGISTERS == 32 || m == 1 ? 4 : 2; v > 0; --v) {  // one row: whole panels
     const int n = width / LANES, rows = rows_of(m, v), tiles = (m + rows - 1) / rows;
     const int cost = n / v * (m / rows * cost_of(rows, v) + cost_of(m % rows, v));
-    // of as many, those of the highest tile: each reads all of w
+    // among equal costs, take the highest tile: each tile reads all of w
     if (n % v == 0 && (cost < least || (cost == least && tiles < least_tiles)))
       best = v, least = cost, least_tiles = tiles;
   }
   return best;
 }
 
-// tile (ROWS, VECS LANES; OUT_ROW apart) = sum over SEGMENTS of a (ROWS rows, A_ROW apart; N_K)
-// b (N_K, B_ROW apart); a's next segment begins A_SEGMENT further on, b's follows. For each k, a
-// line of what is `later`, B_ROW apart, is asked for: L2 has it then when it is needed.
+// tile (ROWS, VECS LANES; rows OUT_ROW apart) = sum over SEGMENTS of a (ROWS rows, A_ROW apart;
+// N_K) b (N_K rows, B_ROW apart). The next segment of a begins A_SEGMENT further, the next of b
+// follows. For each k it requests one cache line of `later`, B_ROW apart, so that L2 has it when it
+// is needed.
 template <int ROWS, int VECS, long long A_ROW, int B_ROW, int N_K, int SEGMENTS,
           long long A_SEGMENT, int OUT_ROW = VECS * LANES>
 __noinline__ void tile_product(float* tile, const float* a, const float* b,
@@ -84,7 +88,7 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     if (N_K < 16) {
       UNROLL for (int k = 0; k < N_K; ++k) {
         add(sum[0], k);
-        READ_AGAIN();  // a's numbers: kept for the next k, they fill the registers
+        READ_AGAIN();  // otherwise a's numbers stay for the next k and fill the registers
       }
     } else {
       constexpr int PART = N_K / WAYS;
@@ -100,8 +104,9 @@ __noinline__ void tile_product(float* tile, const float* a, const float* b,
     }
 }
 
-// Rows [first, last) of M, A_ROW apart, times a panel of WIDTH columns; then(x, row, column of the
-// panel) takes each result. first: a multiple of ROWS, as last is unless it is M.
+// Multiplies rows [first, last) of M, A_ROW apart, by a panel of WIDTH columns. It calls
+// then(x, row, column of the panel) for each result. first is a multiple of ROWS; last, too, unless
+// it is M.
 template <int M, int WIDTH, long long A_ROW, int N_K, int SEGMENTS, long long A_SEGMENT,
           class Then>
 __forceinline__ void rows_times_panel(const float* a, const float* b, int first, int last,
@@ -129,7 +134,8 @@ __forceinline__ void rows_times_panel(const float* a, const float* b, int first,
     }
 }
 
-// One block of out (M, N) = then(a (M, K) w^T): rows of block `x` of n_blocks, columns of panel y.
+// One block of out (M, N) = then(a (M, K) w^T): the rows of block `x` of n_blocks, the columns of
+// panel y.
 template <int M, int N, int K, class Then>
 __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_blocks, Then then) {
   constexpr int FULL = N / PANEL, TAIL = N % PANEL;
@@ -144,14 +150,14 @@ __forceinline__ void linear(const float* a, const float* w, int x, int y, int n_
   else rows_times_panel<M, TAIL ? TAIL : 16, K, K, 1, 0>(a, b, first, last, at);
 }
 
-// Where an image (N, H, W, C) with a border of zeros is written.
+// Where an image (N, H, W, C) with a border of zeros is stored.
 template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct Image {
   static constexpr long long ROW = (long long)(LEFT + W + RIGHT) * C;
   static constexpr long long SIZE = (TOP + H + BOTTOM) * ROW;
   static __forceinline__ long long at(int n, int h, int w) {
     return n * SIZE + (TOP + h) * ROW + (LEFT + w) * C;
   }
-  // Zeros around row h of image n, in channels [first, last).
+  // Writes the zeros around row h of image n, in channels [first, last).
   static __forceinline__ void border(float* out, int n, int h, int first, int last) {
     float* row = out + n * SIZE + (TOP + h) * ROW;
     auto zeros = [&](float* row, int pixels) {
@@ -167,8 +173,8 @@ template <int H, int W, int C, int TOP, int BOTTOM, int LEFT, int RIGHT> struct 
   }
 };
 
-// Row h of image n, columns of panel y, of a convolution of images (N, H, W, C), which have their
-// borders, by filters (KH, KW, C) packed as (KH KW C, O).
+// Makes row h of image n, the columns of panel y, of a convolution. The images are (N, H, W, C)
+// with their borders. The filters (KH, KW, C) are packed as (KH KW C, O).
 template <int OH, int OW, int O, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT,
           class Then>
 __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int n, Then then) {
@@ -182,11 +188,11 @@ __forceinline__ void conv_row(const float* x, const float* w, int h, int y, int 
     rows_times_panel<OW, TAIL ? TAIL : 16, RIGHT * C, KW * C, KH, W * C>(x, b, 0, OW, at);
 }
 
-// The larger of two; NaN is the largest, as in PyTorch.
+// Returns the larger of two. NaN counts as the largest, as in PyTorch.
 __forceinline__ float larger(float kept, float a) { return a > kept || a != a ? a : kept; }
 
-// Row h of image n of a pooling of images (N, H, W, C): the largest or the mean of each window,
-// which begins TOP above and LEFT of the image. CUT: whether a window may go beyond the image.
+// Pools row h of image n of images (N, H, W, C): the largest or the mean of each window. A window
+// begins TOP above and LEFT of its pixel. CUT: true if a window may reach beyond the image.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           bool CUT, bool MAX, class Then>
 __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
@@ -207,8 +213,9 @@ __forceinline__ void pool_row(const float* x, int h, int n, Then then) {
   }
 }
 
-// Where the keys and values of a head are kept: keys in blocks of 16, (context / 16, E, 16), so that
-// a vector is of 16 keys and all is read in one go; values (context, E).
+// Stores the key and the value of one head at position `at`. Keys are in blocks of 16, (context /
+// 16, E, 16): so a vector has numbers of 16 keys, and they are read in the order of memory. Values
+// are (context, E).
 template <int E>
 __forceinline__ void remember(float* keys, float* values, const float* k, const float* v, int at) {
   for (int e = 0; e < E; ++e) {
@@ -217,8 +224,8 @@ __forceinline__ void remember(float* keys, float* values, const float* k, const 
   }
 }
 
-// out (VECS LANES columns of a row of E) = the rows of `values`, weighed by s, / total. Eight sums, so
-// that none waits for its last multiply-add.
+// out (VECS LANES columns of a row of E) = the sum of the rows of `values`, weighted by s, / total.
+// It has eight sums, so that no multiply-add waits for the one before.
 template <int VECS, int E>
 __forceinline__ void weigh(float* out, const float* s, const float* values, int n_keys,
                            float total) {
@@ -237,13 +244,13 @@ __forceinline__ void weigh(float* out, const float* s, const float* values, int 
   }
 }
 
-// One token's attention over what is kept, itself included: out (E) = softmax(scale q K) V.
+// Attention of one token over all stored keys, its own included: out (E) = softmax(scale q K) V.
 template <int E, int CONTEXT>
 __forceinline__ void attend(float* out, const float* q, const float* keys, const float* values,
                             int n_keys, float scale) {
   alignas(64) float s[CONTEXT + 16];
   float top = -INFINITY, total = 0;
-  constexpr int N = 16 / LANES, WAYS = E % 4 ? 1 : N < 4 ? 4 : 2;  // sums, as in weigh
+  constexpr int N = 16 / LANES, WAYS = E % 4 ? 1 : N < 4 ? 4 : 2;  // WAYS sums, as in weigh
   for (int j = 0; j < n_keys; j += 16, keys += E * 16) {
     Vec part[WAYS][N] = {};
     for (int e = 0; e < E; e += WAYS)

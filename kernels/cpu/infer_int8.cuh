@@ -1,19 +1,19 @@
-// Layers of a plan whose weights are 8 or 4 bits (minidl/infer/quantize.py, lower.py write
-// the rest). For CPUs alone.
+// Layers of a plan whose weights have 8 or 4 bits (minidl/infer/quantize.py and lower.py write the
+// rest). Runs only on CPUs.
 //
-//   int8      x u8, w s8, sums exact in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
-//             rungs, products of one core in one cycle:    a lane each                   16
+//   int8      x u8, w s8, exact sums in 32 bits:   y = s_x s_w (x w^T - zero sum_k w) + bias
+//             rungs, with the products of one core in one cycle: one a lane                  16
 //               AVX2, 4 a lane in four instructions                                     25
-//               VNNI, 4 a lane and instruction (u8 x s8 alone)                      64 to 128
+//               VNNI, 4 a lane and instruction (only u8 x s8)                       64 to 128
 //               AMX, 16 x 64 times 64 x 16 of two tiles in 16 cycles                     1024
-//   weights   x float, w s8 or s4, made float in a register:       y = s_w (x w^T) + bias
-//             a step of text is a product with one row: as long as reading w takes, and w is a
-//             quarter or an eighth of its bytes
+//   weights   x float, w s8 or s4, converted to float in a register:     y = s_w (x w^T) + bias
+//             a step of text is a product with one row. It takes as long as reading w, and w has a
+//             quarter or an eighth of the bytes
 //
-//   w of int8    panels of 64 columns: for each 4 values of k 64 x 4 bytes, a column's 4 together;
-//                k filled up with zeros to a multiple of 64, as in x
-//   w of weights panels of 64 columns: for each k 64 bytes; of 4 bits, for each 2 k 64 bytes, the
-//                first k in the low half, both 8 too large; a scale for each GROUP of k
+//   w of int8    panels of 64 columns: for every 4 values of k 64 x 4 bytes, the 4 of a column
+//                together. k is padded with zeros to a multiple of 64, as in x
+//   w of weights panels of 64 columns: for each k 64 bytes. With 4 bits: for every 2 values of k 64
+//                bytes, the first k in the low half. 8 is added to both. One scale per GROUP of k
 //
 // Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/test_quantize.py
 #pragma once
@@ -21,11 +21,11 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512F__)
 #if !defined(__clang__)
 #define VNNI __builtin_ia32_vpdpbusd_v16si
-#elif __clang_major__ < 21  // its arguments have other types from there on
+#elif __clang_major__ < 21  // clang 21 changed the types of its arguments
 #define VNNI __builtin_ia32_vpdpbusd512
 #endif
 #endif
-#if defined(__AVX512F__) && !defined(__clang__)  // g++ takes a conversion of bytes apart, one by one
+#if defined(__AVX512F__) && !defined(__clang__)  // g++ would convert the bytes one by one
 #define AS_INTS(b) ((Sum)__builtin_ia32_pmovsxbd512_mask(b, Lanes{}, -1))
 #else
 #define AS_INTS(b) __builtin_convertvector(b, Sum)
@@ -33,7 +33,7 @@
 
 #if defined(__AMX_INT8__) && defined(__linux__)
 #define AMX
-constexpr int FEW = 3;  // rows for which reading w takes longer than the products
+constexpr int FEW = 3;  // rows. With so few, reading w takes longer than the products
 #endif
 
 typedef int Sum __attribute__((vector_size(64), aligned(4), may_alias));
@@ -41,8 +41,8 @@ typedef float Wide __attribute__((vector_size(64), aligned(4), may_alias));
 typedef char Bytes __attribute__((vector_size(16), aligned(1), may_alias));
 typedef int Lanes __attribute__((vector_size(64)));
 
-// The scale and zero point of x, of n numbers, into scale[0], scale[1]: as ONNX's
-// DynamicQuantizeLinear has them.
+// Writes the scale and the zero point of n numbers x to scale[0] and scale[1], as in ONNX's
+// DynamicQuantizeLinear.
 __forceinline__ void range_of(float* scale, const float* x, long long n) {
   float low = 0, high = 0;
   SIMD_MAX(low, high) for (long long i = 0; i < n; ++i) {
@@ -54,11 +54,11 @@ __forceinline__ void range_of(float* scale, const float* x, long long n) {
   scale[1] = s > 0 ? fminf(fmaxf(rintf(low / s), 0.0f), 255.0f) : 0.0f;
 }
 
-// A row of x as u8; zeros fill it up to WIDE, a multiple of 64. Ties go to even; divided, not
-// multiplied by 1 / s.
+// Quantises a row of x to u8, padded with zeros to WIDE, a multiple of 64. Ties go to even. It
+// divides by s, because a product with 1 / s would round differently.
 template <int K, int WIDE>
 __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, float zero) {
-  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: those become vector instructions
+  const float by = s > 0 ? s : 1.0f;  // ternaries, not fminf: they become vector instructions
   SIMD for (int k = 0; k < K; ++k) {
     const float r = rintf(x[k] / by) + zero, low = r > 0.0f ? r : 0.0f;
     q[k] = (unsigned char)(int)(low < 255.0f ? low : 255.0f);
@@ -66,8 +66,8 @@ __forceinline__ void quantize_row(unsigned char* q, const float* x, float s, flo
   for (int k = K; k < WIDE; ++k) q[k] = 0;
 }
 
-// For each pixel of row h of a convolution's result the pixels under the filter (KH, KW, C), WIDE
-// apart, of an image (H, W, C); beyond its ends `zero`.
+// For each pixel of row h of a convolution's result, copies the pixels under the filter (KH, KW, C)
+// from an image (H, W, C). The copies are WIDE apart. Beyond the image's edges they are `zero`.
 template <int OW, int H, int W, int C, int KH, int KW, int DOWN, int RIGHT, int TOP, int LEFT,
           int WIDE>
 __forceinline__ void patches_row(unsigned char* rows, const unsigned char* image, int h,
@@ -103,9 +103,10 @@ __forceinline__ Sum dot4(Sum sum, int x, const signed char* w) {
 }
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-// ROWS rows of x (WIDE apart) times a panel; then(sum of (x - SHIFT) w, row, column of the panel).
-// AVX2 multiplies 32 pairs of u8 and s8 and adds each two in 16 bits, which end at 32,767, less than
-// 2 x 255 x 127. So a = x - 128 is multiplied, as |a| times w with the sign of a: 2 x 128 x 127 fits.
+// ROWS rows of x (WIDE apart) times a panel. It calls then(sum of (x - SHIFT) w, row, column of the
+// panel). AVX2 multiplies 32 pairs of u8 and s8 and adds every two in 16 bits. 16 bits end at
+// 32,767, which is less than 2 x 255 x 127. So it multiplies a = x - 128, as |a| times w with the
+// sign of a: 2 x 128 x 127 fits.
 constexpr int SHIFT = 128;
 typedef int Sum8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef short Pairs __attribute__((vector_size(32)));
@@ -125,7 +126,7 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
         int bytes;
         __builtin_memcpy(&bytes, x + m * (long long)WIDE + 4 * g, 4);
         const Chars a = (Chars)(Sum8{} + bytes) ^ (char)-128;
-        const Chars size = (Chars)__builtin_ia32_psignb256(a, a);  // |a|: 128 is 128 as u8
+        const Chars size = (Chars)__builtin_ia32_psignb256(a, a);  // |a|: 128 fits in u8
         UNROLL for (int n = 0; n < 2; ++n)
           sum[m][n] += (Sum8)__builtin_ia32_pmaddwd256(
               (Pairs)__builtin_ia32_pmaddubsw256(size, __builtin_ia32_psignb256(four[n], a)), ones);
@@ -139,10 +140,10 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
   }
 }
 #else
-constexpr int SHIFT = 0;  // of x, before it is multiplied
+constexpr int SHIFT = 0;  // subtracted from x before the product
 constexpr int INT8_ROWS = REGISTERS == 32 ? 6 : 2;
 
-// ROWS rows of x (WIDE apart) times a panel; then(sum, row, column of the panel).
+// ROWS rows of x (WIDE apart) times a panel. It calls then(sum, row, column of the panel).
 template <int ROWS, int K, int WIDE, class Then>
 __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int width, Then then) {
   constexpr int WAYS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1, G = (K + 3) / 4;
@@ -172,10 +173,11 @@ __forceinline__ void int8_rows(const unsigned char* x, const signed char* w, int
 #endif
 
 #ifdef AMX
-// A tile register is 16 rows of 64 bytes; eight of them. TDPBUSD: c (16, 16) of int += a (16, 64) of
-// u8 times b, 64 values of k of 16 columns, a row for each 4: as the panels have them, 256 bytes
-// apart. Rows may be fewer, as the configuration says. The kernel saves these registers only for
-// who asked: without leave, their first use ends the process.
+// There are eight tile registers of 16 rows of 64 bytes. TDPBUSD: c (16, 16) of int += a (16, 64)
+// of u8 times b. b holds 64 values of k of 16 columns, with a row for every 4 k. The panels have
+// this layout, rows 256 bytes apart. A tile may have fewer rows: the configuration sets it. Linux
+// saves these registers only for a process that asked for it. Without this, their first use ends
+// the process.
 #define TILE_ZERO(t) __asm volatile("tilezero %%tmm" #t ::);
 #define TILE_LOAD(t, from, apart) \
   __asm volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(from), "r"((long)(apart)) : "memory")
@@ -190,7 +192,8 @@ struct TileShapes {
 long ask_system(long call, ...) __asm("syscall");
 static const bool tiles_allowed = ask_system(158, 0x1023, 18) == 0;  // arch_prctl: AMX data
 
-// Tiles 0 to 3 for sums, 4 and 5 for x, 6 and 7 for w; those of the lower rows of x are 2, 3, 5.
+// Tiles 0 to 3 hold sums, 4 and 5 hold x, 6 and 7 hold w. Tiles 2, 3 and 5 belong to the lower rows
+// of x.
 __forceinline__ void set_tiles(int rows, int below) {
   TileShapes shapes = {1};
   for (int t = 0; t < 8; ++t) {
@@ -200,8 +203,8 @@ __forceinline__ void set_tiles(int rows, int below) {
   __asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
 
-// out (32, 64) = 32 rows of x times 32 columns: 4 tiles of sums, so that each tile of x and of w
-// that is loaded has two products to do.
+// out (32, 64) = 32 rows of x times 32 columns. It has 4 tiles of sums, so that each loaded tile of
+// x and of w is used in two products.
 template <int WIDE>
 __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -225,8 +228,8 @@ __forceinline__ void tiles_2x2(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 16 * 64 + 16, 256, 3);
 }
 
-// out (16, 64) = up to 16 rows of x times the panel: a sum waits 52 cycles for the one before, so
-// four go on at a time here, too.
+// out (16, 64) = up to 16 rows of x times the panel. A product must wait 52 cycles for the product
+// before into the same sum. So this also has four sums at a time.
 template <int WIDE>
 __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed char* w) {
   TILE_ZERO(0) TILE_ZERO(1) TILE_ZERO(2) TILE_ZERO(3)
@@ -248,7 +251,7 @@ __forceinline__ void tiles_1x4(int* out, const unsigned char* x, const signed ch
   TILE_STORE(out + 48, 256, 3);
 }
 
-// Rows of x times a panel. soon(row, column): a cache line that `then` will write, asked for before
+// Rows of x times a panel. soon(row, column) requests a cache line that `then` will write, before
 // the product begins.
 template <int WIDE, class Then, class Soon>
 __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, int first, int last,
@@ -269,14 +272,14 @@ __forceinline__ void int8_tiles(const unsigned char* x, const signed char* w, in
 }
 #endif
 
-// Rows [first, last) of x (M, WIDE) times panel y of w (N, K). first: a multiple of 96, as last is
-// unless it is M.
+// Rows [first, last) of x (M, WIDE) times panel y of w (N, K). first is a multiple of 96; last,
+// too, unless it is M.
 template <int M, int N, int K, int WIDE, class Then>
 __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed char* w, int first,
                                  int last, int y, Then then) {
   constexpr int ROWS = INT8_ROWS, REST = M % ROWS ? M % ROWS : 1;
   w += (long long)y * 64 * WIDE;
-  const int width = N % 64 ? min(64, N - y * 64) : 64;  // known, mostly
+  const int width = N % 64 ? min(64, N - y * 64) : 64;  // usually known to the compiler
 #ifdef AMX
   if (tiles_allowed && last - first > FEW)
     return int8_tiles<WIDE>(x, w, first, last, width,
@@ -292,14 +295,14 @@ __forceinline__ void int8_linear(float* to, const unsigned char* x, const signed
   if (row < last) int8_rows<REST, K, WIDE>(x + row * (long long)WIDE, w, width, from);
 }
 
-// ROWS rows of floats times a panel of weights of BITS bits; scale: 64 for each group of k.
+// ROWS rows of floats times a panel of weights with BITS bits. scale: 64 for each group of k.
 template <int BITS, int ROWS, int K, int GROUP, class Then>
 __forceinline__ void weights_rows(const float* x, const signed char* w, const float* scale,
                                   int width, Then then) {
   Wide total[ROWS][4] = {};
   for (int k0 = 0; k0 < K; k0 += GROUP, scale += 64) {
     Wide sum[ROWS][4] = {};
-    float every[ROWS] = {};  // of x: what the 8 too much of 4 bits add
+    float every[ROWS] = {};  // sums of x: they correct the 8 that was added to weights of 4 bits
     for (int k = k0; k < min(k0 + GROUP, K); k += 8 / BITS) {
       UNROLL for (int n = 0; n < 4; ++n) {
         const Sum wide = AS_INTS(*(const Bytes*)(w + k * 8LL * BITS + 16 * n));
@@ -326,14 +329,14 @@ __forceinline__ void weights_rows(const float* x, const signed char* w, const fl
   }
 }
 
-// Rows [first, last) of x (., K) times panel y of w (N, K).
+// Rows [first, last) of x (M, K) times panel y of w (N, K).
 template <int BITS, int N, int K, int GROUP, class Then>
 __forceinline__ void weights_linear(const float* x, const signed char* w, const float* scale,
                                     int first, int last, int y, Then then) {
   constexpr int ROWS = REGISTERS == 32 ? 4 : 1;
   w += (long long)y * 8 * BITS * K;
   scale += (long long)y * 64 * ((K + GROUP - 1) / GROUP);
-  const int width = N % 64 ? min(64, N - y * 64) : 64;  // known, mostly
+  const int width = N % 64 ? min(64, N - y * 64) : 64;  // usually known to the compiler
   int row = first;
   auto from = [&](float sum, int m, int n) { then(sum, row + m, y * 64 + n); };
   for (; row + ROWS <= last; row += ROWS)

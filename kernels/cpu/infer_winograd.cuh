@@ -1,25 +1,28 @@
-// A 3 x 3 convolution of a plan in 16 products for each 2 x 2 pixels, where the plain one has 36:
-// F(2 x 2, 3 x 3) of Winograd. For CPUs alone; minidl/infer/images.py writes the rest.
+// A 3 x 3 convolution of a plan with Winograd's F(2 x 2, 3 x 3): 16 products for each 2 x 2 pixels.
+// The plain form needs 36. It runs only on CPUs. minidl/infer/images.py writes the rest of the
+// kernel.
 //
-//   one dimension     d0 d1 d2 d3 of the image, the filter g0 g1 g2, two results; 4 products for 6
+//   one dimension     image d0 d1 d2 d3, filter g0 g1 g2, two results: 4 products instead of 6
 //                       y0 = d0 g0 + d1 g1 + d2 g2 = m0 + m1 + m2     m0 = (d0 - d2) g0
 //                       y1 = d1 g0 + d2 g1 + d3 g2 = m1 - m2 - m3     m3 = (d1 - d3) g2
 //                       m1 = (d1 + d2) (g0 + g1 + g2) / 2
 //                       m2 = (d2 - d1) (g0 - g1 + g2) / 2
-//   two dimensions    the same along the columns, then along the rows: 4 x 4 pixels, a tile, become
-//                     16 numbers. A number meets its 1 of 16 filters in every channel, so the sum
-//                     over the channels is a product of matrices, (tiles, C) @ (C, O), 16 of them,
-//                     before the 16 sums become 2 x 2 pixels.
+//   two dimensions    the same along the columns, then along the rows. A tile of 4 x 4 pixels
+//                     becomes 16 numbers. Number i is multiplied by number i of the filter, in
+//                     every channel, and the products are summed over the channels. That is a
+//                     product of matrices, (tiles, C) @ (C, O), for each i. Then the 16 sums become
+//                     2 x 2 pixels.
 //
-// The filters' side is computed when the plan is made, in float64. The sums and differences on the
-// way cost about a bit of float32's 24. A group of tiles stays in the caches from its pixels to its
+// The filters are transformed when the plan is made, in float64. The extra sums and differences
+// lose about one of float32's 24 bits. A group of tiles stays in the caches from its pixels to its
 // results.
 //
 // Source: Lavin & Gray 2016 (arXiv 1509.09308).   Test: tests/infer/test_lower.py
 #pragma once
 #include "infer.cuh"
 
-// Four vectors, `apart`: of the image, into the four that are multiplied; sums, into two results.
+// Both work on four vectors that lie `apart`. spread: image to factors. gather: sums to two
+// results.
 __forceinline__ void spread(Vec* d, int apart) {
   const Vec a = d[0] - d[2 * apart], b = d[apart] + d[2 * apart];
   const Vec c = d[2 * apart] - d[apart], e = d[apart] - d[3 * apart];
@@ -30,11 +33,11 @@ __forceinline__ void gather(Vec* m, int apart) {
   m[0] = a, m[apart] = b;
 }
 
-// d (16, M, C): what group `group` of M tiles multiplies, of the image x (H, W, C).
+// Makes d (16, M, C), the factors for group `group` of M tiles of the image x (H, W, C).
 template <int M, int OH, int OW, int H, int W, int C>
 __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
-  for (int t = 0; t < M; ++t) {  // beyond the last tile that one again, beyond the image its edge
+  for (int t = 0; t < M; ++t) {  // past the last tile: that tile again. Past the image: its edge
     const int tile = min(group * M + t, TILES - 1), h = tile / ACROSS * 2,
               across = tile % ACROSS * 2;
     for (int c = 0; c < C; c += LANES) {
@@ -49,8 +52,8 @@ __forceinline__ void winograd_tiles(float* d, const float* x, int group) {
   }
 }
 
-// WIDTH columns of the group's results; w: (16, C, WIDTH filled up to 16).
-// then(x, row and column of the pixel, column of the panel).
+// Makes WIDTH columns of the group's results. w: (16, C, WIDTH rounded up to a multiple of 16).
+// It calls then(x, row of the pixel, column of the pixel, column of the panel) for each result x.
 template <int M, int WIDTH, int OH, int OW, int C, class Then>
 __forceinline__ void winograd_panel(const float* d, const float* w, int group, Then then) {
   constexpr int ACROSS = (OW + 1) / 2, TILES = (OH + 1) / 2 * ACROSS;
@@ -84,8 +87,8 @@ __forceinline__ void winograd_panel(const float* d, const float* w, int group, T
   }
 }
 
-// Group `group` of M tiles of image n, panels [first, last) of the columns, of a convolution of
-// images (N, H, W, C), C a multiple of 16, which have their borders, by filters packed as (16 C, O).
+// Makes group `group` of M tiles of image n, panels [first, last) of the columns. The images are
+// (N, H, W, C) with their borders, C a multiple of 16. The filters are packed as (16 C, O).
 template <int M, int OH, int OW, int O, int H, int W, int C, class Then>
 __forceinline__ void winograd(const float* x, const float* w, int group, int first, int last, int n,
                               Then then) {

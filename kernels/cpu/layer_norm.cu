@@ -1,6 +1,6 @@
-// Layer norm on a CPU: layer_norm.cu's v1 in vectors. A thread takes a row, in three loops: mean,
-// variance around it, result. The row is in the cache after the first. Compiled with -DCENTERED=0:
-// RMS norm.
+// Layer norm on a CPU: v1 of ../layer_norm.cu in vectors. A thread takes a row, in three loops:
+// mean, variance, result. After the first loop the row is in the cache. With -DCENTERED=0: RMS
+// norm.
 //
 //   forward    8 bytes an element from and to memory, in float        backward    12, all gradients
 //
@@ -8,7 +8,7 @@
 // Wrapper: minidl/ops/layer_norm.py   Test: tests/ops/test_layer_norm_kernel.py
 #include "loops.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 #ifndef CENTERED
@@ -44,8 +44,9 @@ extern "C" __global__ void layer_norm(T* y, ACC* mean, ACC* rstd, const T* x, co
   }
 }
 
-// A thread per part of the rows. It writes gx, and adds up its rows' share of gw and gb on the way,
-// while x and gy are at hand. parts, SUMS: as in ../layer_norm.cu, whose add_eight adds the parts.
+// A thread per part of the rows. It writes gx, and in the same loop adds its rows to gw and gb,
+// while x and gy are in the cache. parts, SUMS: as in ../layer_norm.cu. Its add_eight adds the
+// parts.
 const int SUMS = CENTERED ? 2 : 1;
 extern "C" __global__ void layer_norm_backward(T* gx, ACC* parts, const T* gy, const T* x,
                                                   const T* w, const ACC* mean, const ACC* rstd,

@@ -1,44 +1,45 @@
-// The matrix products of a linear layer on a CPU, with the bias and its gradient on the way.
+// The matrix products of a linear layer on a CPU. They also add the bias, or make its gradient.
 //
-//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous; bias (n_cols) or
-//                         none
-//   sums = A 1            the sum of each row of A: where A = gy^T, the gradient of the bias
-//   y = x w^T + b         gx = gy w         gw = gy^T x         each operand with any strides
+//   C = A B + bias        A (n_rows x depth), B (depth x n_cols), C contiguous. bias (n_cols), or
+//                         null
+//   sums = A 1            the sum of each row of A. If A = gy^T it is the gradient of the bias
+//   y = x w^T + b         gx = gy w         gw = gy^T x         each operand may have any strides
 //
-//      B: panels of COLS columns      A core can multiply 64 floats in the time that it loads 16,
-//        [    ][    ][    ]           so a result must stay in registers while many products are
-//   A    [####]                       added to it. `#`, ROWS x COLS of C, is 24 vector registers on
-//   in   [####]                       AVX-512: for each k, 4 loads from B, 6 numbers of A, and 24
-//   groups                            multiply-adds.
+//      B: panels of COLS columns      In the time in which a core loads 16 floats, it can multiply
+//        [    ][    ][    ]           64. So a result must stay in registers while many products
+//   A    [####]                       are added to it. `#`, ROWS x COLS of C, takes 24 vector
+//   in   [####]                       registers on AVX-512. Each k needs 4 loads from B, 6 numbers
+//   groups                            of A, and 24 multiply-adds.
 //   of
 //   ROWS rows
 //
-// B is first copied in the order in which that loop reads it. So is A = gy^T, whose next k may be a
-// page away; an A whose k lie side by side is read where it is. Both are cut into slabs of DEPTH
-// values of k. A thread computes a block of C: of a slab, its rows of A (384 KiB at most) stay in
-// L2 for all panels of B, and a panel in L2 for all groups of A.
+// First, B is copied into the order in which that loop reads it. A = gy^T is copied, too, because
+// its next k may be a page away. An A whose k are neighbours is read in place. Both are cut into
+// slabs of DEPTH values of k. A thread computes a block of C. Its rows of A in a slab (384 KiB at
+// most) stay in L2 for all panels of B. A panel of B stays in L2 for all groups of A.
 //
-// Read and written, besides: 2 depth n_cols floats for the copy of B, 2 n_rows depth for that of A,
-// and C once a slab. The order of the additions depends on the shape alone: the same bits with any
-// number of threads.
-// This is no GPU code: there cuBLAS does it, and kernels/matmul.cu is the lesson.
+// The copies also read and write 2 depth n_cols floats for B and 2 n_rows depth for A. C is read
+// and written once per slab. The order of the additions depends only on the shape, so any number of
+// threads gives the same bits.
+// This code does not run on a GPU. There cuBLAS does the product, and kernels/matmul.cu is the
+// lesson.
 //
 // Source: Goto & van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 // Wrapper: minidl/ops/linear.py   Test: tests/ops/test_linear_kernel.py
 #include "vector.cuh"
 
-// Few rows and wide: rows of A that are read in place, a multiple of 4 KiB apart, share one set of
-// L1, and it holds 8 lines.
+// ROWS is small and COLS is wide: rows of A that are read in place and lie a multiple of 4 KiB
+// apart use one set of L1, which holds 8 lines.
 constexpr int ROWS = 6;
-constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers for the result, 12 of 16
+constexpr int VECS = REGISTERS == 32 ? 4 : 2;  // 24 of 32 registers hold the result, or 12 of 16
 constexpr int COLS = VECS * LANES;             // a panel of B
 constexpr int DEPTH = 512;      // a panel: 128 KiB on AVX-512, a group of A: 12 KiB
-constexpr int CHUNK = 32;       // values of k that a thread packs at a time; divides DEPTH
-constexpr int STRIP = 8 * ROWS;  // rows of A that it packs at a time: 3 lines of each k
-constexpr int ROWS_AHEAD = 16;  // rows of B that are asked for before they are used
+constexpr int CHUNK = 32;       // values of k that a thread packs at a time. It divides DEPTH
+constexpr int STRIP = 8 * ROWS;  // rows of A that a thread packs at a time: 3 lines for each k
+constexpr int ROWS_AHEAD = 16;  // rows of B between a request to the cache and the use
 
-// B in the order of the product: slabs of DEPTH rows, in a slab panels, in a panel rows of COLS
-// numbers, zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
+// Copies B into the order of the product: slabs of DEPTH rows, in a slab panels, in a panel rows of
+// COLS numbers, with zeros past n_cols. grid (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack(float* packed, const float* b, int depth, int n_cols,
                                        long long k_stride, long long col_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -59,8 +60,9 @@ extern "C" __global__ void linear_pack(float* packed, const float* b, int depth,
   }
 }
 
-// A likewise: slabs, in a slab groups of ROWS rows, in a group ROWS numbers for each k, zeros past
-// n_rows. And sums[chunk][row], over the k of a chunk. grid (ceil(depth / CHUNK)), block 1.
+// Copies A in the same way: slabs, in a slab groups of ROWS rows, in a group ROWS numbers for each
+// k, with zeros past n_rows. It also writes sums[chunk][row], over the k of a chunk. grid
+// (ceil(depth / CHUNK)), block 1.
 extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const float* a, int n_rows,
                                             int depth, long long row_stride, long long k_stride) {
   const int first = blockIdx.x * CHUNK, n = min(CHUNK, depth - first);
@@ -76,9 +78,9 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
     if (row_stride == 1 && rows == STRIP) {
       float sum[STRIP] = {};
       for (int k = 0; k < n; ++k, from += k_stride, to += ROWS) {
-        // the next strip into L2: L1 may have no room for CHUNK lines that are a page apart
+        // the next strip into L2: L1 may have no room for CHUNK lines that lie a page apart
         for (int r = 0; r < STRIP; r += 16) __builtin_prefetch(from + STRIP + r, 0, 2);
-        float x[STRIP];  // by way of registers: a store to `to` could change `from`
+        float x[STRIP];  // in registers, because a store to `to` may change `from`
         SIMD for (int r = 0; r < STRIP; ++r) sum[r] += x[r] = from[r];
         UNROLL for (int r = 0; r < STRIP; r += ROWS)
           UNROLL for (int m = 0; m < ROWS; ++m) to[r * slab_depth + m] = x[r + m];
@@ -98,18 +100,18 @@ extern "C" __global__ void linear_pack_rows(float* packed, float* sums, const fl
   }
 }
 
-// c (n_rows x n_cols at most ROWS x COLS, rows c_row apart) = or += a b + bias, over n_k.
-// A function of its own: inside its caller it was no faster, and the compiler took twice as long.
+// c = a b + bias, or c += a b, over n_k values of k. c has at most ROWS x COLS numbers, rows c_row
+// apart. It is a separate function: inlined it was no faster, and the compiler took twice as long.
 __noinline__ void product(float* c, int c_row, const float* a, long long row_stride,
                           long long k_stride, const float* b, int n_k, const float* bias, bool add,
                           int n_rows, int n_cols) {
   Vec sum[ROWS][VECS];
-  const float* row[ROWS];  // past the last row: that row again, its result is not stored
+  const float* row[ROWS];  // past the last row: the last row again, its result is not stored
   UNROLL for (int m = 0; m < ROWS; ++m) {
     row[m] = a + min(m, n_rows - 1) * row_stride;
     UNROLL for (int n = 0; n < VECS; ++n) {
       sum[m][n] = Vec{};
-      __builtin_prefetch(c + (long long)m * c_row + n * LANES, 1);  // a hint: any address will do
+      __builtin_prefetch(c + (long long)m * c_row + n * LANES, 1);  // a hint: any address is legal
     }
   }
   for (int k = 0; k < n_k; ++k, b += COLS) {
@@ -130,7 +132,7 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
         else if (bias) sum[m][n] += load(bias + n * LANES);
         store(at, sum[m][n]);
       }
-  } else {  // the edge: through a tile, the same sums
+  } else {  // at an edge: through a tile, with the same sums
     alignas(64) float tile[ROWS * COLS];
     UNROLL for (int m = 0; m < ROWS; ++m)
       UNROLL for (int n = 0; n < VECS; ++n) store(tile + m * COLS + n * LANES, sum[m][n]);
@@ -142,15 +144,15 @@ __noinline__ void product(float* c, int c_row, const float* a, long long row_str
   }
 }
 
-// C = A B + bias, from B packed; A packed, or its rows row_stride apart and its k side by side.
-// grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a thread per block of C;
-// block_rows a multiple of ROWS, block_cols of COLS.
+// C = A B + bias. B is packed. A is packed, or its rows lie row_stride apart and its k are
+// neighbours. grid (ceil(n_rows / block_rows), ceil(n_cols / block_cols)), block 1: a thread per
+// block of C. block_rows is a multiple of ROWS, block_cols of COLS.
 extern "C" __global__ void linear_product(
     float* c, const float* a, const float* b, const float* bias, int n_rows, int n_cols, int depth,
     long long row_stride, int is_packed, int block_rows, int block_cols) {
   const int first_row = blockIdx.x * block_rows, last_row = min(first_row + block_rows, n_rows);
   const int first_col = blockIdx.y * block_cols, last_col = min(first_col + block_cols, n_cols);
-  const long long rows = (n_rows + ROWS - 1) / ROWS * ROWS;  // with the zeros
+  const long long rows = (n_rows + ROWS - 1) / ROWS * ROWS;  // with the padding of zeros
   const long long cols = (n_cols + COLS - 1) / COLS * COLS;
   for (int k0 = 0; k0 < depth; k0 += DEPTH) {
     const int n_k = min(DEPTH, depth - k0);

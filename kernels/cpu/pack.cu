@@ -1,4 +1,5 @@
-// Many arrays into one flat buffer and back on a CPU: a thread per chunk, whose loop is vectors.
+// Copies many arrays into one flat buffer and back, on a CPU: a thread per chunk, whose loop uses
+// vectors.
 // Formula and parameters: ../pack.cu
 // Wrapper: minidl/parallel/data/flat.py   Test: tests/parallel/data/test_flat_kernel.py
 #include "loops.cuh"

@@ -1,22 +1,22 @@
-// Pixels of images (N, C, H, W) for the convolutions of a CPU: copies, runs of pixels, and pixels with
-// their channels side by side.
+// Pixels of images (N, C, H, W), for the convolutions on a CPU: copies, runs of pixels, and pixels
+// whose channels are neighbours.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "product.cuh"
 
-// A vector by way of a register: of a loop of stores of loads, g++ makes a call of memmove, which
-// takes longer for a few numbers.
+// Copies a vector through a register. g++ would turn a loop of loads and stores into a call of
+// memmove, and for a few numbers the call takes longer.
 __forceinline__ void move(float* to, const float* from) {
   Vec x = load(from);
   IN_REGISTER(x);
   store(to, x);
 }
 
-// n numbers, side by side, or from `step` apart.
+// Copies n numbers. copy: from neighbours. copy_each: from numbers `step` apart.
 __forceinline__ void copy(float* to, const float* from, int n) {
   if (n >= LANES) {
     for (int i = 0; i + LANES <= n; i += LANES) move(to + i, from + i);
-    move(to + n - LANES, from + n - LANES);  // the rest, and some again
+    move(to + n - LANES, from + n - LANES);  // the rest: it overlaps numbers already copied
   } else if (n >= 4) {
     typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
     for (int i = 0; i < n; i += 4) {
@@ -33,7 +33,7 @@ __forceinline__ void copy(float* to, const float* from, int n) {
 __forceinline__ void copy_each(float* to, const float* from, int n, int step) {
   int i = 0;
   if (step == 2)
-    for (; i + 16 < n; i += 16)  // the last number is not read: behind it the array may end
+    for (; i + 16 < n; i += 16)  // the last number is not read: the array may end after it
       SIMD for (int j = 0; j < 16; ++j) to[i + j] = from[2 * (i + j)];
   for (; i < n; ++i) to[i] = from[(long long)i * step];
 }
@@ -42,14 +42,14 @@ __forceinline__ void zero(float* to, int n) {
   SIMD for (int i = 0; i < n; ++i) to[i] = 0;
 }
 
-// n places side by side, from (row, column) of an image on; `at` is the first one's number in a
+// n neighbouring pixels, from (row, column) of an image on. `at`: the number of the first in a
 // panel.
 struct Run {
   int image, row, column, n, at;
 };
 
-// Places [begin, end), counted row by row, image by image, as runs; returns how many. A run lies in
-// one row, and in one panel of `wide` places.
+// Cuts the pixels [begin, end), counted row by row and image by image, into runs. Returns how many.
+// A run lies in one row, and in one panel of `wide` pixels.
 __forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int across, int wide) {
   int n = 0, image = begin / in_image, row = begin % in_image / across;
   int column = begin % in_image % across;
@@ -63,16 +63,17 @@ __forceinline__ int runs_of(Run* runs, int begin, int end, int in_image, int acr
   return n;
 }
 
-// The first run after runs[i] that is in another image.
+// Returns the index of the first run after runs[i] that is in another image.
 __forceinline__ int next_image(const Run* runs, int n_runs, int i) {
   int next = i + 1;
   while (next < n_runs && runs[next].image == runs[i].image) ++next;
   return next;
 }
 
-// -- channels side by side
+// -- pixels whose channels are neighbours
 
-// Lanes where the bit D of their number is 0 of a, else of b moved up by D; and the other half.
+// Exchanges lanes. In the new a, lane l is a[l] if bit D of l is 0, else b[l - D]. In the new b,
+// lane l is a[l + D] if bit D of l is 0, else b[l].
 typedef int Lanes __attribute__((vector_size(VEC_BYTES)));
 
 template <int D> __forceinline__ void exchange(Vec& a, Vec& b) {
@@ -106,7 +107,7 @@ template <int D> __forceinline__ void exchange_rows(Vec* r) {
     if (!(i & D)) exchange<D>(r[i], r[i + D]);
 }
 
-// LANES rows of LANES numbers become columns.
+// Transposes LANES rows of LANES numbers.
 __forceinline__ void transpose(Vec* r) {
   if (LANES >= 16) exchange_rows<LANES >= 16 ? 8 : 1>(r);
   if (LANES >= 8) exchange_rows<LANES >= 8 ? 4 : 1>(r);
@@ -114,7 +115,7 @@ __forceinline__ void transpose(Vec* r) {
   exchange_rows<1>(r);
 }
 
-// to (n_pixels, 16) from 16 channels, `plane` apart, of which there are n_channels: zeros past them.
+// Writes `to` (n_pixels, 16) from 16 channels, `plane` apart. If n_channels < 16 the rest is zeros.
 __noinline__ void pixels_first(float* to, const float* from, long long plane, int n_channels,
                                int n_pixels) {
   for (int c = 0; c < 16; c += LANES)

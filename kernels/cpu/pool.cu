@@ -1,35 +1,36 @@
-// Pooling on a CPU: pool.cu in vectors. A thread takes a plane, a strip of windows at a time:
+// Pooling on a CPU, in vectors. A thread takes a plane, and a strip of windows at a time:
 //
-//     x    a b c d e f g h        windows of 3 side by side, 2 apart: one element of all windows
-//     0    ^   ^   ^              is a row of x with a step of 2. So the loops over a window's
-//     1      ^   ^   ^            elements are outside, and those over the windows of a strip
-//     2        ^   ^   ^          inside, a lane of a vector for each window.
+//     x    a b c d e f g h        Windows of 3 neighbours, 2 apart. Element 0 of all windows is
+//     0    ^   ^   ^              a row of x with a step of 2. So the outer loops go over the
+//     1      ^   ^   ^            elements of a window. The inner loop goes over the windows of
+//     2        ^   ^   ^          a strip, one lane of a vector for each window.
 //
-// The elements (i, j) of all windows of a strip are copied into lanes, those outside of x as -inf or
-// 0, and compared or added in full vectors, however short a row is.
+// For each element (i, j), the numbers of all windows of a strip are copied into lanes. An element
+// outside of x becomes -inf or 0. Then they are compared or added in full vectors, even if a row is
+// short.
 //
-// In backward the thread that has the plane adds each gy to the x that won it: no other thread adds
-// to that plane.
+// Backward: the thread of a plane adds each gy to the x that won. No other thread adds to this
+// plane.
 //
 // Formulas, parameters, bytes and the form for a GPU: ../pool.cu
 // Wrapper: minidl/ops/pool.py   Test: tests/ops/test_pool_kernel.py
 #include "loops.cuh"
 
-#ifndef ACC  // what sums are made in: float for float and half, double for double
+#ifndef ACC  // the type of sums: float for float and half, double for double
 #define ACC float
 #endif
 #ifndef INDEX  // unsigned char for windows of at most 256 elements, else int
 #define INDEX unsigned char
 #endif
 
-const int STRIP = 256;  // windows: the numbers that a thread has of them stay in the first cache
+const int STRIP = 256;  // windows: small enough that a thread's numbers stay in L1
 
-// The first place of 0, 1, ... whose place * step is not below p.
+// Returns the first place of 0, 1, ... with place * step >= p.
 __forceinline__ int first_from(int p, int step) { return p > 0 ? (p + step - 1) / step : 0; }
 
-// to[q - begin] = row[q * step + from] for the windows q of a row, or `outside` if that is no place
-// of the row, of w numbers. STEP: the step where it is 1 or 2, so that a compiler knows how to load;
-// else 0.
+// to[q - begin] = row[q * step + from] for the windows q of a row, or `outside` if that place is
+// not in the row. The row has w numbers. STEP is the step if it is 1 or 2, so that the compiler
+// knows how to load. Otherwise STEP is 0.
 template <int STEP>
 __forceinline__ void copy(ACC* to, const T* row, int begin, int end, int from, int step, int w,
                           ACC outside) {
@@ -58,7 +59,7 @@ __forceinline__ void gather(ACC* to, const T* x, int o0, int n, int h, int w, in
   }
 }
 
-// at[o - o0] = the first element of window o that is inside of x: it wins if all are -inf.
+// at[o - o0] = the first element of window o that is inside of x. It wins if all are -inf.
 __forceinline__ void first_inside(int* at, int o0, int n, int ow, int kh, int kw, int sh, int sw,
                                   int top, int left, int dh, int dw) {
   for (int o = o0; o < o0 + n; ++o) {
@@ -109,9 +110,9 @@ extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* wi
     T* gxp = gx + (long long)plane * h * w;
     const T* gyp = gy + (long long)plane * oh * ow;
     const INDEX* wp = winner + (long long)plane * oh * ow;
-    // windows that share no x, none of them begins in padding: one store for each, nothing to add
+    // windows that share no x and do not begin in padding: one store each, no addition
     const bool apart = sh > (kh - 1) * dh && sw > (kw - 1) * dw && !top && !left;
-    int rows[256], columns[256], offset[256];  // of an element of the window: instead of a division
+    int rows[256], columns[256], offset[256];  // of an element of the window, to avoid a division
     const bool table = sizeof(INDEX) == 1;
     for (int i = 0; table && i < kh; ++i)
       for (int j = 0; j < kw; ++j) {
@@ -130,7 +131,7 @@ extern "C" __global__ void max_pool_backward(T* gx, const T* gy, const INDEX* wi
         const int k = wp[q];
         const int row = r * sh + (table ? rows[k] : k / kw * dh - top);
         const int column = q * sw + (table ? columns[k] : k % kw * dw - left);
-        if (row >= 0 && row < h && column >= 0 && column < w) {  // else: a window of padding
+        if (row >= 0 && row < h && column >= 0 && column < w) {  // else: a window with only padding
           T* at = gxp + row * w + column;
           *at = from_float<T>(to_float(*at) + to_float(gyp[q]));
         }
@@ -162,7 +163,7 @@ extern "C" __global__ void avg_pool(T* y, const T* x, const ACC* divisor, int pl
   }
 }
 
-// gx is of type ACC: a half would be rounded at each window that is added.
+// gx is of type ACC: in half each addition would be rounded.
 extern "C" __global__ void avg_pool_backward(ACC* gx, const T* gy, const ACC* divisor, int planes,
                                              int h, int w, int oh, int ow, int kh, int kw, int sh,
                                              int sw, int top, int left, int dh, int dw) {

@@ -1,12 +1,12 @@
-// Products of small matrices on one CPU core, for the kernels that are made of them: conv.cu and
-// conv_winograd.cu. linear.cu says why a tile of the result stays in registers.
+// Products of small matrices on one CPU core. Used by conv.cu and conv_winograd.cu. linear.cu
+// explains why a tile of the result stays in registers.
 //
-//   C = A B, or C += A B      A (n_rows x n_k) row by row, its k side by side
-//                             B (n_k x n_cols) and C (n_rows x n_cols) row by row; n_cols a
-//                             multiple of LANES
+//   C = A B, or C += A B      A (n_rows x n_k): rows a_row apart, the k of a row are neighbours
+//                             B (n_k x n_cols) and C (n_rows x n_cols): rows b_row and c_row apart.
+//                             n_cols must be a multiple of LANES
 //
-// Tiles are 6 rows high, the last one as high as rows are left, and 4 vectors wide (on processors
-// with 16 registers 2), where columns are left for it: then 24 of 32 registers are sums.
+// A tile has 6 rows. The last one has the rows that are left. It is 4 vectors wide (2 on processors
+// with 16 registers), or less at the last columns. So 24 of 32 registers hold sums.
 // Test: tests/ops/test_conv_cpu.py
 #pragma once
 #include "vector.cuh"
@@ -17,7 +17,7 @@ template <int N> struct Int {
 
 constexpr int TILE_ROWS = 6;
 constexpr int TILE_VECS = REGISTERS == 32 ? 4 : 2;
-constexpr int K_AHEAD = 8;  // rows of B that are asked for before they are used
+constexpr int K_AHEAD = 8;  // rows of B between a request to the cache and the use
 
 template <int ROWS, int VECS>
 __noinline__ void tile_of(float* c, long long c_row, const float* a, long long a_row, const float* b,
@@ -47,7 +47,7 @@ __noinline__ void tile_of(float* c, long long c_row, const float* a, long long a
     }
 }
 
-// Up to TILE_ROWS rows, all columns.
+// Makes up to TILE_ROWS rows of C, all columns.
 __forceinline__ void rows_product(float* c, long long c_row, const float* a, long long a_row,
                                   const float* b, long long b_row, int n_k, int n_rows, int n_cols,
                                   bool add) {

@@ -1,6 +1,6 @@
-// Softmax over rows on a CPU: softmax.cu's v1 in vectors. A thread takes a row, which stays in the
-// core's cache, so that only the first read of it and the last write reach past the cache.
-// Compiled with -DLOG=1: its logarithm.
+// Softmax over rows on a CPU: v1 of ../softmax.cu in vectors. A thread takes a row. The row stays
+// in the core's cache, so only the first read and the last write go to memory. With -DLOG=1: the
+// logarithm of softmax.
 //
 //   forward    8 bytes an element from and to memory, in float        backward    12
 //
@@ -9,8 +9,9 @@
 #include "loops.cuh"
 #include "softmax.cuh"
 
-// Between the second loop and the third y holds the exponentials, which cost more than a pass
-// through the cache. A half could not hold them: there they are computed twice.
+// Between the second and the third loop, y holds the exponentials: to compute them again would cost
+// more than to read them from the cache. In half y is too inexact to hold them, so they are
+// computed twice.
 extern "C" __global__ void softmax(T* y, const T* x, int rows, int cols) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row < rows) {  // guard

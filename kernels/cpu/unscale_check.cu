@@ -1,10 +1,10 @@
-// Unscale gradients and count what is not finite, on a CPU: a thread per chunk, whose loop is
-// vectors. Formula and parameters: ../unscale_check.cu
+// Unscales gradients and counts the values that are not finite, on a CPU: a thread per chunk, whose
+// loop uses vectors. Formula and parameters: ../unscale_check.cu
 // Wrapper: minidl/cuda/unscale_check.py   Test: tests/cuda/test_unscale_check.py
 #include "bad_number.cuh"
 #include "loops.cuh"
 
-#ifndef ACC  // what T is computed in: float, or double for double
+#ifndef ACC  // the type of the arithmetic: float, or double for double
 #define ACC float
 #endif
 

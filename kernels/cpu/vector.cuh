@@ -1,5 +1,5 @@
-// One vector register of floats, for the kernels that are for CPUs alone: linear.cu and
-// attention_tile.cu. Vec is of GCC's and clang's vector extension: + - * / < work lane by lane.
+// One vector register of floats, for the kernels that run only on CPUs: linear.cu and
+// attention_tile.cu. Vec uses the vector extension of GCC and clang: + - * / < work lane by lane.
 // Test: tests/ops/test_linear_kernel.py, test_attention.py
 #pragma once
 #include "loops.cuh"
@@ -22,8 +22,8 @@ constexpr int REGISTERS = 32;
 constexpr int REGISTERS = 16;
 #endif
 
-// Says that x is in a register from here on. g++ reads a number from memory anew for each of up to
-// four uses, where a core that loads 64 bytes a cycle has no cycle left for that.
+// Forces x into a register. Without it, g++ reads a number from memory again for each of up to four
+// uses. A core that loads 64 bytes a cycle has no free cycles for these reads.
 #if defined(__x86_64__)
 #define IN_REGISTER(x) __asm("" : "+v"(x))
 #elif defined(__aarch64__)
@@ -32,7 +32,7 @@ constexpr int REGISTERS = 16;
 #define IN_REGISTER(x)
 #endif
 
-// And the opposite: what was loaded before is loaded again where it is used again.
+// The opposite: a number that was loaded before is loaded again at its next use.
 #define READ_AGAIN() __asm("" : : : "memory")
 
 __forceinline__ Vec load(const float* p) { return *(const Vec*)p; }

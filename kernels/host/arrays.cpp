@@ -1,18 +1,20 @@
-// A launch whose arguments name NumPy arrays as Python objects: checks them, takes their addresses.
+// A launch whose arguments are NumPy arrays as Python objects. It checks them and takes their
+// addresses.
 //
-//     Python   packs id(array)       0.1 us an array; asking it for its dtype, flags and address
-//     C        finds &elements       would take 0.5 us, and for a layer norm of six arrays more than
-//                                    all its arithmetic on a small input
+//     Python   packs id(array)       0.1 us an array. To ask it for its dtype, flags and address
+//     C        finds &elements       would take 0.5 us. For a layer norm of six small arrays that
+//                                    is more than all its arithmetic
 //
-// An array that is not exactly what the kernel's parameter says is Python's to refuse or to pass
-// (arguments.py): minidl_start then runs nothing and returns -1.
+// If an array does not match the kernel's parameter exactly, minidl_start runs nothing and returns
+// -1. Then Python refuses it, or passes it in another way (arguments.py).
 // Compiled with the runtime (minidl/cuda/host/cpu.py).  Test: tests/cuda/host/test_arguments.py
 #include <string.h>
 
 #include "parallel.h"
 #include "runtime.h"
 
-// How an ndarray begins: PyArrayObject of NumPy's C-API, which no version since 1.7 has changed.
+// The first fields of an ndarray: PyArrayObject of NumPy's C API. No version since 1.7 has changed
+// them.
 struct Array {
   long references;
   const void* type;
@@ -23,7 +25,7 @@ struct Array {
   int flags;
 };
 
-// What an argument must be: number i, a pointer to elements of this dtype (null: any).
+// A requirement: argument number i must point to elements of this dtype (null: any dtype).
 struct Wanted {
   long long i;
   const void* dtype;
@@ -32,14 +34,14 @@ struct Wanted {
 
 struct Kernel {
   int (*launcher)(const MinidlLaunch*);
-  const void* ndarray;  // the type
+  const void* ndarray;  // the type object
   long long n_bytes;    // of a launch
-  unsigned long long look_at;  // the time, in ticks, when Python should look at the kernel's files
+  unsigned long long look_at;  // when Python should look at the kernel's files again, in ticks
   long long n_wanted;
   Wanted wanted[];
 };
 
-// Some clock, read in 10 ns; and its ticks in some 10 to 30 ms.
+// Returns the time of a clock that takes 10 ns to read. kTicks is about 10 to 30 ms of it.
 static unsigned long long ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -52,11 +54,11 @@ static unsigned long long ticks() {
 #if defined(__x86_64__)
 static const unsigned long long kTicks = 1 << 25;
 #else
-static const unsigned long long kTicks = 1 << 19;  // at 24 MHz; sooner where the clock is faster
+static const unsigned long long kTicks = 1 << 19;  // at 24 MHz; a faster clock makes it shorter
 #endif
 
-// As the launcher: 0, or 1 with a sentence in minidl_error(). -1: not run, also because Python should
-// see whether the kernel's files have changed.
+// Returns what the launcher returns: 0, or 1 with a sentence in minidl_error(). Returns -1 if it
+// did not run, also when it is time for Python to look at the kernel's files again.
 MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   const unsigned long long now = ticks();
   if (now - kernel->look_at < 1ull << 63) {
@@ -77,7 +79,7 @@ MINIDL_EXPORT int minidl_start(const unsigned char* packed, Kernel* kernel) {
   return kernel->launcher(launch);
 }
 
-// Whether this Python and this NumPy lay an array out as above.
+// Returns 1 if this Python and this NumPy have the layout of Array.
 MINIDL_EXPORT int minidl_knows_arrays(const Array* a, const void* type, const void* elements,
                                       const void* dtype, int flags) {
   return a->type == type && a->elements == elements && a->dtype == dtype && a->flags == flags;

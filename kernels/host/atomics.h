@@ -1,7 +1,7 @@
-// Atomic operations. Blocks may run on several CPU threads, so these are real atomics, relaxed as
-// CUDA's are. All return the value before. Spin loops work: an atomic that is repeated lets other
-// CUDA threads run now and then; so does one that changes nothing, atomicAdd(p, 0), which is how a
-// value is read while others change it.
+// Atomic operations. Blocks may run on several CPU threads, so these are real atomics, with relaxed
+// order as in CUDA. All return the value before. Spin loops work, because a repeated atomic now and
+// then lets other CUDA threads run. So does an atomic that changes nothing, atomicAdd(p, 0):
+// kernels use it to read a value that other threads change.
 #pragma once
 
 #ifdef MINIDL_CHECK
@@ -14,12 +14,12 @@ static __thread unsigned minidl_atomics;
 #define MINIDL_TURN(file, line) ((void)0)
 #endif
 
-// The integers of the same size, through which floats are exchanged.
+// The integer type of the same size, to exchange floats.
 template <int n_bytes> struct MinidlBits;
 template <> struct MinidlBits<4> { typedef unsigned type; };
 template <> struct MinidlBits<8> { typedef unsigned long long type; };
 
-// new = change(old), tried until nobody came between.
+// new = change(old). Repeats until no other thread has changed the value in between.
 template <class T, class Change> MINIDL_INLINE T minidl_atomic(T* p, Change change) {
   typedef typename MinidlBits<sizeof(T)>::type Bits;
   Bits before = __atomic_load_n((Bits*)p, __ATOMIC_RELAXED), after;
@@ -86,7 +86,7 @@ MINIDL_INLINE unsigned atomicDec(unsigned* p, unsigned limit) {
   return minidl_atomic(p, [=](unsigned old) { return old == 0 || old > limit ? limit : old - 1; });
 }
 
-// For the threads of a block, or for those of all GPUs and the CPU: the same here.
+// For the threads of a block, or of all GPUs and the CPU: the same here.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicExch_block atomicExch

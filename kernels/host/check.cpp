@@ -1,12 +1,12 @@
-// The check form's runtime: every load and store of a kernel comes by here (sanitizer.cpp calls),
-// with the running CUDA thread known. For each:
+// The check form's runtime. Every load and store of a kernel calls it through sanitizer.cpp, and it
+// knows the running CUDA thread. For each access:
 //
-//     1. in which array? none: out of bounds
-//     2. count it: the ledger
-//     3. compare with the shadow (shadow.h): who touched this element before, and is that ordered?
+//     1. in which array is it? In none: out of bounds
+//     2. count its bytes: the ledger
+//     3. compare with the shadow (shadow.h): who accessed this element before, and is that ordered?
 //
-// What was found is a list of numbers; minidl/cuda/checks/sentences.py makes sentences of it. The
-// launch around it is in session.cpp.   Test: tests/cuda/checks/test_check.py
+// A finding is a list of numbers. minidl/cuda/checks/sentences.py turns it into a sentence.
+// session.cpp has the launch around it.   Test: tests/cuda/checks/test_check.py
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -29,11 +29,11 @@ unsigned blocks_begun;
 namespace {
 
 const int kSlack = 4096;
-u64 program_page;             // the last page that was found to be the kernel's own
+u64 program_page;             // the last page that was found to belong to the kernel's library
 u64 shared_low, shared_high;  // where the declared __shared__ variables lie
 int last_region;
 u64 shared_bytes;
-// of static __shared__ variables, ptxas refuses more; of all: compute capability 9.0's limit
+// ptxas allows 48 KiB of static __shared__ variables; all shared memory: the limit of 9.0
 const u64 kMaxStaticBytes = 48 << 10, kMaxSharedBytes = 227 << 10;
 
 unsigned place(void* return_address) {
@@ -47,9 +47,9 @@ int me() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadI
   __builtin_unreachable();
 }
 
-// ---- what is only known later ----
+// ---- findings that are decided later ----
 
-// Two writes of the same value: looked at with the next access.
+// Two writes may write the same value. The next access decides: the second value is in memory then.
 struct Pending {
   bool waiting;
   unsigned char before[16];
@@ -57,12 +57,12 @@ struct Pending {
   Finding finding;
 } pending;
 
-// A plain read beside atomics, `int old = *p`, is how a loop around atomicCAS begins: sound, for the
-// exchange would see another value. So these races are told at the end, and not those of a place
-// from which some thread went on to such an exchange of the same word.
+// `int old = *p`, a plain read next to atomics, is how a loop around atomicCAS begins. It is
+// correct, because the exchange would notice another value. So these races are reported at the end.
+// A place is left out if some thread went on from it to such an exchange of the same word.
 const int kMaxHeld = 64;
 Finding held[kMaxHeld];
-unsigned exchanged[kMaxHeld];  // those places
+unsigned exchanged[kMaxHeld];  // the places that are left out
 int n_held, n_exchanged;
 
 void hold(const Finding& f) {
@@ -111,7 +111,7 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   f.who = clocks.first + me(), f.other_who = before.who;
   f.offset = address - region.begin;
   f.count = 1;
-  // an atomic may have been meant to say that the other was done, without a fence before it
+  // an atomic may have been meant to announce the first access, but without a fence
   f.atomics = !here && order.did_atomics[(before.who - 1) / clocks.n]
               && order.did_atomics[(clocks.first - 1) / clocks.n];
   if (now == WRITE && then == WRITE && size <= 16) {
@@ -125,9 +125,9 @@ void race(int r, const Access& before, How now, How then, u64 address, unsigned 
   keep(f);
 }
 
-// The running thread exchanges the word of `size` bytes if it has a certain value: that is how its
-// plain reads before are put right. There may be several, of parts of the word: the two halves of a
-// __half2.
+// The running thread exchanges the word of `size` bytes if it has the expected value. So its
+// earlier plain reads of the word are correct. There may be several reads, of parts of the word,
+// such as the two halves of a __half2.
 void absolve(Region& region, u64 address, unsigned size) {
   const u64 first = (address - region.begin) / region.granule;
   const u64 last = (address + size - 1 - region.begin) / region.granule;
@@ -143,14 +143,14 @@ void absolve(Region& region, u64 address, unsigned size) {
   }
 }
 
-// Has the thread of this store gone on to an atomic, and the running block done one?
+// Returns true if this store's thread went on to an atomic, and the running block has done one.
 bool tells(const Access& a) {
   return (a.clock & ~kAtomic) <= order.atomic_at[a.who - 1]
          && order.did_atomics[(clocks.first - 1) / clocks.n];
 }
 
-// Steps 2 and 3 for an access that lies whole in region r. strong: a volatile access; stores of that
-// kind race with each other, but not with atomic or volatile reads.
+// Steps 2 and 3, for an access that lies completely in region r. strong: a volatile access.
+// Volatile stores race with each other, but not with atomic or volatile reads.
 void touch(int r, u64 address, unsigned size, How how, unsigned where, bool strong = false) {
   Region& region = regions[r];
   Traffic& t = outcome->traffic[r];
@@ -171,11 +171,11 @@ void touch(int r, u64 address, unsigned size, How how, unsigned where, bool stro
     order.atomic_at[clocks.first - 1 + thread] = clocks.clock[thread]++;
   Access now = {clocks.first + thread, clocks.clock[thread] | (atomic || strong ? kAtomic : 0), where};
   bool told = false;
-  const Access* plain = nullptr;  // the cell's last store that is no atomic
+  const Access* plain = nullptr;  // the cell's last store that is not atomic
   auto against = [&](const Access& a, How then) {
     if (told || a.who == 0 || a.who == now.who) return;
-    // A volatile read of a flag is meant to come at any time; but not one of data, after which the
-    // writer went on to an atomic: that was to say that the data are there.
+    // A volatile read of a flag may come at any time. A volatile read of data may not, if the
+    // writer went on to an atomic: the atomic was meant to announce the data.
     bool data = strong && &a == plain && (writes || tells(a));
     if ((atomic || strong) && a.clock & kAtomic && !data) return;
     if (clocks.ordered(a, thread, region.shared, order)) return;
@@ -232,7 +232,7 @@ template <class V> bool within(u64 address, const V& v) {
   return within(address, (u64)&v, (u64)(&v + 1));
 }
 
-// The array that `address` is nearest to, for the message.
+// Returns the region that is nearest to `address`, for the message.
 int nearest(u64 address, bool shared) {
   int best = -1;
   u64 distance = ~0ull;
@@ -247,7 +247,7 @@ int nearest(u64 address, bool shared) {
 }
 
 void out_of_bounds(u64 address, unsigned size, How how, unsigned where, bool shared, bool fatal) {
-  int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is near to nothing
+  int r = address < kSlack ? -1 : nearest(address, shared);  // NULL is not near anything
   Finding& f = add_finding(OUT_OF_BOUNDS, where, 0, r, 0);
   if (f.count == 1)
     f.offset = r < 0 ? address : address - regions[r].begin, f.size = size, f.how = how;
@@ -260,7 +260,7 @@ void stop_at(Kind kind, u64 address, unsigned size, How how, unsigned where) {
   stop(f);
 }
 
-// Is it memory of the kernel's own library: tables of the compiler, variables that nobody named?
+// Returns true for memory of the kernel's own library: the compiler's tables, or unnamed variables.
 bool is_program(u64 address) {
   if (address >> 12 == program_page) return true;
   Dl_info info;
@@ -269,7 +269,7 @@ bool is_program(u64 address) {
   return true;
 }
 
-// Shared memory begins with garbage: NaN as a float, -1 as an integer.
+// Shared memory begins with arbitrary bytes: nan as a float, -1 as an integer.
 void poison(int r) { memset((void*)regions[r].begin, 0xff, regions[r].bytes); }
 
 void barrier() {
@@ -282,8 +282,8 @@ void tile_barrier(int begin, int end) {
   settle(), clocks.tile_barrier(begin, end), order.tile_barrier(begin, end);
 }
 
-// The value of a shuffle that has no source: other bytes in each order, so that a result which
-// depends on it differs between them.
+// The value of a shuffle without a source has other bytes in each order of threads. So a result
+// that depends on it differs between the orders.
 unsigned char no_value;
 void odd_shuffle(const char* sentence, void* result, int n_bytes) {
   memset(result, no_value, n_bytes);
@@ -357,7 +357,7 @@ void check_begin_order(int number) {
   minidl_observe(&observer);
 }
 
-// Elements of `uninitialised` arrays that nobody wrote are found here.
+// Also finds elements of `uninitialised` arrays that no thread wrote.
 void check_end_order(bool complete) {
   settle(), settle_held();
   active = false;
@@ -374,7 +374,7 @@ void check_end_order(bool complete) {
   }
 }
 
-// ---- what sanitizer.cpp calls ----
+// ---- called by sanitizer.cpp ----
 
 void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (!active) return;
@@ -393,7 +393,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
     u64 own = places.stacks_begin + me() * places.stack_bytes;
     if (address - own < places.stack_guard) stop_at(STACK_FULL, address, size, how, where);
     if (address - own >= places.stack_bytes) stop_at(OTHER_STACK, address, size, how, where);
-    // below the running function's frame: of one that has returned
+    // below the running function's frame: it belonged to a function that has returned
     if (address < (u64)__builtin_frame_address(0)) stop_at(STALE, address, size, how, where);
     return minidl_local_access(address, size, how, where);
   }
@@ -410,7 +410,7 @@ void minidl_access(u64 address, unsigned size, How how, void* return_address) {
   if (shared_low && address >= shared_low - kSlack && address < shared_high + kSlack)
     return out_of_bounds(address, size, how, where, true, true);
   if (is_program(address)) {
-    int near = nearest(address, false);  // beside a __device__ array: behind its end?
+    int near = nearest(address, false);  // next to a __device__ array: past its end?
     if (near >= n_given && address - regions[near].begin < regions[near].bytes + 64)
       out_of_bounds(address, size, how, where, false, true);
     return;
@@ -426,8 +426,8 @@ void minidl_compare_exchange(u64 address, unsigned size, void* return_address) {
     absolve(regions[r], address, size);
 }
 
-// Global flags may be volatile: PTX makes such accesses relaxed atomics. In shared memory they are
-// what old code has in place of __syncwarp(), and race.
+// Global flags may be volatile: in PTX such accesses are relaxed atomics. In shared memory old code
+// uses them instead of __syncwarp(), and they race.
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address) {
   int r = active ? region_of(address) : -1;
   if (r < 0 || regions[r].shared || address + size > regions[r].begin + regions[r].bytes)
@@ -492,7 +492,7 @@ void minidl_division_by_zero(void* return_address) {
   stop(add_finding(DIVISION, place(return_address), 0, -1, 0));
 }
 
-// ---- what the kernel calls: check.h ----
+// ---- called by the kernel: check.h ----
 
 MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,
                                        int rows, int columns) {
@@ -515,7 +515,7 @@ MINIDL_EXPORT void minidl_check_shared(const char* name, void* p, size_t n_bytes
   }
 }
 
-// The kernel's name for dynamic shared memory, and the size of its elements.
+// Registers the kernel's name for dynamic shared memory, and the size of its elements.
 MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
   if (!active) return;
   for (int i = n_given; i < n_regions; ++i)
@@ -523,13 +523,13 @@ MINIDL_EXPORT void minidl_check_dynamic(const char* name, int element) {
       outcome->variables[i] = Variable{name, element, -1, 0, 1};
 }
 
-// A row that ldmatrix is to read: 16 bytes of shared memory, aligned.
+// ldmatrix will read this row: it must be 16 bytes of shared memory, aligned.
 MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
   if (!active) return;
   const u64 address = (u64)row;
   if (address % 16) minidl_misaligned(address, 16, "'row of ldmatrix'", __builtin_return_address(0));
   const int r = region_of(address);
-  if (r < 0 || regions[r].shared) return;  // in no array: its loads will tell
+  if (r < 0 || regions[r].shared) return;  // in no array: its loads will report it
   settle();
   Finding& f = add_finding(NOT_SHARED, place(__builtin_return_address(0)), 0, r, 0);
   f.offset = address - regions[r].begin, f.size = 16;
@@ -537,6 +537,6 @@ MINIDL_EXPORT void minidl_check_matrix_row(const void* row) {
 }
 
 MINIDL_EXPORT void minidl_check_turn(const char* file, int line) {
-  static unsigned turns;  // as in atomics.h: a spin loop lets others run now and then
+  static unsigned turns;  // as in atomics.h: a spin loop lets other threads run now and then
   if ((++turns & 31) == 0) minidl_spin(file, line);
 }

@@ -1,6 +1,6 @@
-// The kernel's side of the check form: each __shared__ variable tells its name, place and shape
-// where it is declared. minidl/cuda/checks/hooks.py puts the call minidl_shared("tile", tile) behind the
-// declaration.
+// The check form's header for kernels. Each __shared__ variable registers its name, address and
+// shape at its declaration. minidl/cuda/checks/hooks.py inserts the call minidl_shared("tile",
+// tile) after it.
 #pragma once
 
 extern "C" void minidl_check_shared(const char* name, void* p, size_t n_bytes, int element,
@@ -14,9 +14,9 @@ template <class V> MINIDL_INLINE void minidl_shared(const char* name, V& v) {
 
 extern "C" void minidl_check_matrix_row(const void* row);
 
-// A local array or number between guards: locals.cpp. A value of a class, which may have made itself,
-// counts as written. inner: in braces within its function's, which end
-// before the function does.
+// A local array or number between two guards: see locals.cpp. A value of a class counts as written,
+// because its constructor may have written it. inner: it is declared in inner braces of a function,
+// so it ends before the function does.
 extern "C" void minidl_local_begins(const char* name, void* p, unsigned long long bytes,
                                     int element, int has_values);
 extern "C" void minidl_local_ends(void* p, int inner);
@@ -35,8 +35,8 @@ template <class A, bool inner = false> struct MinidlLocal {
     __builtin_memcpy((void*)&a, (const void*)&values, sizeof a);
   }
   MINIDL_MEMBER ~MinidlLocal() { minidl_local_ends((void*)&a, inner); }
-  // The compiler tells of a function's beginning and end (__tsan_func_entry) only if it finds an
-  // access of memory in it.
+  // The compiler reports a function's beginning and end (__tsan_func_entry) only if the function
+  // accesses memory.
   MINIDL_MEMBER void mark() {
     if (inner) *(volatile char*)before = 0;
   }

@@ -1,11 +1,11 @@
-// The part of cooperative groups that lives inside a block: thread_block, tiles, reduce.
+// The part of cooperative groups that works inside a block: thread_block, tiles, reduce.
 #pragma once
 
 namespace cooperative_groups {
 
-// Through this the warps of a tile larger than a warp exchange values.
+// The warps of a tile that is larger than a warp exchange values through this memory.
 struct MinidlTiles {
-  alignas(16) char values[32][32];  // one for each warp of the block
+  alignas(16) char values[32][32];  // one row for each warp of the block
 };
 template <unsigned MaxBlockSize = 1024> struct block_tile_memory {
   MinidlTiles tiles;
@@ -40,7 +40,7 @@ MINIDL_INLINE thread_block this_thread_block(block_tile_memory<N>& memory, MINID
   return b;
 }
 
-// `N` neighbouring lanes, N a power of two up to 32.
+// N neighbouring lanes. N is a power of two up to 32.
 template <unsigned N, class Parent = thread_block, bool is_large = (N > 32)>
 struct thread_block_tile {
   static_assert(N >= 1 && N <= 1024 && (N & (N - 1)) == 0,
@@ -81,7 +81,8 @@ struct thread_block_tile {
   }
 };
 
-// Several whole warps: they exchange values through the memory that the block was made with.
+// A tile of several whole warps. They exchange values through the memory given to
+// this_thread_block.
 template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
   static_assert(N <= 1024 && (N & (N - 1)) == 0, "minidl: a tile has 64, 128, ... or 1024 threads");
   unsigned parent_rank, parent_size;
@@ -93,7 +94,7 @@ template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
   unsigned meta_group_size() const { return parent_size / N; }
 
   void sync(MINIDL_HERE) const { minidl_tile_barrier(N, file, line); }
-  // Where the tile's warp number `warp` puts a value for the others.
+  // Returns where the tile's warp number `warp` puts its value for the other warps.
   template <class T> T& value(unsigned warp) const {
     static_assert(sizeof(T) <= 32, "minidl: a large tile exchanges values of 32 bytes at most");
     return *(T*)memory->values[this_thread_block().rank / N * (N / 32) + warp];
@@ -105,7 +106,7 @@ template <unsigned N, class Parent> struct thread_block_tile<N, Parent, true> {
     sync(file, line);
     return result;
   }
-  // Each warp its own, then all warps' in their order: every thread gets the same bits.
+  // Reduces each warp, then the warps' results in order. So every thread gets the same bits.
   template <class T, class Op> T reduce(T v, Op op, MINIDL_HERE) const {
     for (unsigned d = 16; d; d /= 2) v = op(v, __shfl_xor_sync(~0u, v, d, 32, file, line));
     if (minidl_lane() == 0) value<T>(thread_rank() / 32) = v;
@@ -140,7 +141,7 @@ MINIDL_INLINE thread_block_tile<N> tiled_partition(const thread_block_tile<M, P>
   return minidl_tile<N>(t, t.parent_rank % M, M, file, line);
 }
 
-// The threads that happen to be here together. Any set of them is a correct answer; here it is each
+// The threads that run here together. CUDA allows any set of them. Here it is always one thread
 // alone, as for __activemask().
 struct coalesced_group {
   unsigned thread_rank() const { return 0; }
@@ -160,9 +161,9 @@ struct coalesced_group {
 MINIDL_INLINE coalesced_group coalesced_threads() { return {}; }
 template <class T, class Op> MINIDL_INLINE T reduce(const coalesced_group&, T v, Op) { return v; }
 
-// Any of the groups above, or a part of one whose size is only known when it runs.
+// Any of the groups above, or a part of one whose size is known only at run time.
 struct thread_group {
-  unsigned rank, n, lanes;  // lanes: of a warp; 0: the block
+  unsigned rank, n, lanes;  // lanes: of a warp. 0 stands for the whole block
   thread_group(const thread_block& b) : rank(b.rank), n(b.n), lanes(0) {}
   thread_group(const coalesced_group&) : rank(0), n(1), lanes(1u << minidl_lane()) {}
   template <unsigned N, class P>
@@ -195,7 +196,7 @@ template <class T> struct bit_and { T operator()(T a, T b) const { return a & b;
 template <class T> struct bit_or { T operator()(T a, T b) const { return a | b; } };
 template <class T> struct bit_xor { T operator()(T a, T b) const { return a ^ b; } };
 
-// A butterfly: every lane ends with the same bits, because each adds the same pairs.
+// A butterfly: all lanes end with the same bits, because each adds the same pairs.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   if constexpr (N > 32) return tile.reduce(v, op, file, line);
@@ -203,7 +204,8 @@ MINIDL_INLINE T reduce(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_H
   return v;
 }
 
-// Sums (or op) of the lanes before a lane, with its own or without: 0 for the first.
+// Return op over the lanes before a lane, with or without its own value. Without it, the first
+// lane gets 0.
 template <unsigned N, class P, class T, class Op>
 MINIDL_INLINE T inclusive_scan(const thread_block_tile<N, P>& tile, T v, Op op, MINIDL_HERE) {
   static_assert(N <= 32, "minidl: a scan over a tile larger than a warp is not supported");

@@ -1,11 +1,13 @@
-// CUDA's built-in words for a C++ compiler: what NVRTC gives a kernel without any include.
+// CUDA's built-in names for a C++ compiler: the names that NVRTC gives a kernel without any
+// include.
 //
-// The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. It includes no system
-// header: they would cost more time to parse than the kernel, and NVRTC has none either.
+// The loader (minidl/cuda/host/cpu.py) puts this header before a kernel's text. It includes no
+// system header: to parse them would take longer than to parse the kernel, and NVRTC has none
+// either.
 //
-// Every kernel gets four parameters in front of its own: (threadIdx, blockIdx, blockDim, gridDim).
-// They shadow the global variables of the same names, which serve device functions, and being
-// values they live in registers.
+// Every kernel gets four extra parameters before its own: (threadIdx, blockIdx, blockDim, gridDim).
+// They hide the global variables with the same names, which device functions use. Parameters can
+// stay in registers.
 #pragma once
 
 #define MINIDL_HOST 1
@@ -27,7 +29,7 @@
 #define __grid_constant__
 #define __restrict __restrict__
 #define __align__(n) __attribute__((aligned(n)))
-// One block runs at a time on one CPU thread, so a block's shared memory is that CPU thread's own.
+// A CPU thread runs one block at a time. So a block's shared memory is thread-local memory.
 #define __shared__ static __thread
 
 typedef __SIZE_TYPE__ size_t;
@@ -94,7 +96,7 @@ MINIDL_INLINE void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 MINIDL_INLINE void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 MINIDL_INLINE void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
-// Loads and stores with a cache hint: on a CPU, loads and stores.
+// Loads and stores with a cache hint. A CPU ignores the hint.
 template <class T> MINIDL_INLINE T __ldg(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcs(const T* p) { return *p; }
 template <class T> MINIDL_INLINE T __ldcg(const T* p) { return *p; }

@@ -1,14 +1,15 @@
-// The runtime library, second part: CUDA threads that wait for each other, as fibres on one CPU
-// thread.
+// The runtime library, second part. It runs CUDA threads that wait for each other as fibres on one
+// CPU thread.
 //
-//     thread 0  ----+            +---   Each thread of a block has a stack. One runs until it
-//     thread 1      +----+       |      reaches a barrier or a warp call, then switches to the next
-//     thread 2           +----+  |      that can run. The last to arrive does the work: a barrier
-//     barrier  ---------------+--+      releases everybody, a shuffle deals out the values. Nobody
-//                                       can run: a deadlock, and we know who waits where.
+//     thread 0  ----+            +---   Each thread of a block has its own stack. One thread runs
+//     thread 1      +----+       |      until it reaches a barrier or a warp call. Then another
+//     thread 2           +----+  |      thread runs. The last to arrive does the work: at
+//     barrier  ---------------+--+      a barrier it releases all, at a shuffle it hands out the
+//                                       values. If no thread can run, that is a deadlock, and we
+//                                       know where each thread waits.
 //
-// Nothing runs at the same time within a block, so results repeat exactly; blocks may share CPU
-// threads through the pool.   Test: tests/cuda/host/test_fibre.py
+// Within a block only one thread runs at a time, so results repeat exactly. Blocks may run on
+// several CPU threads, through the pool.   Test: tests/cuda/host/test_fibre.py
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,12 +26,12 @@ extern "C" void minidl_switch(void** save, void* load);
 namespace {
 
 const int kMaxThreads = 1024;  // CUDA's limit for a block
-// Reserved for each thread; only what is touched takes memory. CUDA gives a thread 512 KiB of local
-// memory at most; the rest is for registers that do not fit, and for our own calls.
-const size_t kGuardBytes = 64 * 1024;  // at the low end of each: nobody may touch it
+// Reserved for each thread. Only the pages that are touched take memory. CUDA gives a thread at
+// most 512 KiB of local memory. The rest is for registers that do not fit, and for our own calls.
+const size_t kGuardBytes = 64 * 1024;  // at the low end of each stack: no access
 const size_t kStackBytes = (512 + 64) * 1024 + kGuardBytes;
-const size_t kDynamicBytes = 256 * 1024;  // any GPU gives a block less shared memory: 227 KiB
-const long long kSpinLimit = 4000000;     // yields without any progress: nobody will come
+const size_t kDynamicBytes = 256 * 1024;  // more than any GPU gives a block: 227 KiB
+const long long kSpinLimit = 4000000;     // yields without progress: no other thread will help
 
 enum State : char { READY, AT_BARRIER, IN_WARP, RETURNED, AT_TILE };
 
@@ -38,33 +39,33 @@ struct Fibre {
   void* stack_pointer;
   State state;
   uint3 thread;
-  int line;  // where it waits or returned
+  int line;  // where it waits, or returned
   const char* file;
-  int value;  // what its last barrier counted
-  bool by_return;  // it ended at a `return`, not at the end of the kernel
-  // The warp call it waits in:
+  int value;  // the count of its last barrier
+  bool by_return;  // it ended at a `return`, not at the kernel's last line
+  // The warp call in which it waits:
   int op, n_bytes, source;
   unsigned mask;
   const void* given;
   void* result;
 };
 
-// Bytes beside a __shared__ variable, or beside dynamic shared memory (name: null), that a kernel must
-// not change.
+// Bytes before or behind a __shared__ variable or dynamic shared memory (name: null). A kernel must
+// not change them.
 struct Guard {
   const char *bytes, *name, *side;
 };
-const int kMaxGuards = 192;  // of a launch; variables beyond have none
-char pattern[MINIDL_GUARD_BYTES];  // what a guard holds
+const int kMaxGuards = 192;  // of a launch; later variables have none
+char pattern[MINIDL_GUARD_BYTES];  // the content of every guard
 
 struct Engine {
   Fibre fibres[kMaxThreads];
   unsigned waiting[kMaxThreads / 32], returned_lanes[kMaxThreads / 32];
   int order[kMaxThreads], n, cursor, arrived, n_returned, votes;
-  int n_gone;  // threads of warps that have returned as a whole
-  int in_tile[32];  // waiting: of tile k of n threads the number is 1024 / n + k, as in a tree
+  int n_gone;  // threads of warps whose 32 lanes have all returned
+  int in_tile[32];  // how many wait. Tile k of n threads has number 1024 / n + k, as in a tree
   bool failed;
-  int n_guarded;  // stacks whose guard is in place
+  int n_guarded;  // how many stacks have their guard page
   long long spins;
   void* main_stack_pointer;
   const MinidlLaunch* launch;
@@ -77,7 +78,7 @@ struct Engine {
 
 // one for each CPU thread that has run fibres
 __attribute__((tls_model("initial-exec"))) __thread Engine* engine;
-__thread const MinidlObserver* observer;  // the check form, while it runs
+__thread const MinidlObserver* observer;  // set while the check form runs
 
 Fibre& current() { return engine->fibres[engine->order[engine->cursor]]; }
 int index_of(const Fibre& f) { return int(&f - engine->fibres); }
@@ -93,7 +94,7 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// Ends the launch from inside a CUDA thread: the other stacks are simply not taken up again.
+// Ends the launch from inside a CUDA thread. The other stacks never run again.
 [[noreturn]] void fail(const char* format, ...) {
   char text[1500];
   va_list values;
@@ -108,8 +109,8 @@ void to_main() {
   __builtin_unreachable();
 }
 
-// "16 threads wait at line 11, 48 returned at line 9": groups of equal state and place, in order of
-// their first thread.
+// Writes "16 threads wait at line 11, 48 returned at line 9": groups with the same state and place,
+// ordered by their first thread.
 void describe(char* text, size_t size) {
   static const char* const many[] = {"are ready after", "wait at", "wait in a warp call at",
                                      "returned at", "wait in a tile at"};
@@ -157,7 +158,7 @@ void describe(char* text, size_t size) {
   __builtin_unreachable();
 }
 
-// Switch to the next thread that can run, in the launch's order.
+// Switches to the next thread that can run, in the launch's order.
 void yield() {
   Engine* e = engine;
   Fibre& from = current();
@@ -198,8 +199,8 @@ void release_barrier() {
   if (observer) observer->barrier();
 }
 
-// A lane reads from one that takes no part: an error, unless the check form looks on, which gives
-// it a value and finds out whether the result depends on it.
+// A lane reads from a lane that does not take part. That is an error in a plain launch. The check
+// form gives the lane a value, and finds out whether the result depends on it.
 void odd_shuffle(const Fibre& g, int lane, int warp) {
   char text[400];
   snprintf(text, sizeof text, "line %d of %s: lane %d of warp %d reads from lane %d, which %s.",
@@ -211,7 +212,7 @@ void odd_shuffle(const Fibre& g, int lane, int warp) {
   observer->odd_shuffle(text, g.result, g.n_bytes);
 }
 
-// If every lane that `f` waits for is in the same call, deal out the results and let them go.
+// If every lane that `f` waits for is in the same call, hands out the results and releases them.
 bool complete_warp_call(Fibre& f) {
   Engine* e = engine;
   int warp = index_of(f) / 32;
@@ -219,7 +220,7 @@ bool complete_warp_call(Fibre& f) {
   unsigned members = f.mask & ~e->returned_lanes[warp];
   if ((e->waiting[warp] & members) != members) return false;
   for (unsigned m = members; m; m &= m - 1)
-    // still in another call, with other lanes
+    // that lane is still in another call, with other lanes
     if (lanes[__builtin_ctz(m)].mask != f.mask) return false;
   unsigned ballot = 0;
   for (unsigned m = members; m; m &= m - 1) {
@@ -240,15 +241,16 @@ bool complete_warp_call(Fibre& f) {
     if (f.op == MINIDL_BALLOT) memcpy(g.result, &ballot, sizeof ballot);
   }
   for (unsigned m = members; m; m &= m - 1) lanes[__builtin_ctz(m)].state = READY;
-  // shuffles order no memory
+  // a shuffle does not order memory
   if (observer && f.op == MINIDL_SYNCWARP) observer->warp_barrier(warp, members);
   e->waiting[warp] &= ~members;
   e->spins = 0;
   return true;
 }
 
-// A barrier waits for no warp that has left by `return` as a whole (since compute capability 7.0, the
-// PTX ISA, "barrier"). One that has only come to the kernel's end has missed a barrier in a branch.
+// A barrier does not wait for a warp whose 32 lanes have all left by `return` (since compute
+// capability 7.0; PTX ISA, "barrier"). A warp that has only reached the kernel's last line has
+// missed a barrier in a branch.
 void leave(int i) {
   Engine* e = engine;
   const int warp = i / 32, begin = warp * 32;
@@ -261,7 +263,7 @@ void leave(int i) {
   if (e->arrived && e->arrived + e->n_gone == e->n) release_barrier();
 }
 
-// A CUDA thread's life, on its own stack.
+// Runs one CUDA thread, on its own stack.
 void fibre_main() {
   Engine* e = engine;
   e->run(e->launch, current().thread, e->block);
@@ -273,7 +275,7 @@ void fibre_main() {
   e->n_returned++;
   e->spins = 0;
   leave(i);
-  // who waited for this lane waits no longer
+  // lanes that waited for this one may go on
   for (unsigned m = e->waiting[i / 32]; m; m &= m - 1) {
     Fibre& g = e->fibres[i / 32 * 32 + __builtin_ctz(m)];
     if (g.state == IN_WARP) complete_warp_call(g);
@@ -282,14 +284,14 @@ void fibre_main() {
   __builtin_unreachable();
 }
 
-// A stack that looks as if fibre_main had been interrupted before its first instruction.
+// Makes a stack that looks as if fibre_main had been interrupted before its first instruction.
 void* fresh_stack(int i) {
   char* bottom = engine->stacks + i * kStackBytes;
-  // Stacks one power of two apart would all fall into the same cache sets: shift each by some
-  // lines.
+  // If the stacks lay a power of two apart, all would use the same cache sets. So each is shifted
+  // by some lines.
   void** top = (void**)(bottom + kStackBytes - 128 - i % 61 * 128);
 #if defined(__x86_64__)
-  top[-1] = nullptr;            // fibre_main's return address: it never returns
+  top[-1] = nullptr;            // fibre_main's return address. It never returns
   top[-2] = (void*)fibre_main;  // where minidl_switch returns to
   return top - 8;               // and six registers
 #else
@@ -299,8 +301,8 @@ void* fresh_stack(int i) {
 #endif
 }
 
-// A CPU thread takes its engine with it: a program may start a thread for each step, and Linux has
-// 65,530 mappings for a process, of which the guards of a large block are 2,048.
+// When a CPU thread ends, its engine is freed: a program may start a new thread for each step.
+// Linux allows a process 65,530 mappings, and the guards of a block of 1024 threads need 2,048.
 pthread_key_t at_thread_end;
 
 void release(void* ended) {
@@ -328,13 +330,14 @@ bool make_engine(void* at = nullptr) {
   return true;
 }
 
-// The stacks of a block have guards; one at a time takes a microsecond, so only those in use.
+// Makes the guard pages of the first n stacks. Each takes a microsecond, so only stacks in use get
+// one.
 void guard_stacks(int n) {
   for (; engine->n_guarded < n; ++engine->n_guarded)
     mprotect(engine->stacks + engine->n_guarded * kStackBytes, kGuardBytes, PROT_NONE);
 }
 
-// order 0: 0 1 2 ..; 1: .. 2 1 0; else a shuffle (Fisher and Yates) drawn from xorshift64.
+// order 0: 0 1 2 ..; 1: .. 2 1 0; else: a Fisher-Yates shuffle with numbers from xorshift64.
 void fill_order(int* order, int n, int kind) {
   for (int i = 0; i < n; ++i) order[i] = kind == 1 ? n - 1 - i : i;
   if (kind == 0 || kind == 1) return;
@@ -353,7 +356,7 @@ void add_guard(char* bytes, const char* name, const char* side) {
   memcpy(bytes, pattern, sizeof pattern);
 }
 
-// The guards of a new launch: those of its dynamic shared memory; declarations add theirs.
+// Sets the guards of dynamic shared memory for a new launch. Declarations add their own.
 void set_guards() {
   Engine* e = engine;
   e->n_guards = 0;
@@ -363,7 +366,7 @@ void set_guards() {
   add_guard(e->dynamic - MINIDL_GUARD_BYTES, nullptr, "before");
 }
 
-// False, with a sentence, if the block has written into a guard.
+// Returns false, with a sentence in minidl_error(), if the block has written into a guard.
 bool guards_are_whole() {
   Engine* e = engine;
   for (int i = 0; i < e->n_guards; ++i) {
@@ -397,7 +400,7 @@ bool run_block(uint3 block) {
   memset(e->waiting, 0, sizeof e->waiting);
   memset(e->returned_lanes, 0, sizeof e->returned_lanes);
   memset(e->in_tile, 0, sizeof e->in_tile);
-  // A block that ends inside a warp: the lanes that are not there count as returned.
+  // If the block ends inside a warp, the missing lanes count as returned.
   if (e->n % 32) e->returned_lanes[e->n / 32] = ~0u << e->n % 32;
   e->arrived = e->votes = e->n_returned = e->n_gone = 0;
   e->spins = 0;
@@ -442,7 +445,7 @@ void run_blocks(const void* context, long long begin, long long end) {
   engine->launch = nullptr;
 }
 
-// Barriers and warp calls in a kernel compiled in the flat form, form="flat": no fibre to suspend.
+// Barriers and warp calls need fibres. In the flat form (form="flat") there are none: an error.
 void need_fibre(const char* file, int line) {
   if (engine && engine->launch) return;
   char text[600];
@@ -463,7 +466,7 @@ MINIDL_EXPORT int minidl_run_fibres(const MinidlLaunch* launch, MinidlThread run
     fill_order(block_order, (int)n_blocks, launch->order);
   }
   Job job = {launch, run, block_order, &failed};
-  // Another order is there to find races: one CPU thread, so that it repeats.
+  // Another order is for finding races. It runs on one CPU thread, so that it repeats.
   bool good =
       minidl_parallel(MinidlWork{run_blocks, &job}, n_blocks, launch->order ? 1 : launch->threads);
   free(block_order);
@@ -483,7 +486,7 @@ MINIDL_EXPORT int minidl_syncthreads(int op, int value, const char* file, int li
     yield();
   } else {
     release_barrier();
-    if (observer) yield();  // thread 0 goes first again, so that warps stay together
+    if (observer) yield();  // thread 0 goes first again, so warps stay together
   }
   return f.value;
 }
@@ -553,7 +556,7 @@ MINIDL_EXPORT MinidlMemory minidl_memory() {
           kMaxThreads * kStackBytes, kDynamicBytes, kStackBytes, kGuardBytes};
 }
 
-// Stacks at another place, for this CPU thread; the old ones are left.
+// Makes new stacks at another place for this CPU thread. The old ones are not freed.
 MINIDL_EXPORT int minidl_new_engine(void* at) {
   engine = nullptr;
   return make_engine(at);
@@ -575,7 +578,7 @@ MINIDL_EXPORT void minidl_guard(const char* name, MinidlBefore* before, char* be
 
 MINIDL_EXPORT unsigned minidl_lane() { return index_of(current()) % 32; }
 
-// Ends the launch: the running thread has come to a line that says so.
+// Ends the launch with a sentence: the running thread has reached a line that is an error.
 MINIDL_EXPORT void minidl_fail(const char* sentence, const char* file, int line) {
   if (engine && engine->launch)
     fail("line %d of %s: %s (thread (%u, %u, %u))", line, short_name(file), sentence, threadIdx.x,

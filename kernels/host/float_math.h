@@ -1,8 +1,9 @@
-// float functions without branches and without calls, so that a loop over them becomes vector
-// instructions (libm's are calls, and calls end vectorisation). Each reduces its argument to a
-// small interval, where a polynomial is good to the last place; polynomials were fitted by weighted
-// least squares to float64 values (Lawson's iteration). At most 1.5 units in the last place from
-// the float64 value, infinities, NaN and subnormal numbers right: tests/cuda/host/test_float_math.py.
+// float functions without branches and without calls, so that the compiler can vectorise a loop
+// over them (libm's functions are calls, and a call prevents it). Each reduces its argument to a
+// small interval. There a polynomial is exact to the last digit. The polynomials were fitted by
+// weighted least squares to float64 values (Lawson's iteration). The error is at most 1.5 units in
+// the last place, compared with float64. Infinities, NaN and subnormal numbers are correct. Test:
+// tests/cuda/host/test_float_math.py
 #pragma once
 
 #define MINIDL_MEMBER inline __attribute__((always_inline))
@@ -25,17 +26,17 @@ MINIDL_INLINE float fabsf(float x) { return __builtin_fabsf(x); }
 MINIDL_INLINE float copysignf(float x, float s) { return __builtin_copysignf(x, s); }
 MINIDL_INLINE float sqrtf(float x) { return __builtin_sqrtf(x); }
 MINIDL_INLINE float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
-// A NaN gives way to the other argument, as IEEE 754 says.
+// If one argument is NaN, the other is returned, as in IEEE 754.
 MINIDL_INLINE float fmaxf(float a, float b) { float m = a > b ? a : b; return b != b ? a : m; }
 MINIDL_INLINE float fminf(float a, float b) { float m = a < b ? a : b; return b != b ? a : m; }
 MINIDL_INLINE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
 
-// 2^n for an integer n in [-126, 127]: n in the exponent field.
+// Returns 2^n for an integer n in [-126, 127]: n is put into the exponent field.
 MINIDL_INLINE float minidl_power_of_two(int n) { return minidl_float((unsigned)(n + 127) << 23); }
 
-// e^r 2^n with |r| <= ln(2) / 2. Two factors for 2^n: one alone could be subnormal or infinite
-// while the product is not.
+// Returns e^r 2^n for |r| <= ln(2) / 2. 2^n is two factors, because one factor could be subnormal
+// or infinite although the product is not.
 MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   float p = 0.001381446490995586f;
   p = p * r + 0.008368780836462975f;
@@ -47,14 +48,14 @@ MINIDL_INLINE float minidl_exp_scaled(float r, int n) {
   return p * minidl_power_of_two(half) * minidl_power_of_two(n - half);
 }
 
-// e^x = 2^n e^r,  n = round(x / ln 2),  r = x - n ln 2, with ln 2 in two parts so that the
-// difference is exact.
+// e^x = 2^n e^r,  n = round(x / ln 2),  r = x - n ln 2. ln 2 has two parts, so that the difference
+// is exact.
 MINIDL_INLINE float expf(float x) {
   x = x > 89.0f ? 89.0f : x;  // infinity from 88.73 up
   x = x < -104.0f ? -104.0f : x;  // zero from -103.98 down
   float t = x * 1.442695041f + 12582912.0f;
   float n = t - 12582912.0f;
-  float r = x - n * 0.693145751953125f;  // 16 bits of ln 2: n times it is exact
+  float r = x - n * 0.693145751953125f;  // 16 bits of ln 2, so n times it is exact
   r = r - n * 1.42860682030941723e-6f;
   return minidl_exp_scaled(r, (int)(minidl_bits(t) - 0x4b400000u));
 }
@@ -64,7 +65,7 @@ MINIDL_INLINE float exp2f(float x) {
   x = x < -151.0f ? -151.0f : x;
   float t = x + 12582912.0f;
   float f = x - (t - 12582912.0f);
-  // 2^f = e^(f ln 2), ln 2 in two parts
+  // 2^f = e^(f ln 2), with ln 2 in two parts
   return minidl_exp_scaled(f * 0.693147182464599609f + f * -1.90465429995776804e-9f,
                            (int)(minidl_bits(t) - 0x4b400000u));
 }
@@ -73,7 +74,7 @@ MINIDL_INLINE float exp2f(float x) {
 MINIDL_INLINE float logf(float x) {
   bool tiny = x < 1.17549435e-38f;
   float scaled = tiny ? x * 8388608.0f : x;  // a subnormal number times 2^23 is normal
-  // minus the bits of sqrt(1/2): the exponent field becomes e
+  // subtract the bits of sqrt(1/2): then the exponent field is e
   unsigned u = minidl_bits(scaled) - 0x3f3504f3u;
   int exponent = (int)u >> 23;
   float e = (float)exponent - (tiny ? 23.0f : 0.0f);
@@ -94,8 +95,8 @@ MINIDL_INLINE float logf(float x) {
   return x < __builtin_inff() ? result : x;  // infinity and NaN are their own logarithms
 }
 
-// Small x: an odd polynomial. Else 1 - 2 / (e^2x + 1), where the 1 forgives the rounding of the
-// rest.
+// Small x: an odd polynomial. Otherwise 1 - 2 / (e^2x + 1): next to the 1, rounding errors of the
+// fraction are small.
 MINIDL_INLINE float tanhf(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.005648307502269745f;
@@ -108,7 +109,7 @@ MINIDL_INLINE float tanhf(float x) {
   return __builtin_copysignf(a < 0.625f ? near : far, x);
 }
 
-// Small x: an odd polynomial. Else 1 - e^q(|x|), q a polynomial for log(erfc).
+// Small x: an odd polynomial. Otherwise 1 - e^q(|x|), where q is a polynomial for log(erfc).
 MINIDL_INLINE float erff(float x) {
   float a = __builtin_fabsf(x), s = x * x;
   float p = -0.000595373916439712f;
@@ -132,7 +133,7 @@ MINIDL_INLINE float erff(float x) {
 }
 MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
 
-// The rest is libm's: right, but a loop over it stays scalar.
+// The other functions are libm's: correct, but a loop over them is not vectorised.
 #define MINIDL_LIBM(NAME)                                                          \
   MINIDL_INLINE float NAME##f(float x) { return __builtin_##NAME##f(x); }          \
   MINIDL_INLINE float NAME(float x) { return __builtin_##NAME##f(x); }             \
@@ -141,7 +142,7 @@ MINIDL_INLINE float erfcf(float x) { return __builtin_erfcf(x); }
   MINIDL_INLINE float NAME##f(float x, float y) { return __builtin_##NAME##f(x, y); }          \
   MINIDL_INLINE float NAME(float x, float y) { return __builtin_##NAME##f(x, y); }             \
   MINIDL_INLINE double NAME(double x, double y) { return __builtin_##NAME(x, y); }
-// float overload ours, double overload libm's
+// the float overload is ours, the double overload is libm's
 #define MINIDL_OVERLOAD(NAME)                                                      \
   MINIDL_INLINE float NAME(float x) { return NAME##f(x); }                         \
   MINIDL_INLINE double NAME(double x) { return __builtin_##NAME(x); }
@@ -182,7 +183,7 @@ MINIDL_INLINE bool isinf(double x) { return __builtin_fabs(x) == __builtin_inf()
 MINIDL_INLINE bool isfinite(float x) { return __builtin_fabsf(x) < __builtin_inff(); }
 MINIDL_INLINE bool isfinite(double x) { return __builtin_fabs(x) < __builtin_inf(); }
 
-// The fast intrinsics: as good as the exact ones here.
+// The fast intrinsics. Here they are as exact as the others.
 MINIDL_INLINE float __expf(float x) { return expf(x); }
 MINIDL_INLINE float __exp2f(float x) { return exp2f(x); }
 MINIDL_INLINE float __logf(float x) { return logf(x); }
@@ -212,8 +213,8 @@ MINIDL_INLINE float __uint2float_rn(unsigned i) { return (float)i; }
 MINIDL_INLINE unsigned __float2uint_rz(float x) { return (unsigned)x; }
 MINIDL_INLINE int lrintf(float x) { return (int)__builtin_rintf(x); }
 
-// min and max for every pair of equal types; mixed pairs by C's usual conversions, as CUDA has
-// them.
+// min and max for two equal types. Two different types are converted by C's usual rules, as in
+// CUDA.
 #define MINIDL_MIN_MAX(T)                                             \
   MINIDL_INLINE T min(T a, T b) { return b < a ? b : a; }             \
   MINIDL_INLINE T max(T a, T b) { return a < b ? b : a; }
@@ -240,7 +241,7 @@ MINIDL_INLINE long long abs(long long x) { return x < 0 ? -x : x; }
 MINIDL_INLINE float abs(float x) { return __builtin_fabsf(x); }
 MINIDL_INLINE double abs(double x) { return __builtin_fabs(x); }
 
-// Bits.
+// Bit functions.
 MINIDL_INLINE int __popc(unsigned x) { return __builtin_popcount(x); }
 MINIDL_INLINE int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 MINIDL_INLINE int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
@@ -261,7 +262,7 @@ MINIDL_INLINE int __mul24(int a, int b) { return a * b; }
 MINIDL_INLINE unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-// Dot product of four signed bytes, added to c (compute capability 6.1).
+// Returns c plus the dot product of four signed bytes (compute capability 6.1).
 MINIDL_INLINE int __dp4a(int a, int b, int c) {
   for (int i = 0; i < 4; ++i) c += (int)(signed char)(a >> 8 * i) * (int)(signed char)(b >> 8 * i);
   return c;

@@ -1,15 +1,16 @@
-// The runtime library, third part: a kernel's mistakes must not end Python, nor hang it.
+// The runtime library, third part: a kernel's errors must not end Python or make it hang.
 //
-//     launch:  setjmp, kernel ...                  NULL, a wild pointer, x / 0, a stack overflow:
-//                 ^        |                       the processor's signal comes to on_fault, which
-//                 +--------+ longjmp               jumps back here; the launch returns an error.
+//     launch:  setjmp, kernel ...            At NULL, a wild pointer, x / 0 or a stack overflow the
+//                 ^        |                 processor sends a signal. on_fault handles it and
+//                 +--------+ longjmp         jumps back here. The launch returns an error.
 //
-//     watchdog, a thread of its own, ten times a second: is a launch without progress for 20 seconds
-//     of processor time, or was Ctrl-C pressed two seconds ago? It sends that thread a signal
-//     (SIGURG, which nobody minds), and the handler jumps back as above.
+//     watchdog: a separate thread. Ten times a second it looks for a launch that has made no
+//     progress in 20 seconds of processor time, or that still runs two seconds after Ctrl-C. It
+//     sends SIGURG to the launch's thread (by default it is ignored). The handler jumps back as
+//     above.
 //
-// The arrays of a launch that was stopped are half written. Signals that do not come from a kernel
-// go on to whoever handled them before.   Test: tests/cuda/host/test_guard.py
+// A stopped launch may have written only a part of its arrays. If a signal does not come from a
+// kernel, the earlier handler gets it.   Test: tests/cuda/host/test_guard.py
 #include "guard.h"
 
 #include <errno.h>
@@ -32,23 +33,23 @@ namespace {
 
 const int kSlots = 512;                  // CPU threads that run kernels at the same time
 const size_t kSignalStackBytes = 64 << 10;
-const size_t kStackBytes = 256 << 20;    // of the main thread; other threads' have a limit always
+const size_t kStackBytes = 256 << 20;    // of the main thread. Other threads always have a limit
 const double kPollSeconds = 0.1, kDozeSeconds = 2, kGraceSeconds = 2;
-// Processor time without progress: no unit of work of a sound kernel takes that long.
-// $MINIDL_WATCHDOG sets another; 0 switches it off.
+// Processor time without progress. In a correct kernel no unit of work takes this long.
+// $MINIDL_WATCHDOG sets another limit. 0 switches it off.
 const double kLimitSeconds = 20;
 
 enum Why { NOTHING, FAULT, ENDLESS, INTERRUPTED, SENTENCE };
 
-// One for each CPU thread that has run a kernel.
+// One slot for each CPU thread that has run a kernel.
 struct Slot {
   volatile int claimed, running;
-  volatile unsigned launch, progress;  // counted up
-  volatile int interrupts;             // Ctrl-C's before this launch
+  volatile unsigned launch, progress;  // counters
+  volatile int interrupts;             // how often Ctrl-C was pressed before this launch
   volatile unsigned stop_launch;       // the launch that the watchdog wants to end
   volatile int why;
   pthread_t thread;
-  void* signal_stack;  // its own, unless the thread had one
+  void* signal_stack;  // null if the thread already had one
   jmp_buf back;
   MinidlFault fault;
   char sentence[1024];
@@ -86,7 +87,7 @@ void pass_on(const struct sigaction& before, int signal, siginfo_t* info, void* 
   if (before.sa_handler == SIG_IGN) return;
   if (before.sa_handler != SIG_DFL) return before.sa_handler(signal);
   if (signal == SIGURG) return;  // ignored by default
-  sigaction(signal, &before, nullptr);  // what it did will happen again, and end the process
+  sigaction(signal, &before, nullptr);  // The signal will come again, and end the process.
   if (info->si_code <= 0) raise(signal);
 }
 
@@ -98,14 +99,14 @@ void pass_on(const struct sigaction& before, int signal, siginfo_t* info, void* 
 
 void on_fault(int signal, siginfo_t* info, void* context) {
   Slot* s = mine;
-  if (!s || !s->running || info->si_code <= 0)  // <= 0: sent by kill()
+  if (!s || !s->running || info->si_code <= 0)  // <= 0: kill() has sent it
     return pass_on(before_fault[signal], signal, info, context);
   unsigned long long stack = 0;
   s->fault = MinidlFault{signal, 0, (unsigned long long)info->si_addr, 0, false};
   registers(context, s->fault, stack);
   s->fault.stack = stack;
 #ifdef SI_KERNEL
-  // not even an address of 47 bits: the processor does not say which
+  // the address has more than 47 bits: the processor does not report it
   if (info->si_code == SI_KERNEL) s->fault.address = ~0ull;
 #endif
   bool memory = signal == SIGSEGV || signal == SIGBUS;
@@ -131,13 +132,13 @@ void on_interrupt(int signal, siginfo_t* info, void* context) {
 void take(int signal, void (*handler)(int, siginfo_t*, void*), struct sigaction& before) {
   struct sigaction now = {};
   now.sa_sigaction = handler;
-  // NODEFER: the handler does not return, and the signal must come again another time
+  // NODEFER: the handler jumps away and never returns, but the signal must be able to come again
   now.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER | (signal == SIGINT ? 0 : SA_RESTART);
   sigemptyset(&now.sa_mask);
   struct sigaction old;
   sigaction(signal, nullptr, &old);
-  if (old.sa_flags & SA_SIGINFO && old.sa_sigaction == handler) return;  // it is ours already
-  // without a handler Ctrl-C ends the process, or is meant to do nothing
+  if (old.sa_flags & SA_SIGINFO && old.sa_sigaction == handler) return;  // already ours
+  // without a handler of Python's, Ctrl-C ends the process, or must do nothing
   if (signal == SIGINT && (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN)) return;
   before = old;
   if (signal == SIGINT) now.sa_flags |= old.sa_flags & SA_RESTART;
@@ -165,7 +166,7 @@ void stop(Slot* s, Why why) {
   pthread_kill(s->thread, SIGURG);
 }
 
-// One look of the watchdog; whether anything runs.
+// Looks at all slots once. Returns true if any kernel runs.
 bool look() {
   bool any = false;
   for (Slot* s = slots; s < slots + kSlots; ++s) {
@@ -181,7 +182,7 @@ bool look() {
     }
     if (s->interrupts != interrupts) {
       double now = clock_of(CLOCK_MONOTONIC);
-      // A launch that ends by itself is left to do so: a handler of the user's may want to save.
+      // First let the launch end by itself: a handler of the user may want to save.
       if (s->interrupted_at == 0) s->interrupted_at = now;
       else if (now - s->interrupted_at > kGraceSeconds) stop(s, INTERRUPTED);
     }
@@ -209,13 +210,13 @@ void* watch(void*) {
   }
 }
 
-// The thread ends: its slot and its stack for signals are free for the next.
+// A thread ends. Frees its slot and its signal stack for the next thread.
 void release(void* slot) {
   Slot* s = (Slot*)slot;
   if (s->signal_stack) {
     stack_t none = {};
     none.ss_flags = SS_DISABLE;
-    none.ss_size = kSignalStackBytes;  // macOS looks at it, all the same
+    none.ss_size = kSignalStackBytes;  // macOS checks the size even here
     sigaltstack(&none, nullptr);
     free(s->signal_stack);
   }
@@ -223,8 +224,8 @@ void release(void* slot) {
   s->claimed = 0;
 }
 
-// Where the main thread's stack has no limit (`ulimit -s unlimited`), a recursion without end would
-// take all memory first: a page that nobody may touch lies kStackBytes below.
+// If the main thread's stack has no limit (`ulimit -s unlimited`), an endless recursion would take
+// all memory. So a page without access is put kStackBytes below.
 void bound_stack() {
 #ifdef MAP_FIXED_NOREPLACE
   rlimit limit;
@@ -236,11 +237,11 @@ void bound_stack() {
 #endif
 }
 
-// First launch on this CPU thread: a slot, and a stack for its signals.
+// The first launch on this CPU thread takes a slot, and makes a stack for signals.
 void claim() {
   for (Slot* s = slots; s < slots + kSlots && !mine; ++s)
     if (!s->claimed && __sync_bool_compare_and_swap(&s->claimed, 0, 1)) mine = s;
-  if (!mine) return;  // more threads than that: they run without a guard
+  if (!mine) return;  // more threads than slots: this one runs without a guard
   mine->running = 0;
   mine->thread = pthread_self();
   mine->signal_stack = nullptr;
@@ -266,7 +267,7 @@ void claim() {
   pthread_mutex_unlock(&watch_mutex);
 }
 
-void after_fork() {  // only the thread that forked is there
+void after_fork() {  // only the thread that called fork exists in the child
   for (Slot* s = slots; s < slots + kSlots; ++s)
     if (s != mine) s->claimed = s->running = 0;
   watching = false;

@@ -1,20 +1,22 @@
-// A kernel runs under a guard (guard.cpp): what would end the process ends the launch.
+// A kernel runs under a guard (guard.cpp). An error that would end the process ends only the
+// launch.
 #pragma once
 
-// Runs body(context, begin, end). False if it had to be stopped; minidl_error() then says why.
+// Runs body(context, begin, end). Returns false if it had to be stopped: minidl_error() has the
+// reason.
 bool minidl_guarded(void (*body)(const void*, long long, long long), const void* context,
                     long long begin, long long end);
-void minidl_progress();  // a block or a part of the units is done: no endless loop
-// Ends the launch that runs on this CPU thread, from inside the kernel.
+void minidl_progress();  // a block, or a part of the units, has ended
+// Ends the launch that runs on this CPU thread. Called from inside the kernel.
 [[noreturn]] void minidl_end_launch(const char* sentence);
-// fibre.cpp: whether fibres run on this CPU thread, so that threadIdx is the running thread's; and
-// forget them.
+// In fibre.cpp. minidl_in_fibres returns true if fibres run on this CPU thread: then threadIdx is
+// the running thread's. minidl_abandon_fibres drops them.
 bool minidl_in_fibres();
 void minidl_abandon_fibres();
 
-// Where and why the last guarded launch of this CPU thread was stopped by a signal; for check.cpp.
+// Where and why a signal stopped the last guarded launch of this CPU thread. For session.cpp.
 struct MinidlFault {
-  int signal;  // 0: not by a signal
+  int signal;  // 0: no signal stopped it
   unsigned long long pc, address, stack;
   bool stack_overflow;
 };
@@ -24,5 +26,5 @@ void minidl_pc_of(void* context, MinidlFault*, unsigned long long* stack);
 unsigned minidl_progress_count();
 int minidl_new_engine(void* at);
 void minidl_set_watchdog(double seconds);
-int minidl_waits_at(const char** file);  // the line of the running thread's last barrier, or 0
+int minidl_waits_at(const char** file);  // line of the running thread's last barrier, or 0
 }

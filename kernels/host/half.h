@@ -1,15 +1,15 @@
-// __half and __half2: stored in 16 bits, computed in float. The conversions are integer arithmetic
-// without branches, so a loop over them is vectorised; checked against NumPy for all 65,536 halves
-// (tests/cuda/host/test_float_math.py).
+// __half and __half2: 16 bits in memory, arithmetic in float. The conversions are integer
+// arithmetic without branches, so the compiler can vectorise a loop over them. A test compares all
+// 65,536 halves with NumPy (tests/cuda/host/test_float_math.py).
 #pragma once
 
 MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
-  // exponent and mantissa in a float's places
+  // exponent and mantissa at their places in a float
   unsigned magnitude = (h & 0x7fffu) << 13;
-  unsigned normal = magnitude + ((127u - 15u) << 23);     // the other exponent bias
+  unsigned normal = magnitude + ((127u - 15u) << 23);     // float has another exponent bias
   // infinity and NaN keep an exponent of all ones
   unsigned special = magnitude + ((255u - 31u) << 23);
-  // Subnormal, m * 2^-24: put m under the exponent of 2^-14, then take that 2^-14 away again.
+  // Subnormal, m * 2^-24: use m as the mantissa of a number with exponent -14, then subtract 2^-14.
   float subnormal = minidl_float(magnitude + (113u << 23)) - 6.103515625e-05f;
   unsigned bits = magnitude < 0x00800000u ? minidl_bits(subnormal) : magnitude >=
       0x0f800000u ? special : normal;
@@ -18,10 +18,10 @@ MINIDL_INLINE float minidl_half_to_float(unsigned short h) {
 
 MINIDL_INLINE unsigned short minidl_float_to_half(float f) {
   unsigned bits = minidl_bits(f), sign = bits & 0x80000000u, magnitude = bits ^ sign;
-  // Round to nearest even: add just under half of the last kept place, one more if that place is
-  // odd.
+  // Round to nearest even: add just under half a unit of the last bit that stays, and one more if
+  // that bit is 1.
   unsigned normal = (magnitude - ((127u - 15u) << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
-  // Subnormal: adding 0.5 moves the last place to 2^-24, and the processor rounds.
+  // Subnormal: adding 0.5 moves the last bit to 2^-24. The processor rounds.
   unsigned subnormal = minidl_bits(minidl_float(magnitude) + 0.5f) - 0x3f000000u;
   unsigned special = magnitude > 0x7f800000u ? 0x7e00u | (magnitude >> 13 & 0x1ffu) : 0x7c00u;
   unsigned half = magnitude < 0x38800000u ? subnormal : magnitude >= 0x47800000u ? special : normal;

@@ -1,12 +1,12 @@
-// Local arrays in the check form: each lies between two guards, and knows which of its bytes were
-// written. minidl/cuda/checks/hooks.py makes of `float sum[4];`
+// Local arrays in the check form. Each array lies between two guards, and has a list of its bytes
+// that were written. minidl/cuda/checks/hooks.py turns `float sum[4];` into
 //
 //     MinidlLocal<float[4]> minidl_sum("sum"); auto& sum = minidl_sum.a;
 //
-//     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer: a guard
+//     | guard | sum[0] sum[1] sum[2] sum[3] | guard |     sum[4] through any pointer hits a guard
 //
-// An array that was declared in inner braces, { float four[4]; p = four; } p[0], is remembered from
-// there until its function returns: its memory is given to nothing else (-fstack-reuse=none).
+// An array may be declared in inner braces: { float four[4]; p = four; } p[0]. It is remembered
+// after the braces until its function returns. Its memory is not used again (-fstack-reuse=none).
 //
 // Test: tests/cuda/checks/test_check_child.py
 #include "locals.h"
@@ -15,19 +15,19 @@
 
 namespace {
 
-const int kMaxLocals = 32;  // of a thread at the same time; more are not watched
-const int kMaxEnded = 16;   // the last ones
+const int kMaxLocals = 32;  // of one thread at the same time; more are not watched
+const int kMaxEnded = 16;   // only the last ones
 const u64 kGuard = 64;      // as in check.h
 
 struct Local {
   u64 begin, bytes;
   const char* name;
   int element;
-  unsigned char* written;  // null: given its values where it is declared
-  int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: no array
+  unsigned char* written;  // null: it gets its values at its declaration
+  int elements() const { return bytes == element ? 0 : bytes / element; }  // 0: not an array
 };
 
-// `depth` of calls.
+// depth: of calls, at the declaration.
 struct Ended {
   u64 begin, bytes;
   const char* name;
@@ -110,7 +110,7 @@ MINIDL_EXPORT void minidl_local_begins(const char* name, void* p, u64 bytes, int
                                        int has_values) {
   if (!active) return;
   Locals& l = mine();
-  for (int i = 0; i < l.n_ended;)  // the next turn of a loop
+  for (int i = 0; i < l.n_ended;)  // a loop declares it again at the same place
     if (l.ended[i].begin - (u64)p < bytes || (u64)p - l.ended[i].begin < l.ended[i].bytes)
       memmove(&l.ended[i], &l.ended[i + 1], (--l.n_ended - i) * sizeof(Ended));
     else

@@ -1,13 +1,14 @@
-// The rest of CUDA's math functions and conversions: libm's, or a line each. None is vectorised.
-// Not there: arithmetic rounded toward zero, up or down (__fadd_rz and its kin), __vadd4 and its kin.
+// The rest of CUDA's math functions and conversions. They call libm, or have one line each. None is
+// vectorised. Missing: arithmetic rounded toward zero, up or down (__fadd_rz and the like), and
+// __vadd4 and the like.
 // Test: tests/cuda/host/test_more_math.py
 #pragma once
 
 MINIDL_LIBM(acosh) MINIDL_LIBM(asinh) MINIDL_LIBM(atanh) MINIDL_LIBM(logb)
 MINIDL_LIBM2(fdim) MINIDL_LIBM2(remainder) MINIDL_LIBM2(nextafter)
 
-// Bessel functions, by the names that libm's have for the linker: they are built into g++ alone, and
-// macOS has no j0f.
+// Bessel functions, under the names that the linker knows from libm. Only g++ has them as
+// built-ins, and macOS has no j0f.
 #define MINIDL_TEXT(NAME) #NAME
 #define MINIDL_QUOTED(NAME) MINIDL_TEXT(NAME)
 #define MINIDL_LINKED(NAME) __asm__(MINIDL_QUOTED(__USER_LABEL_PREFIX__) #NAME)
@@ -40,7 +41,8 @@ MINIDL_INLINE int ilogb(double x) { return __builtin_ilogb(x); }
 MINIDL_INLINE float nanf(const char*) { return __builtin_nanf(""); }
 MINIDL_INLINE double nan(const char*) { return __builtin_nan(""); }
 
-// Results through pointers. The store is ours, so that the check form sees it.
+// Functions that return a result through a pointer. We make the store, so that the check form sees
+// it.
 MINIDL_INLINE float frexpf(float x, int* e) {
   int n;
   float m = __builtin_frexpf(x, &n);
@@ -77,7 +79,7 @@ MINIDL_INLINE void sincos(double x, double* s, double* c) {
 MINIDL_INLINE void sincos(float x, float* s, float* c) { sincosf(x, s, c); }
 MINIDL_INLINE void __sincosf(float x, float* s, float* c) { sincosf(x, s, c); }
 
-// sin(pi x) and cos(pi x): x modulo 2 is exact.
+// sin(pi x) and cos(pi x). x modulo 2 is exact.
 MINIDL_INLINE double sinpi(double x) {
   double r = __builtin_fmod(x, 2.0);
   return r == __builtin_trunc(r) ? __builtin_copysign(0.0, x) : __builtin_sin(M_PI * r);
@@ -91,7 +93,7 @@ MINIDL_INLINE float cospif(float x) { return (float)cospi(x); }
 MINIDL_INLINE void sincospif(float x, float* s, float* c) { *s = sinpif(x), *c = cospif(x); }
 MINIDL_INLINE void sincospi(double x, double* s, double* c) { *s = sinpi(x), *c = cospi(x); }
 
-// Lengths of vectors and their reciprocals; in double no square of a float overflows.
+// Lengths of vectors, and their reciprocals. In double the square of a float cannot overflow.
 MINIDL_INLINE float norm3df(float a, float b, float c) {
   return (float)__builtin_sqrt((double)a * a + (double)b * b + (double)c * c);
 }
@@ -127,7 +129,7 @@ MINIDL_INLINE double __drcp_rn(double x) { return 1.0 / x; }
 MINIDL_INLINE double __dsqrt_rn(double x) { return __builtin_sqrt(x); }
 MINIDL_INLINE double __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-// Integers.
+// Integer functions.
 MINIDL_INLINE unsigned umin(unsigned a, unsigned b) { return min(a, b); }
 MINIDL_INLINE unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 MINIDL_INLINE long long llmin(long long a, long long b) { return min(a, b); }
@@ -154,7 +156,8 @@ MINIDL_INLINE unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += (a >> 8 * i & 255) * (b >> 8 * i & 255);
   return c;
 }
-// The place of the offset-th set bit from `base` on, upwards or downwards; ~0 if there is none.
+// Returns the place of the offset-th set bit from `base` on, upwards or downwards, or ~0 if there
+// is none.
 MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
   if (offset == 0) return mask >> base & 1 ? base : ~0u;
   const int step = offset > 0 ? 1 : -1;
@@ -164,8 +167,8 @@ MINIDL_INLINE unsigned __fns(unsigned mask, unsigned base, int offset) {
   return ~0u;
 }
 
-// Conversions, _rn to nearest even, _rz toward zero, _rd down, _ru up. What does not fit becomes the
-// nearest number that does, NaN becomes 0.
+// Conversions. _rn rounds to nearest even, _rz toward zero, _rd down, _ru up. A number that does
+// not fit becomes the nearest that does. NaN becomes 0.
 template <class I, class F> MINIDL_INLINE I minidl_to_integer(F x) {
   const bool is_signed = (I)-1 < (I)0;
   const int bits = 8 * sizeof(I) - is_signed;
@@ -207,7 +210,7 @@ MINIDL_INLINE int __double2loint(double x) { return (int)__double_as_longlong(x)
 MINIDL_INLINE double __hiloint2double(int hi, int lo) {
   return __longlong_as_double((long long)((unsigned long long)(unsigned)hi << 32 | (unsigned)lo));
 }
-// half a step more, away from zero
+// halves are rounded away from zero
 MINIDL_INLINE long lroundf(float x) { return (long)__builtin_roundf(x); }
 MINIDL_INLINE long lround(double x) { return (long)__builtin_round(x); }
 MINIDL_INLINE long lrint(double x) { return (long)__builtin_rint(x); }

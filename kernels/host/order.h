@@ -1,12 +1,13 @@
-// Order between threads by fences and atomics, as CUDA has it:
+// How fences and atomics order threads in CUDA:
 //
 //     thread t     data = 1;  __threadfence();  atomicAdd(&ticket, 1);       publishes
 //     thread u                                  atomicAdd(&ticket, 1);  x = data;    acquires
 //
-// All that t had done before its fence has come before what u does after its atomic on the same
-// word. The fence covers what others of t's block did before their last common barrier, too; and a
-// fence of each thread, then a barrier, then an atomic of one of them, publishes for all. A volatile
-// access of a flag counts as an atomic one. The reader's own fence is not asked for.
+// Everything that t did before its fence comes before everything that u does after its atomic on
+// the same word. The fence also covers what other threads of t's block did before their last common
+// barrier. If every thread does a fence, then a barrier follows and one of them does an atomic,
+// that publishes for all. A volatile access of a flag counts as an atomic. The reader needs no
+// fence here.
 // Source: PTX ISA, "Memory consistency model", release and acquire patterns.
 #pragma once
 #include <stdlib.h>
@@ -14,12 +15,12 @@
 
 #include "watch.h"
 
-const int kMaxWords = 1 << 14;  // words that fences and atomics order by
+const int kMaxWords = 1 << 14;  // words by which fences and atomics order threads
 const int kMaxAcquired = 64;    // by one thread
 
 struct Publication {
-  unsigned who, own, cover;  // own accesses up to this clock; those of its block up to `cover`
-  int kind;                  // of fence, as in minidl_fence; 4: and what published[] says
+  unsigned who, own, cover;  // own accesses up to clock `own`; accesses of its block up to `cover`
+  int kind;                  // of the fence, as in minidl_fence. 4: published[] counts, too
 };
 
 struct Word {
@@ -59,14 +60,15 @@ struct Acquired {
 struct Order {
   Word words[kMaxWords];
   int n_words, block_threads;
-  // of the running block's threads: clock at the last fence, what it covered, its kind
+  // For each thread of the running block. fenced: its clock at its last fence. covered: the fence
+  // covers the block's other threads up to this clock. before_barrier: fenced at the last barrier.
   unsigned fenced[1024], covered[1024], before_barrier[1024];
   int kind[1024];
-  bool any_fence, at_barrier;  // since the last barrier; before it, and not yet published
+  bool any_fence, at_barrier;  // since the last barrier; before it, not yet published
   Acquired acquired[1024], by_block;
-  unsigned* published;  // by thread of the grid: clock up to which a fence and a barrier covered it
-  char* did_atomics;    // by block, in global memory
-  unsigned* atomic_at;  // by thread of the grid: clock at its last atomic there
+  unsigned* published;  // per thread of the grid: a fence and a barrier covered it up to this clock
+  char* did_atomics;    // per block: 1 after an atomic in global memory
+  unsigned* atomic_at;  // per thread of the grid: its clock at its last atomic there
 
   void begin(u64 n_blocks, int threads) {
     for (int i = 0; i < n_words; ++i) free(words[i].list);
@@ -127,7 +129,7 @@ struct Order {
     return at;
   }
 
-  // Thread t of the block whose first thread is `first` has done an atomic at `address`.
+  // Called when thread t has done an atomic at `address`. first: `who` of its block's thread 0.
   void atomic(u64 address, int t, unsigned first, bool writes, bool shared) {
     if (!shared) did_atomics[(first - 1) / block_threads] = 1;
     int w = find(address, false);
@@ -159,12 +161,12 @@ struct Order {
     return false;
   }
 
-  // Has thread t learnt by an atomic that `who` was past `clock`?
+  // Returns true if an atomic of thread t shows that `who` had passed `clock`.
   bool ordered(unsigned who, unsigned clock, int t, bool same_block) const {
     if (known(by_block, who, clock, same_block)) return true;
     if (same_block) return known(acquired[t], who, clock, true);
     for (int u = t / 32 * 32; u < t / 32 * 32 + 32 && u < block_threads; ++u)
-      if (known(acquired[u], who, clock, false)) return true;  // told by a shuffle
+      if (known(acquired[u], who, clock, false)) return true;  // a shuffle may have told it
     return false;
   }
 };

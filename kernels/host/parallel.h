@@ -1,5 +1,5 @@
-// A loop body over units [begin, end) with its context, and the function that spreads it over CPU
-// threads.
+// The body of a loop over units [begin, end), with its context. And the function that runs it on
+// several CPU threads.
 #pragma once
 
 struct MinidlWork {
@@ -8,11 +8,11 @@ struct MinidlWork {
   void operator()(long long begin, long long end) const { body(context, begin, end); }
 };
 
-// False if a part had to be stopped; minidl_error() says why. kernel: by what the time that a unit
-// takes is kept for the next launch, or none.
+// Runs the work. Returns false if a part had to be stopped: minidl_error() has the reason. kernel:
+// a key under which the time of a unit is stored for the next launch, or null.
 bool minidl_parallel(const MinidlWork& work, long long n_units, int threads,
                      const void* kernel = nullptr);
 
-// Several launches follow each other: between hold and release the threads stay awake.
+// For several launches in a row: between hold and release the threads stay awake.
 void minidl_hold(int threads);
 void minidl_release(int threads);

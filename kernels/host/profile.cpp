@@ -1,17 +1,18 @@
-// The profile: the accesses of 32 threads that a GPU would make one request of, put together again.
+// The profile: joins the accesses of 32 threads that a GPU would make in one request.
 //
-//     thread 0  x[0] ... x[32] ...       The k-th time that the threads of a warp come to an
-//     thread 1  x[1] ... x[33] ...       instruction, between two barriers, is one request: here
-//     thread 2  x[2] ... x[34] ...       x[0..31], then x[32..63].
+//     thread 0  x[0] ... x[32] ...       Count how often a thread comes to an instruction between
+//     thread 1  x[1] ... x[33] ...       two barriers. The accesses of a warp's threads with the
+//     thread 2  x[2] ... x[34] ...       same count are one request: here x[0..31], then x[32..63].
 //
-//     global   sectors of 32 bytes that the request touches: 4 for 32 floats side by side, 32 for
+//     global   sectors of 32 bytes that the request touches: 4 for 32 neighbouring floats, 32 for
 //              floats that are 32 bytes or more apart
-//     shared   wavefronts: 32 banks of 4 bytes deliver one word each at a time; as many are needed
-//              as the busiest bank has different words. 8-byte accesses go by half warps, 16-byte
-//              ones by quarters.
-//     branch   diverged: threads of one request went on at different places
+//     shared   wavefronts. In one wavefront each of the 32 banks delivers one word of 4 bytes. So a
+//              request needs one for each different word in its busiest bank. Accesses of 8 bytes
+//              are served by half warps, of 16 bytes by quarter warps.
+//     branch   diverged: threads of one request went to different places
 //
-// Threads of a block run one after the other, so a warp's requests are open until another warp runs.
+// The threads of a block run one after the other. So a warp's requests stay open until another warp
+// runs.
 // Source: CUDA programming guide, "Global Memory", "Shared Memory" (compute capability 5.0 and up).
 // Test: tests/cuda/checks/test_profile.py   Tutorial: tutorials/03_kernel_tour.py
 #include "profile.h"
@@ -24,8 +25,8 @@
 namespace {
 
 struct Request {
-  unsigned mask, others;  // lanes that came; a branch: those that went elsewhere than the first
-  u64 address[32];        // a branch: address[0] is where the first went
+  unsigned mask, others;  // lanes in it; of a branch, lanes that left the first's way
+  u64 address[32];        // of a branch, address[0] is where the first lane went
 };
 
 const int kSites = 2048, kMaxOpen = 1 << 15;
@@ -43,7 +44,7 @@ struct Site {
 
 Profile* profile;
 int warp_now = -1, epoch;
-unsigned compared[1024];  // by thread: place of a comparison that no jump has followed yet
+unsigned compared[1024];  // by thread: the place of a comparison that no jump has followed yet
 
 int distinct(u64* values, int n) {
   int kept = 0;
@@ -55,7 +56,7 @@ int distinct(u64* values, int n) {
   return kept;
 }
 
-// Sectors of 32 bytes.
+// Returns how many sectors of 32 bytes the request touches.
 int sectors(const Request& r, unsigned size) {
   u64 all[32 * 2];
   int n = 0;
@@ -217,7 +218,7 @@ void minidl_profile_access(int r, u64 address, unsigned size, How how, unsigned 
   profile->picture[k][epoch][n ? i * columns / n : 0] |= how == READ ? 1 : how == WRITE ? 2 : 3;
 }
 
-// ---- what a kernel compiled with -fsanitize-coverage calls ----
+// ---- called by a kernel that is compiled with -fsanitize-coverage ----
 
 #define HERE __builtin_return_address(0)
 MINIDL_EXPORT void __sanitizer_cov_trace_pc() { jumped((unsigned)((u64)HERE - code_base)); }

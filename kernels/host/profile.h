@@ -1,5 +1,5 @@
-// The seam between the check form and the profile (profile.cpp): what a GPU's memory would make of
-// the accesses. Layouts known to minidl/cuda/checks/profile.py.
+// What check.cpp and profile.cpp share. The profile shows which memory requests a GPU would make of
+// the accesses. minidl/cuda/checks/profile.py has the same layouts: change both.
 #pragma once
 #include "watch.h"
 
@@ -7,22 +7,22 @@ enum { GLOBAL_LOAD, GLOBAL_STORE, GLOBAL_ATOMIC, SHARED_LOAD, SHARED_STORE, SHAR
 
 const int kMaxRows = 1024, kMaxEpochs = 48, kMaxPictures = 6, kColumns = 64;
 
-// All warps' executions of one instruction.
+// All executions of one instruction, by all warps.
 struct ProfileRow {
   unsigned place;
   int what, region, size;
   u64 requests;  // warp instructions
-  u64 lanes;     // threads in them
-  u64 units;     // global: sectors of 32 bytes; shared: wavefronts; branch: that diverged
-  u64 best;      // the fewest units for the bytes that were asked for
-  u64 worst;     // of one request
+  u64 lanes;     // threads in these requests
+  u64 units;     // global: sectors of 32 bytes; shared: wavefronts; branch: diverged requests
+  u64 best;      // the fewest units that the requested bytes need
+  u64 worst;     // the most units of one request
 };
 
 struct Profile {
   int n_rows, n_epochs, n_pictures, cut;
   ProfileRow rows[kMaxRows];
   int regions[kMaxPictures];
-  // of block 0: bit 0 read, bit 1 written, by time between barriers and part of the array
+  // Block 0. bit 0: read, bit 1: written. By time between barriers, and by part of the array.
   unsigned char picture[kMaxPictures][kMaxEpochs][kColumns];
 };
 

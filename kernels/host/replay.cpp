@@ -1,8 +1,8 @@
-// A plan's launches, one after the other: what a CUDA graph is on a GPU.
+// Runs the launches of a plan one after the other, as a CUDA graph does on a GPU.
 //
-//   calls   launcher 0, launch 0     The launches were packed when the plan was made: all addresses
-//           launcher 1, launch 1     are fixed. From Python, a launch costs a microsecond or two;
-//           ...                      here it is a call.
+//   calls   launcher 0, launch 0     The launches were packed when the plan was made, so all
+//           launcher 1, launch 1     addresses are fixed. From Python a launch costs one or two
+//           ...                      microseconds. Here it is only a function call.
 //
 // Compiled with the runtime (minidl/cuda/host/cpu.py).   Test: tests/infer/test_program.py
 #include "parallel.h"
@@ -13,7 +13,8 @@ struct MinidlCall {
   const MinidlLaunch* launch;
 };
 
-// Calls [begin, end): 0, or 1 + the number of the one that failed, and why in minidl_error().
+// Runs calls [begin, end). Returns 0, or 1 + the number of the call that failed. Then
+// minidl_error() has the reason.
 MINIDL_EXPORT int minidl_replay(const MinidlCall* calls, int begin, int end) {
   int threads = end - begin > 1 ? calls[begin].launch->threads : 1, failed = 0;
   minidl_hold(threads);

@@ -1,21 +1,21 @@
-// The runtime library, first part: who runs the units of a launch, and on how many CPU threads.
-// Compiled once by minidl/cuda/host/cpu.py together with fibre.cpp, then loaded beside every kernel.
+// The runtime library, first part: runs the units of a launch on one or several CPU threads.
+// minidl/cuda/host/cpu.py compiles it once, with fibre.cpp. Every kernel uses it.
 //
-//     units  0 1 2 3 | 4 5 ....... n      The first few run at once, timed. If the rest would take
-//                                         less than a thread costs
-//            timed   | rest               to wake, it runs here too; else a small pool shares it,
-//                                         chunk by chunk.
+//     units  0 1 2 3 | 4 5 ....... n      The first few units run at once, and are timed. If the
+//            timed   | rest               rest would take less time than to wake a thread, it runs
+//                                         here, too. If not, a small pool shares it, in chunks.
 //
-// A thread without work looks for more (spinning), then sleeps. It looks for as long as Python
-// takes between the launches of a training step: asleep, it would be woken for each of them, 10 to
-// 50 us later than it could begin. Inside of a plan it is kept awake, a millisecond at most. Where
-// the ranks of this machine ask for more threads than it has processors, it sleeps at once.
+// A thread without work first looks for work in a loop (spinning), then it sleeps. It spins as long
+// as Python takes between two launches of a training step. A sleeping thread would have to be woken
+// for each launch, and would begin 10 to 50 us later. Inside a plan a thread is kept awake for at
+// most a millisecond. If the ranks of this machine want more threads than it has processors, a
+// thread sleeps at once.
 //
-// Who waits for the last chunks looks as long as a wake-up takes: at most twice the cost of the
-// better choice, whatever comes (Karlin et al. 1990).
+// The thread that waits for the last chunks spins as long as a wake-up takes. Then it never waits
+// longer than twice the better choice (Karlin et al. 1990).
 //
-// POSIX threads and no C++ library: that is all a compiler in a wheel (zig) brings along ready
-// made.
+// It uses POSIX threads and no C++ library, because a compiler from a wheel (zig) has only these
+// ready for use.
 #include "runtime.h"
 
 #include <pthread.h>
@@ -44,13 +44,13 @@ MINIDL_EXPORT int minidl_refuse(const char* sentence) {
   return 1;
 }
 
-static const double kWakeCostSeconds = 40e-6;  // a sleeping thread needs 10-50 us until it runs
-static const double kMeetCostSeconds = 8e-6;   // one that looks for work is there at once
-static const double kLookSeconds = 400e-6;     // Python between two launches takes less, mostly
-static const double kHeldSeconds = 1e-3;       // so long it looks at most, in a launch or a plan
+static const double kWakeCostSeconds = 40e-6;  // a sleeping thread takes 10-50 us to run
+static const double kMeetCostSeconds = 8e-6;   // a spinning thread begins at once
+static const double kLookSeconds = 400e-6;     // Python usually takes less between two launches
+static const double kHeldSeconds = 1e-3;       // the longest time to spin, in a launch or a plan
 
-// What Linux gives a thread. macOS gives 512 KiB, and a flat kernel's local arrays lie on this
-// stack.
+// The stack that Linux gives a thread. macOS gives only 512 KiB, and a flat kernel's local arrays
+// are on this stack.
 static const size_t kWorkerStackBytes = 8 << 20;
 
 static double now() {
@@ -59,7 +59,7 @@ static double now() {
   return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-// Processors that no other rank on this machine is meant to use.
+// Returns this rank's share of the machine's processors.
 static int own_processors() {
   long n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifdef __linux__
@@ -71,7 +71,8 @@ static int own_processors() {
   return (int)(n / (ranks > 1 ? ranks : 1));
 }
 
-// Looks at a word until it is 0, or is not, for so long at most.
+// Spins until the word is 0 (until_zero), or is not 0, for at most `seconds`. Returns true if it
+// is.
 static bool spin(const int* word, bool until_zero, double seconds) {
   for (double end = now() + seconds; now() < end;)
     for (int i = 0; i < 16; ++i) {
@@ -85,20 +86,20 @@ static bool spin(const int* word, bool until_zero, double seconds) {
   return false;
 }
 
-// One job at a time; its chunks are claimed from a counter. Never freed: its threads live as long
-// as the process.
+// Runs one job at a time. The threads take its chunks from a counter. The pool is never freed: its
+// threads exist until the process ends.
 struct Pool {
   pthread_mutex_t mutex, in_use;
   pthread_cond_t wake, done;
   int n_workers, working, wanted;
-  int processors, spinning;  // workers that look for work
+  int processors, spinning;  // spinning: workers that look for work
   bool may_spin;
-  int held;           // launches and plans under way, after which more may come
-  pthread_t* thread;  // the workers
-  int apart_from;     // the processor that they keep away from, -1: none
+  int held;           // running launches and plans, after which more may follow
+  pthread_t* thread;  // the workers' threads
+  int apart_from;     // the workers do not use this processor; -1: none
   const MinidlWork* work;
   long long next, end, chunk;
-  int failed;  // a part of the work had to be stopped
+  int failed;  // 1: a part of the work had to be stopped
 };
 
 static Pool* new_pool() {
@@ -124,7 +125,7 @@ static void drain(Pool* p) {
     if (a >= p->end) return;
     if (!run(*p->work, a, a + p->chunk < p->end ? a + p->chunk : p->end)) {
       __atomic_store_n(&p->failed, 1, __ATOMIC_RELAXED);
-      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the rest is not begun
+      __atomic_store_n(&p->next, p->end, __ATOMIC_RELAXED);  // the rest does not begin
       return;
     }
   }
@@ -144,7 +145,7 @@ static void* worker(void* argument) {
       p->spinning--;
     }
     if (p->wanted == 0) pthread_cond_wait(&p->wake, &p->mutex);
-    if (p->wanted == 0) continue;  // a plan begins: work will come
+    if (p->wanted == 0) continue;  // a plan begins: work will follow
     p->wanted--;
     p->working++;
     pthread_mutex_unlock(&p->mutex);
@@ -154,9 +155,9 @@ static void* worker(void* argument) {
   }
 }
 
-// Workers keep off the processor of the thread that hands out the work. Linux may wake a thread on
-// the processor of the one that woke it; the two then share its time until Linux moves one of them,
-// milliseconds later.
+// Keeps the workers away from the processor of the thread that hands out the work. Linux may wake a
+// thread on the processor of the thread that woke it. Then the two share the processor until Linux
+// moves one of them, milliseconds later.
 static void keep_apart(Pool* p) {
 #ifdef __linux__
   cpu_set_t set;
@@ -177,7 +178,7 @@ static void start_workers(Pool* p, int threads) {
     p->thread = (pthread_t*)realloc(p->thread, (threads - 1) * sizeof(pthread_t));
     p->apart_from = -1;
   }
-  // no more threads to be had: those there are do the work
+  // if no more threads can be made, the existing ones do the work
   while (p->n_workers < threads - 1 &&
          pthread_create(&p->thread[p->n_workers], &options, worker, p) == 0)
     pthread_detach(p->thread[p->n_workers++]);
@@ -212,14 +213,14 @@ static bool share(Pool* p, const MinidlWork& work, long long begin, long long en
   return good;
 }
 
-// A child process has none of the threads: it starts with a new pool.
+// A child process has none of the threads, so it starts with a new pool.
 static void after_fork() { pool = new_pool(); }
 __attribute__((constructor)) static void start() {
   pool = new_pool();
   pthread_atfork(nullptr, nullptr, after_fork);
 }
 
-// In parts, so that the watchdog sees progress in a launch of minutes.
+// Runs the units in parts, so that the watchdog sees progress in a launch that takes minutes.
 static bool run_here(const MinidlWork& work, long long begin, long long end) {
   if (end - begin < 256) return run(work, begin, end);
   for (int part = 0; part < 16; ++part) {
@@ -229,8 +230,8 @@ static bool run_here(const MinidlWork& work, long long begin, long long end) {
   return true;
 }
 
-// How long a unit of a kernel took in its last launch, 0 if there was none. Two kernels may share an
-// entry: then a unit runs alone in vain, or is shared in vain.
+// Returns where the time of a kernel's unit in its last launch is stored; 0 means no launch yet.
+// Two kernels may share an entry. Then a launch may be shared without need, or may not be shared.
 static double* seconds_of_unit(const void* kernel) {
   static double seconds[1024];
   return &seconds[(unsigned long long)kernel / 16 % 1024];
@@ -241,14 +242,14 @@ bool minidl_parallel(const MinidlWork& work, long long n, int threads, const voi
   double unknown = 0, *unit = kernel ? seconds_of_unit(kernel) : &unknown;
   double start = now();
   long long first = 0;
-  if (*unit < 10 * kWakeCostSeconds) {  // else a few long units: all threads begin at once
+  if (*unit < 10 * kWakeCostSeconds) {  // otherwise a few long units: all threads begin at once
     first = n / 256 > 0 ? n / 256 : 1;
     if (!run(work, 0, first)) return false;
     *unit = (now() - start) / first;
   }
   bool awake = __atomic_load_n(&pool->spinning, __ATOMIC_RELAXED) > 0;
   double cost = awake ? kMeetCostSeconds : kWakeCostSeconds;
-  // A pool in use (two Python threads launching at once) is no reason to wait: run here.
+  // If another Python thread uses the pool, do not wait for it: run here.
   bool good;
   if (*unit * (n - first) > cost && pthread_mutex_trylock(&pool->in_use) == 0) {
     good = share(pool, work, first, n, threads);

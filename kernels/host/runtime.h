@@ -1,17 +1,17 @@
-// The seam between compiled kernels and the runtime library (runtime.cpp, fibre.cpp), which is
-// compiled once. Layouts here are known to minidl/cuda/host/cpu.py: change both.
+// What compiled kernels and the runtime library (runtime.cpp, fibre.cpp; compiled once) share.
+// minidl/cuda/host/cpu.py has the same layouts: change both.
 #pragma once
 #include "vector_types.h"
 
-// The bytes of a type; 0 of a struct that is only declared.
+// Returns the bytes of a type, or 0 for a struct that is only declared.
 template <class T, int n_bytes = sizeof(T)> constexpr int minidl_size(int) { return n_bytes; }
 template <class T> constexpr int minidl_size(...) { return 0; }
 
-// What Python packs for one launch; the kernel's arguments follow in slots of eight bytes.
+// What Python packs for one launch. The kernel's arguments follow, in slots of eight bytes.
 struct MinidlLaunch {
   unsigned grid[3], block[3];
   unsigned long long shared_bytes;
-  // threads and blocks run 0: ascending, 1: descending, other: shuffled with this seed
+  // order of threads and blocks. 0: ascending, 1: descending, else: shuffled with this seed
   int order;
   int threads;  // CPU threads at most
   unsigned char arguments[8];
@@ -30,34 +30,34 @@ int minidl_run_fibres(const MinidlLaunch*, MinidlThread);
 const char* minidl_error();
 int minidl_refuse(const char* sentence);  // sets minidl_error(), returns 1
 
-// What a running CUDA thread may ask for (fibre.cpp). `line` and `file` are where the kernel says
-// it.
+// Functions for a running CUDA thread (fibre.cpp). `line` and `file` are where the kernel calls
+// them.
 int minidl_syncthreads(int op, int value, const char* file, int line);  // op: see MINIDL_BARRIER_*
 void minidl_warp(int op, unsigned mask, const void* value, int n_bytes, int source, void* result,
                  const char* file, int line);
-// waits for all threads of the tile of n_threads, more than a warp
+// waits for all threads of a tile of n_threads, which is larger than a warp
 void minidl_tile_barrier(int n_threads, const char* file, int line);
 void minidl_returned(const char* file, int line);
-// lets other threads run: called now and then by atomics
+// lets other threads run; atomics call it now and then
 void minidl_spin(const char* file, int line);
 void* minidl_dynamic_shared();
-// bytes that must stay as they are in this launch: see MINIDL_GUARD
+// bytes that must not change in this launch: see MINIDL_GUARD
 void minidl_guard(const char* name, struct MinidlBefore* before, char* behind, char* after);
 unsigned minidl_lane();
 void minidl_fail_assert(const char* condition, const char* file, int line);
 void minidl_fail(const char* sentence, const char* file, int line);
 
-// What the check form (check.cpp) needs: to be told when threads meet, to end a launch, and where
-// stacks and memory lie.
+// What the check form (check.cpp) needs: it is told when threads meet, it can end a launch, and it
+// learns where stacks and memory lie.
 struct MinidlObserver {
   void (*block_begins)();
   void (*barrier)();
   void (*warp_barrier)(int warp, unsigned lanes);
   void (*tile_barrier)(int begin, int end);  // threads of the block
-  // a shuffle whose source lane takes no part
+  // a shuffle whose source lane does not take part
   void (*odd_shuffle)(const char* sentence, void* result, int n_bytes);
 };
-// for launches of this CPU thread; null: nobody looks on
+// for launches of this CPU thread; null: no observer
 void minidl_observe(const MinidlObserver*);
 void minidl_stop(const char* sentence);      // ends the running launch with this error
 struct MinidlMemory {
@@ -67,20 +67,21 @@ struct MinidlMemory {
 MinidlMemory minidl_memory();
 }
 
-// For device functions; kernels have them as parameters.
-// initial-exec: found without a call.
+// For device functions. Kernels have them as parameters.
+// initial-exec: they are found without a call.
 #define MINIDL_THREAD_LOCAL \
   __attribute__((visibility("default"), tls_model("initial-exec"))) __thread
 extern MINIDL_THREAD_LOCAL uint3 threadIdx, blockIdx;
 extern MINIDL_THREAD_LOCAL dim3 blockDim, gridDim;
 
-// Behind each __shared__ variable of a plain launch lie so many bytes of a pattern, a row of 32 doubles,
-// and as many before it: compilers lay variables out forwards or backwards. The engine compares them
-// at the end of every block. minidl/cuda/host/shared.py declares them and puts MINIDL_GUARD behind;
-// the first thread of a launch that comes by tells the engine.
+// In a plain launch, MINIDL_GUARD_BYTES of a pattern (32 doubles) follow each __shared__ variable,
+// and the same pattern comes before it, because compilers lay variables out in either direction.
+// The engine compares them at the end of every block. minidl/cuda/host/shared.py declares them and
+// inserts MINIDL_GUARD after the variable. The first thread of a launch that passes it tells the
+// engine.
 enum { MINIDL_GUARD_BYTES = 256 };
 struct MinidlBefore {
-  unsigned launch;  // the last one that came by
+  unsigned launch;  // the last launch that passed
   char bytes[MINIDL_GUARD_BYTES];
 };
 extern MINIDL_THREAD_LOCAL unsigned minidl_launch_number;
@@ -88,7 +89,7 @@ extern MINIDL_THREAD_LOCAL unsigned minidl_launch_number;
   if (minidl_before_##NAME.launch != minidl_launch_number)                                    \
     minidl_guard(#NAME, &minidl_before_##NAME, minidl_guard_##NAME + sizeof(NAME), minidl_after_##NAME);
 
-// An argument on its way from Python: becomes whatever pointer the kernel takes (Python has
+// An argument from Python. It converts to the pointer type of the kernel's parameter (Python has
 // compared the types).
 struct MinidlPointer {
   void* p;

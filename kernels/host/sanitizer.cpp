@@ -1,6 +1,6 @@
-// The names that a kernel compiled with the compiler's sanitizers calls: at each load, store and
-// atomic, and where a check of the compiler's own fails. The kernel is linked without the
-// compiler's libraries and finds these instead, which hand everything to check.cpp.
+// The functions that a kernel calls if it is compiled with the compiler's sanitizers: at each load,
+// store and atomic, and where a check of the compiler fails. The kernel is not linked with the
+// compiler's libraries. It finds these functions, which pass everything to check.cpp.
 //
 //     kernel.cu --g++ -fsanitize=thread,bounds,alignment,...--> calls __tsan_read4(p),
 //                                              __tsan_write4(p), __ubsan_handle_out_of_bounds(...)
@@ -21,8 +21,9 @@ HOOK __tsan_vptr_read(void**) {}
 HOOK __tsan_vptr_update(void**, void*) {}
 HOOK __tsan_read_range(void* p, unsigned long n) { minidl_access((u64)p, n, READ, HERE); }
 HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRITE, HERE); }
-// clang checks no alignment where a struct is copied, as a float4; but it calls these for what it
-// holds to be aligned, to 8 bytes at most, and the unaligned ones for the rest.
+// clang does not check alignment when a struct is copied, such as a float4. But it calls these
+// functions for addresses that it assumes to be aligned (to 8 bytes at most), and the unaligned
+// ones for the rest.
 #ifdef __clang__
 #define ALIGNED(p, n) \
   if ((u64)p % (n < 8 ? n : 8)) minidl_misaligned((u64)p, n, "'value of " #n " bytes'", HERE)
@@ -43,7 +44,7 @@ HOOK __tsan_write_range(void* p, unsigned long n) { minidl_access((u64)p, n, WRI
   }
 ACCESSES(1) ACCESSES(2) ACCESSES(4) ACCESSES(8) ACCESSES(16)
 
-// clang calls these for assignments of large structs.
+// clang calls these to assign large structs.
 HOOK_OF(void*) __tsan_memcpy(void* to, const void* from,
     unsigned long n) {
   minidl_access((u64)from, n, READ, HERE), minidl_access((u64)to, n, WRITE, HERE);
@@ -87,7 +88,7 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
   }                                                                                        \
-  /* clang's only one: the value that was there */                                         \
+  /* clang calls only this one. It returns the value before. */                            \
   HOOK_OF(T) __tsan_atomic##n##_compare_exchange_val(volatile T* p, T c, T v, int, int) {  \
     minidl_compare_exchange((u64)p, sizeof(T), HERE); \
     __atomic_compare_exchange_n(p, &c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); \
@@ -96,11 +97,12 @@ HOOK_OF(void*) __tsan_memset(void* to, int value,
 ATOMICS(unsigned char, 8) ATOMICS(unsigned short, 16) ATOMICS(unsigned int, 32)
 ATOMICS(unsigned long long, 64)
 
-// __threadfence() is sequentially consistent in cuda_host.h, __threadfence_block() acquire-release.
+// In cuda_host.h __threadfence() is sequentially consistent, __threadfence_block() is
+// acquire-release.
 HOOK __tsan_atomic_thread_fence(int order) { minidl_fence(order == __ATOMIC_SEQ_CST ? 1 : 2); }
 HOOK __tsan_atomic_signal_fence(int) {}
 
-// ---- the compiler's own checks; layouts are those of UBSan's runtime interface ----
+// ---- the compiler's own checks. The layouts are from UBSan's runtime interface ----
 
 struct SourceLocation { const char* file; unsigned line, column; };
 struct TypeDescriptor { unsigned short kind, info; char name[1]; };
@@ -112,7 +114,7 @@ struct TypeMismatchData {
 };
 
 HOOK __ubsan_handle_out_of_bounds(OutOfBoundsData* data, unsigned long index) {
-  int unused = 64 - (1 << (data->index->info >> 1));  // bits of the word above those of the index
+  int unused = 64 - (1 << (data->index->info >> 1));  // the bits of the word above the index
   bool is_signed = data->index->info & 1;
   long long i = is_signed ? (long long)(index << unused) >> unused : (long long)index;
   minidl_bad_index(i, data->array->name, HERE);

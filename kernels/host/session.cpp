@@ -1,4 +1,4 @@
-// The check form's launch: in a child process, once in each order of threads.
+// The check form's launch. It runs in a child process, once for each order of threads.
 //
 //     Python  -- fork -->  child:  order 0: watch the kernel run      -> outcomes[0], results[0]
 //       |                          arrays and __device__ variables back to what they were
@@ -6,9 +6,9 @@
 //       v                          _exit
 //     reads outcomes and results, in memory that both share
 //
-// So a kernel may do whatever it likes: Python lives. The child runs nothing but this library and
-// the kernel. Arrays and stacks lie at other addresses in each launch, so that a pointer kept from
-// an earlier one points to nothing.   Test: tests/cuda/checks/test_check_child.py
+// So no error of a kernel can end Python. The child runs only this library and the kernel. Arrays
+// and stacks lie at other addresses in each launch. So a pointer that a kernel kept from an earlier
+// launch points to unused memory.   Test: tests/cuda/checks/test_check_child.py
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,22 +32,22 @@ struct DeviceVariable {
   int element, rows, columns, is_const;
 };
 
-// Known to minidl/cuda/checks/hooks.py.
+// minidl/cuda/checks/hooks.py has the same layout: change both.
 struct CheckLaunch {
   const GivenRegion* given;
   const DeviceVariable* variables;
   const int* orders;
   Outcome* outcomes;
-  unsigned char *results, *device_after;  // results: of the arrays that are not const, by order
+  unsigned char *results, *device_after;  // results: for each order, the arrays that are not const
   MinidlLaunch* packed;
   int (*launch)(const MinidlLaunch*);
   u64 packed_bytes, arena, arena_bytes, dynamic_bytes, n_blocks, block_threads;
-  Profile* profile;  // null: none
+  Profile* profile;  // null: no profile
   double limit_seconds;
   int n_given, n_variables, n_orders, unused;
 };
 
-// Addresses that nothing else uses (47 bits are there on every machine), in a ring.
+// Addresses that nothing else uses: every machine has 47 bits of them. They are reused in a ring.
 const u64 kArenas = 0x200000000000, kStacks = 0x300000000000, kStackStep = 1ull << 31;
 const int kRing = 64;
 u64 next_arena = kArenas;
@@ -64,7 +64,8 @@ bool in_kernel(u64 pc) {
   return dladdr((void*)pc, &info) && (u64)info.dli_fbase == code_base;
 }
 
-// Every quarter of a second of processor time: has a block come to its end since?
+// Runs every quarter of a second of processor time. It ends the launch if no block has ended for
+// limit_seconds.
 void on_tick(int, siginfo_t*, void* context) {
   static unsigned seen = ~0u;
   static int quiet;
@@ -74,7 +75,7 @@ void on_tick(int, siginfo_t*, void* context) {
   MinidlFault f = {};
   unsigned long long stack;
   minidl_pc_of(context, &f, &stack);
-  // between two lines, in a call of ours, the place of the last access is the nearest one
+  // The pc may lie between two lines, in our own code. Then the last access is the nearest place.
   unsigned here = in_kernel(f.pc) ? f.pc - code_base + 1 : last_place;
   Finding& found = add_finding(ENDLESS, here, last_place, -1, 0);
   found.fatal = 1;
@@ -88,8 +89,8 @@ void on_tick(int, siginfo_t*, void* context) {
   _exit(0);
 }
 
-// Calls that have not returned, innermost first: words of the stack that point into the kernel's
-// code. Some of them may be leftovers.
+// Collects the calls that have not returned, innermost first: words of the stack that point into
+// the kernel's code. Some may be old words that no call uses.
 void calls_on_stack(u64 stack, Finding& f) {
   u64 own = places.stacks_begin + (running_thread() - clocks.first) * places.stack_bytes;
   u64 at = stack > own + places.stack_guard ? stack : own + places.stack_guard;
@@ -136,7 +137,7 @@ void copy_variables(unsigned char* saved, bool back) {
   for (int i = 0; i < now->n_variables; ++i) {
     const DeviceVariable& v = now->variables[i];
     if (!back) memcpy(saved, (void*)v.begin, v.bytes);
-    else if (!v.is_const) memcpy((void*)v.begin, saved, v.bytes);  // const: maybe read-only memory
+    else if (!v.is_const) memcpy((void*)v.begin, saved, v.bytes);  // const: maybe read-only
     saved += v.bytes;
   }
 }
@@ -149,7 +150,7 @@ void compare(const unsigned char* first, const unsigned char* mine) {
       u64 i = 0;
       while (first[i] == mine[i]) ++i;
       outcome->differs_in = r, outcome->differs_at = i;
-      for (; i < g.bytes && !outcome->differs_where; ++i) {  // who wrote it in this order, if anybody
+      for (; i < g.bytes && !outcome->differs_where; ++i) {  // find this order's store
         const Cell& c = regions[r].cells[i / regions[r].granule];
         if (first[i] != mine[i])
           outcome->differs_where = c.write.who ? c.write.where : c.atomic.where;
@@ -207,8 +208,8 @@ void run_order(int k) {
 #ifdef __linux__
   prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
-  signal(SIGINT, SIG_IGN);  // Python's process ends this one
-  minidl_set_watchdog(0);   // on_tick is this process's own
+  signal(SIGINT, SIG_IGN);  // Python's process handles Ctrl-C and ends this one
+  minidl_set_watchdog(0);   // on_tick replaces the watchdog
   minidl_new_engine((void*)(kStacks + kStackStep * (n_launches % kRing)));
   set_places();
   struct sigaction tick = {};
@@ -246,19 +247,19 @@ bool is_retired(u64 address) {
   return false;
 }
 
-// ---- what Python calls ----
+// ---- called by Python ----
 
-// The process that runs the launch, to be waited for; -1 if there can be none.
+// Starts the launch in a child process. Returns its process id, or -1 if no process can be made.
 MINIDL_EXPORT int minidl_check_start(const CheckLaunch* launch) {
   now = launch;
   n_launches++;
-  fflush(nullptr);  // else the child would print it as well
+  fflush(nullptr);  // otherwise the child would print the buffered text, too
   int pid = fork();
   if (pid == 0) child();
   return pid;
 }
 
-// Memory that the child shares, zeros; at an address of its own for arrays (`fresh`).
+// Returns memory of zeros that the child shares, or null. fresh: for arrays, at an unused address.
 MINIDL_EXPORT void* minidl_check_map(u64 bytes, int fresh) {
   const u64 page = 1 << 16;
   void* hint = fresh ? (void*)next_arena : nullptr;

@@ -1,10 +1,10 @@
-// What check.cpp (one access) and session.cpp (a launch in several orders) share.
-// Layouts known to minidl/cuda/checks/hooks.py.
+// Shared by check.cpp (one access) and session.cpp (a launch in several orders).
+// minidl/cuda/checks/hooks.py has the same layouts: change both.
 #pragma once
 #include "runtime.h"
 #include "shadow.h"
 
-enum Kind {  // the order is known to minidl/cuda/checks/sentences.py
+enum Kind {  // minidl/cuda/checks/sentences.py has the same order
   OUT_OF_BOUNDS, BAD_INDEX, MISALIGNED, UNWRITTEN, UNINITIALISED, RACE, BLOCK_RACE, DOUBLE_WRITE,
   CONST_WRITE, DIVISION, NOT_ALL_WRITTEN, SHIFT, PAST_OBJECT, OTHER_STACK, STALE, FAULTED, ENDLESS,
   STACK_FULL, TOO_MUCH_SHARED, LOCAL_OUTSIDE, LOCAL_UNWRITTEN, LOCAL_ENDED,
@@ -17,13 +17,13 @@ struct Finding {
   int kind, fatal, warning, region, size, how, other_how, atomics;
   unsigned where, other_where;
   unsigned who, other_who;
-  long long offset;  // in the region; or the index, the address
-  u64 count, text;   // text: a C string of the compiler's
+  long long offset;  // in the region; or the index, or the address
+  u64 count, text;   // text: a C string from the compiler
 };
 struct Traffic {
   u64 loads, load_bytes, stores, store_bytes, atomics, atomic_bytes;
 };
-// A variable of the kernel: __shared__, or rows -1: dynamic; or __device__.
+// A variable of the kernel: __shared__ (rows is -1 if dynamic), or __device__.
 struct Variable {
   const char* name;
   int element, rows, columns, is_shared;
@@ -33,23 +33,23 @@ struct GivenRegion {
   unsigned granule, is_const, uninitialised, unused;
 };
 
-// What came of one order of threads; in memory that the child process shares with Python's.
+// The result of one order of threads, in memory that the child shares with Python's process.
 struct Outcome {
   int finished, stopped, n_findings, n_regions, n_notes;
-  int differs_in;  // region whose bytes are not those of the first order; -1: none
-  unsigned differs_where;  // place of the store that wrote it
+  int differs_in;  // a region whose bytes differ from the first order's; -1: none
+  unsigned differs_where;  // the place of the store that wrote them
   int n_calls;
   unsigned calls[8];  // places of calls on a full stack, innermost first
   u64 differs_at;
   char sentence[2048];
-  char notes[kMaxNotes][512];  // findings of the fibre engine that let the launch go on
+  char notes[kMaxNotes][512];  // warnings of the fibre engine: the launch went on
   Finding findings[kMaxFindings];
-  Variable variables[kMaxRegions];  // by region; the first are the arrays
+  Variable variables[kMaxRegions];  // by region; arrays come first
   u64 region_bytes[kMaxRegions];
   Traffic traffic[kMaxRegions];
 };
 
-extern Outcome* outcome;  // of the running order
+extern Outcome* outcome;  // the result of the running order
 extern Region regions[kMaxRegions];
 extern int n_regions, n_given;
 extern Clocks clocks;
@@ -57,7 +57,7 @@ extern Order order;
 extern bool active;
 extern u64 code_base, code_end;
 
-struct Places {  // what memory is whose
+struct Places {  // which memory belongs to what
   u64 arena_begin, arena_end, engine_begin, engine_end, launch_begin, launch_end, stacks_begin,
       stacks_end, stack_bytes, stack_guard, dynamic_begin, dynamic_end;
 };
@@ -68,8 +68,8 @@ int add_region(u64 begin, u64 bytes, unsigned granule, const Variable& variable,
 void check_block_begins();
 void check_begin_order(int number);  // 0: the first
 void check_end_order(bool complete);
-extern unsigned last_place;  // of the last access
-extern bool waits_for_flag;  // was that of a flag in global memory, which another block may change?
-extern unsigned blocks_begun;  // in this order of blocks
-unsigned running_thread();   // number of it in the grid + 1
+extern unsigned last_place;  // the place of the last access
+extern bool waits_for_flag;  // true if it was a flag in global memory: another block may set it
+extern unsigned blocks_begun;  // in this order
+unsigned running_thread();   // its number in the grid, + 1
 bool is_retired(u64 address);

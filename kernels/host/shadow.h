@@ -1,50 +1,49 @@
-// Shadow memory: beside every element of the arrays and of shared memory, who touched it last, and
-// when. From that follows whether two accesses are ordered, that is, whether they would also come
-// in this order on a GPU.
+// Shadow memory: for every element of the arrays and of shared memory, it stores which thread
+// accessed it last, and when. So one can tell whether two accesses are ordered, which means that
+// they come in this order on a GPU, too.
 //
 //     thread t     w s[3] ---- barrier ---- r s[4]
-//                  Each thread has a clock, moved on by every barrier and __syncwarp.
+//                  Each thread has a clock. Every barrier and every __syncwarp moves it on.
 //     clock        1          |  2         |
-//                                          An access (t, clock) came before what u does now, if
+//                                          An access (t, clock) came before the access of u now if
 //     thread u     r s[4] ---- barrier ---- w s[3]
-//                  - t has passed a barrier of the whole block since, or
-//                                                             - u has met t in a __syncwarp, or
-//                                                               in the sync() of a tile, since.
-// Two accesses of one element, one of them a write, that are not ordered are a race; atomics do not
-// race with each other. Threads of different blocks are ordered by fences and atomics alone
-// (order.h). This is FastTrack (Flanagan & Freund 2009) with CUDA's kinds of meeting.
+//                  - t has since passed a barrier of the whole block, or
+//                  - u has since met t in a __syncwarp, or in the sync() of a tile.
+// Two accesses of one element race if they are not ordered and one of them is a write. Atomics do
+// not race with each other. Threads of different blocks are ordered only by fences and atomics
+// (order.h). This is FastTrack (Flanagan & Freund 2009), with CUDA's barriers.
 #pragma once
 #include <stdlib.h>
 #include <string.h>
 
 #include "order.h"
 
-const unsigned kAtomic = 0x80000000u;  // in Access::clock
+const unsigned kAtomic = 0x80000000u;  // a bit of Access::clock
 
 struct Access {
-  unsigned who;    // 0: nobody; else 1 + number of the thread in the whole grid
-  unsigned clock;  // of that thread, and kAtomic
-  unsigned where;  // place in the kernel's code
+  unsigned who;    // 0: no thread. Else 1 + the thread's number in the whole grid
+  unsigned clock;  // the clock of that thread, with the bit kAtomic
+  unsigned where;  // the place in the kernel's code
 };
 
 struct Cell {
-  Access write, atomic, read;  // the last ones
-  Access block_atomic;         // the last atomic by another block than that of `atomic`
-  Access other_read;           // the last read by another thread of the block that read last
-  Access block_read;           // the last read by another block
+  Access write, atomic, read;  // the last access of each kind
+  Access block_atomic;         // the last atomic of another block than the block of `atomic`
+  Access other_read;           // the last read of another thread, in the block of `read`
+  Access block_read;           // the last read of another block
 };
 
-// A piece of memory with its cells. Elements are the unit: two threads may write neighbours, not
-// the same.
+// A piece of memory with its cells. A cell is one element: two threads may write neighbours, but
+// not the same element.
 struct Region {
   u64 begin, bytes;
-  unsigned granule;  // bytes to a cell
+  unsigned granule;  // bytes of a cell
   bool shared, is_const, uninitialised;
   Cell* cells;
 
   void allocate() { cells = (Cell*)calloc(bytes / granule + 1, sizeof(Cell)); }
 
-  // An access smaller than an element (bytes of a float): from now on, a cell per byte.
+  // For an access smaller than an element (bytes of a float): from now on a cell is one byte.
   void refine() {
     Cell* fine = (Cell*)calloc(bytes + 1, sizeof(Cell));
     for (u64 i = 0; i < bytes; ++i) fine[i] = cells[i / granule];
@@ -57,11 +56,11 @@ struct Region {
 // The clocks of the running block.
 struct Clocks {
   unsigned clock[1024];
-  unsigned at_barrier;  // what came before the last barrier of the whole block has this clock at most
-  // met[u][lane]: clock of that lane of u's warp when they last met
+  unsigned at_barrier;  // accesses before the block's last barrier have at most this clock
+  // met[u][lane]: the clock of that lane of u's warp when u last met it
   unsigned met[1024][32];
-  // what came before the last barrier of a tile larger than a warp, as at_barrier; tile k of n
-  // threads: 1024 / n + k
+  // Like at_barrier, for the last barrier of a tile that is larger than a warp. Tile k of n threads
+  // has number 1024 / n + k.
   unsigned at_tile[32];
   unsigned first;  // `who` of the block's thread 0
   int n;
@@ -87,7 +86,7 @@ struct Clocks {
     for (int t = begin; t < end; ++t) clock[t] = at + 1;
   }
 
-  // Each lane learns what any of them knew, and that all have come as far as now.
+  // Each lane learns what any of these lanes knew, and the present clock of all of them.
   void warp_barrier(int warp, unsigned lanes) {
     unsigned joined[32] = {};
     int begin = warp * 32;
@@ -109,12 +108,12 @@ struct Clocks {
 
   bool same_block(const Access& a) const { return a.who - first < (unsigned)n; }
 
-  // Did `a` come before what thread `me` of the running block does now?
+  // Returns true if `a` came before the present access of thread `me` of the running block.
   bool ordered(const Access& a, int me, bool shared, const Order& order) const {
     unsigned t = a.who - first;
     if (a.who == 0 || t == (unsigned)me) return true;
     unsigned when = a.clock & ~kAtomic;
-    if (t >= (unsigned)n)  // another block: its shared memory is another memory
+    if (t >= (unsigned)n)  // another block: it has other shared memory
       return shared || order.ordered(a.who, when, me, false);
     return when <= at_barrier || (t / 32 == (unsigned)me / 32 && when <= met[me][t % 32])
            || in_tile(t, when, me) || order.ordered(a.who, when, me, true);

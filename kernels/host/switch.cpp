@@ -1,12 +1,12 @@
-// The context switch: put the callee-saved registers on this stack, exchange stack pointers, take
-// them from the other.
+// The context switch: pushes the callee-saved registers onto this stack, exchanges the stack
+// pointers, and pops the registers from the other stack.
 //
 //     void minidl_switch(void** save, void* load)
 //
-// A function of its own in assembly, because a compiler knows what a *call* may change. (The same
-// instructions as inline assembly inside C++ need clobber lists that no compiler checks, and fail
-// silently.) Ten nanoseconds; ucontext's swapcontext takes twenty times that, for a system call
-// that saves the signal mask.
+// It is a separate function in assembly, because a compiler knows which registers a *call* may
+// change. (Inline assembly in C++ would need clobber lists. No compiler checks them, and a mistake
+// fails silently.) It takes ten nanoseconds. ucontext's swapcontext takes twenty times as long,
+// because it makes a system call to save the signal mask.
 #ifdef __APPLE__
 #define SYMBOL "_minidl_switch"
 #else
@@ -43,5 +43,5 @@ this processor needs a minidl_switch of its own in switch.cpp
 #endif
 
 #if defined(__linux__)
-asm(".section .note.GNU-stack,\"\",%progbits\n.text\n");  // no executable stack
+asm(".section .note.GNU-stack,\"\",%progbits\n.text\n");  // the stack is not executable
 #endif

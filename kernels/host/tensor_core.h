@@ -1,6 +1,6 @@
-// Tensor cores on a CPU, lane by lane: each lane asks the others for the fragments that its own
-// elements need, as tensor_core.cuh lays them out. A lane that is missing is found by the fibre
-// engine, as in any shuffle.
+// Tensor cores on a CPU, lane by lane. Each lane asks other lanes for the fragments that its
+// elements need. tensor_core.cuh has their layout. If a lane is missing, the fibre engine reports
+// it, as in any shuffle.
 // Test: tests/cuda/host/test_tensor_core.py
 #pragma once
 
@@ -10,8 +10,8 @@ MINIDL_INLINE float minidl_half_of(unsigned int pair, int which) {
   return minidl_half_to_float((unsigned short)(pair >> 16 * which));
 }
 
-// Row g of c, columns 2t and 2t + 1, need rows g of a, which lie in lanes 4 g to 4 g + 3, and these
-// columns of b, in lanes 4 (2t) to 4 (2t) + 7.
+// Row g of c, columns 2t and 2t + 1, needs row g of a, which is in lanes 4 g to 4 g + 3. It needs
+// these two columns of b, which are in lanes 4 (2t) to 4 (2t) + 7.
 MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, MINIDL_HERE) {
   const int lane = minidl_lane(), g = lane / 4, t = lane % 4;
   MinidlFragment mine_a = {{a[0], a[1], a[2], a[3]}}, mine_b = {{b[0], b[1], 0, 0}};
@@ -29,7 +29,8 @@ MINIDL_INLINE void mma(float* c, const unsigned int* a, const unsigned int* b, M
   }
 }
 
-// Lane l reads two neighbours of row l / 4 of each square, whose address lane 8 square + l / 4 has.
+// Lane l reads two neighbours of row l / 4 of each square. Lane 8 square + l / 4 has that row's
+// address.
 MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
   minidl_matrix_row(row, file, line);
@@ -40,7 +41,7 @@ MINIDL_INLINE void load_squares(unsigned int* out, const __half* row, MINIDL_HER
   }
 }
 
-// The same of the square's transpose: column l / 4, rows 2 (l % 4) and the next.
+// The same, transposed: lane l reads column l / 4, rows 2 (l % 4) and the next.
 MINIDL_INLINE void load_squares_transposed(unsigned int* out, const __half* row, MINIDL_HERE) {
   const int lane = minidl_lane();
   minidl_matrix_row(row, file, line);

@@ -1,9 +1,9 @@
-// __device__, __managed__ and __constant__ variables tell their names and places: Python reads and
-// writes them (get_global), the check form watches them. minidl/cuda/host/cpu.py puts
-// MINIDL_VARIABLE(table) behind the declaration of each.
+// __device__, __managed__ and __constant__ variables register their names and addresses. Python
+// reads and writes them (get_global), and the check form watches them. minidl/cuda/host/cpu.py
+// inserts MINIDL_VARIABLE(table) after each declaration.
 #pragma once
 
-// NumPy's name of an element's type; "" where it has none.
+// NumPy's name of an element type, or "" if there is none.
 template <class V> struct MinidlType { static constexpr const char* name = ""; };
 #define MINIDL_TYPE(T, NAME) \
   template <> struct MinidlType<T> { static constexpr const char* name = NAME; };
@@ -20,7 +20,7 @@ template <class V, size_t n> struct MinidlElement<V[n]> : MinidlElement<V> {};
 template <class V, size_t n> struct MinidlElement<const V[n]> : MinidlElement<V> {};
 template <class V, size_t n> struct MinidlElement<volatile V[n]> : MinidlElement<V> {};
 
-// The element of T[a][b][c], and its last two extents.
+// The element size of T[a][b][c] in bytes, and its last two extents.
 template <class V> struct MinidlShape { enum { element = sizeof(V), rows = 0, columns = 0 }; };
 template <class V, size_t n> struct MinidlShape<V[n]> {
     enum { element = sizeof(V), rows = 0, columns = n }; };
@@ -29,8 +29,9 @@ template <class V, size_t m, size_t n> struct MinidlShape<V[m][n]> {
 template <class V, size_t l, size_t m, size_t n>
 struct MinidlShape<V[l][m][n]> : MinidlShape<V[m][n]> {};
 
-// Known to minidl/cuda/host/variables.py; the first part to session.cpp. is_const: 1: __constant__,
-// which Python may write; 2: const, in memory that nobody may.
+// minidl/cuda/host/variables.py has the same layout, and session.cpp the layout of its first part:
+// change all. is_const: 1 for __constant__, which Python may write; 2 for const, in read-only
+// memory.
 struct MinidlVariable {
   unsigned long long begin, bytes;
   const char* name;

@@ -1,6 +1,6 @@
-// Barriers and warp calls: each hands its question to the fibre engine (fibre.cpp), which answers
-// when all have asked. The caller's file and line come along as default arguments, for the sentence
-// that says who waits where.
+// Barriers and warp calls. Each passes its request to the fibre engine (fibre.cpp), which answers
+// when all threads have called it. Default arguments pass the caller's file and line, for the
+// message that shows where each thread waits.
 #pragma once
 
 MINIDL_INLINE void __syncthreads(MINIDL_HERE) { minidl_syncthreads(MINIDL_BARRIER, 0, file, line); }
@@ -25,8 +25,8 @@ template <class T> MINIDL_INLINE T minidl_shuffle(unsigned mask, T value, int so
   return result;
 }
 
-// Which lane to read, by the PTX definition of shfl: segments of `width` lanes; out of the segment,
-// a lane reads itself.
+// Choose the lane to read, as PTX defines shfl: in segments of `width` lanes. A lane whose source
+// is outside of its segment reads itself.
 template <class T> MINIDL_INLINE T __shfl_sync(unsigned mask, T v, int source, int width = 32,
                                                MINIDL_HERE) {
   int lane = minidl_lane();
@@ -60,11 +60,12 @@ MINIDL_INLINE int __any_sync(unsigned mask, int predicate, MINIDL_HERE) {
 MINIDL_INLINE int __all_sync(unsigned mask, int predicate, MINIDL_HERE) {
   return __ballot_sync(mask, !predicate, file, line) == 0;
 }
-// Any set of lanes that happens to run together is a correct answer; here each runs alone. A kernel
-// that needs more than that is wrong on a GPU too, some day.
+// CUDA allows any set of lanes that run together. Here each lane runs alone. A kernel that relies
+// on more than that will fail on some GPU, too.
 MINIDL_INLINE unsigned __activemask() { return 1u << minidl_lane(); }
 
-// Reductions over the mask (compute capability 8.0): a gather by shuffles from each member in turn.
+// Reductions over the mask (compute capability 8.0): shuffles from each member, one after the
+// other.
 template <class T, class Join>
 MINIDL_INLINE T minidl_reduce(unsigned mask, T v, Join join, const char* file, int line) {
   T total = v;
@@ -96,7 +97,7 @@ template <class T> MINIDL_INLINE unsigned __match_any_sync(unsigned mask, T v, M
     if (minidl_shuffle(mask, v, __builtin_ctz(m), file, line) == v) same |= m & -m;
   return same;
 }
-// All lanes of the mask, if all have the same value, and whether they do.
+// Returns the mask if all its lanes have the same value, else 0. *all: 1 if they have.
 template <class T>
 MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HERE) {
   unsigned same = __match_any_sync(mask, v, file, line);
@@ -104,8 +105,8 @@ MINIDL_INLINE unsigned __match_all_sync(unsigned mask, T v, int* all, MINIDL_HER
   return *all ? mask : 0;
 }
 
-// ldmatrix (tensor_core.h) wants rows of shared memory that begin at multiples of 16 bytes. Only the
-// check form knows what is shared.
+// ldmatrix (tensor_core.h) reads rows of shared memory that begin at multiples of 16 bytes. Only
+// the check form can tell whether memory is shared.
 #ifdef MINIDL_CHECK
 #define minidl_matrix_row(row, file, line) minidl_check_matrix_row(row)
 #else

@@ -1,20 +1,20 @@
-// The seam within the check form's runtime: sanitizer.cpp tells check.cpp what the running CUDA
-// thread does. return_address: of the call that the compiler put there, the place in the code.
+// What sanitizer.cpp calls in check.cpp to report what the running CUDA thread does.
+// return_address: of the call that the compiler has inserted. It gives the place in the code.
 #pragma once
 
 typedef unsigned long long u64;
 
-// known to minidl/cuda/checks/sentences.py
+// minidl/cuda/checks/sentences.py has the same values: change both.
 enum How { READ = 0, WRITE = 1, ATOMIC = 2, ATOMIC_READ = 3 };
 
 void minidl_called(bool begins);  // a function begins or ends
 void minidl_access(u64 address, unsigned size, How how, void* return_address);
-// an exchange that happens only if the value is the expected one
+// An exchange that happens only if the value is the expected one.
 void minidl_compare_exchange(u64 address, unsigned size, void* return_address);
 void minidl_volatile(u64 address, unsigned size, How how, void* return_address);
 void minidl_fence(int kind);  // 1: __threadfence(), 2: __threadfence_block()
 void minidl_bad_shift(long long by, void* return_address);
-// array, type: the compiler's names. These end the launch.
+// array, type: names from the compiler. These functions end the launch.
 void minidl_bad_index(long long index, const char* array, void* return_address);
 void minidl_misaligned(u64 address, unsigned alignment, const char* type, void* return_address);
 void minidl_past_object(u64 address, const char* type, void* return_address);

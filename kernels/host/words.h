@@ -1,8 +1,9 @@
-// CUDA's other words for device code: bytes and bits, memory in one piece, time, atomics on halves.
+// More of CUDA's names for device code: bytes and bits, memcpy, clocks, atomics on halves.
 // Test: tests/cuda/host/test_words.py
 #pragma once
 
-// Bytes of (y, x), eight of them from x's lowest on, by the selectors in s; bit 3: the byte's sign.
+// Selects four of the eight bytes of (y, x), counted from x's lowest, by the selectors in s. If bit
+// 3 of a selector is set, it gives the byte's sign.
 MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   unsigned long long both = (unsigned long long)y << 32 | x;
   unsigned result = 0;
@@ -14,7 +15,7 @@ MINIDL_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return result;
 }
 
-// 32 bits out of (hi, lo), shifted: by the distance modulo 32, or at most 32 (`c`, clamped).
+// Shift (hi, lo) and return 32 bits. The distance is taken modulo 32, or at most 32 (`c`: clamped).
 MINIDL_INLINE unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned n) {
   return (unsigned)((((unsigned long long)hi << 32 | lo) << (n & 31)) >> 32);
 }
@@ -41,7 +42,7 @@ MINIDL_INLINE unsigned __uhadd(unsigned a, unsigned b) {
 }
 MINIDL_INLINE int __hadd(int a, int b) { return (int)(((long long)a + b) >> 1); }
 
-// Words of four bytes where all fits, so that the check form counts accesses as a GPU has them.
+// Copies words of four bytes if possible, so that the check form counts accesses as on a GPU.
 MINIDL_INLINE void* minidl_memcpy(void* to, const void* from, size_t n) {
   size_t i = 0;
   if (((size_t)to | (size_t)from | n) % 4 == 0)
@@ -69,7 +70,7 @@ MINIDL_INLINE void* minidl_memmove(void* to, const void* from, size_t n) {
 inline void* operator new(size_t, void* memory) noexcept { return memory; }
 inline void* operator new[](size_t, void* memory) noexcept { return memory; }
 
-// Some clock that goes on.
+// Returns some clock that only goes up.
 MINIDL_INLINE long long clock64() {
 #if defined(__x86_64__)
   return (long long)__builtin_ia32_rdtsc();
@@ -83,7 +84,7 @@ typedef long clock_t;
 MINIDL_INLINE clock_t clock() { return (clock_t)clock64(); }
 
 #if defined(MINIDL_CHECK) || defined(MINIDL_FIBRE)
-#define __nanosleep(ns) ((void)(ns), minidl_spin(__FILE__, __LINE__))  // the others' turn
+#define __nanosleep(ns) ((void)(ns), minidl_spin(__FILE__, __LINE__))  // lets other threads run
 #else
 #define __nanosleep(ns) ((void)(ns))
 #endif
@@ -92,7 +93,7 @@ MINIDL_INLINE clock_t clock() { return (clock_t)clock64(); }
 MINIDL_INLINE void __prof_trigger(int) {}
 template <class T> MINIDL_INLINE bool __isGlobal(const T*) { return true; }
 
-// ---- half atomics: the word of 16 or 32 bits is exchanged ----
+// ---- half atomics: they exchange the word of 16 or 32 bits ----
 
 template <> struct MinidlBits<2> { typedef unsigned short type; };
 MINIDL_INLINE __half atomicAdd(__half* p, __half v) {
