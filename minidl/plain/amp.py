@@ -24,9 +24,9 @@ Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the mas
 
 Paper: Micikevicius et al., "Mixed precision training", 2018.
 The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
-clipping, ranks that skip a step together, bfloat16 (which needs masters but no scale), and a
-decision on the GPU, for which the CPU does not wait. minidl/precision/amp.py chooses the type of
-each operation.
+clipping, ranks that skip a step together, bfloat16 (which needs masters but no scale), and a test
+for inf on the GPU, so that the CPU does not wait for it. minidl/precision/amp.py chooses the type
+of each operation.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def step(masters, gradients, lr, scale, good_steps, interval):
 if __name__ == "__main__":
     lost = np.float16(2.0**-26)
     saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
-    print("2^-26 in float16:", lost, "  scaled before, unscaled after:", saved * 2.0**26, "* 2^-26")
+    print("2^-26 in float16:", lost, "  with loss scaling:", saved * 2.0**26, "* 2^-26")
 
     def gradients(weights, scale):  # of scale * loss; the loss is 3 w
         with np.errstate(over="ignore"):  # the result may be inf

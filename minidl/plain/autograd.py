@@ -16,8 +16,9 @@ gradient has a gradient, too: grad(grad(y)) is the second derivative.
 
 Source: Griewank & Walther, "Evaluating Derivatives", 2008.
 The real one, minidl/function.py and minidl/backward.py, adds: gradients in `x.grad`, memory that is
-freed while backward runs, any dtype, a GPU, hooks, and no recursion. Its rules compute with arrays
-and not with Tensors. That is faster and needs less memory, but it gives no second derivatives.
+freed while backward runs, any dtype, a GPU, hooks, and no recursion. The rules of the real one
+compute with arrays and not with Tensors. That is faster and needs less memory, but it gives no
+second derivatives.
 """
 
 import numpy as np

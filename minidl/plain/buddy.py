@@ -12,7 +12,7 @@ All ranks must go back to the same step. But a rank may die while copies are sen
 have the copies of step k, and others only the copies of step k - 1. So no rank deletes old copies
 before all ranks have new ones. At a barrier all ranks wait for each other. The order is:
 
-    send the copy of step k     barrier     delete what is older than k
+    send the copy of step k     barrier     delete copies older than k
 
 A rank that has not passed the barrier still has k - 1. Once a rank has passed it, all ranks have k.
 So take the newest step of each survivor. All survivors have the smallest of these steps.

@@ -1,8 +1,8 @@
 """A compiler: a program on arrays becomes a list of lines, and then a list of fewer lines.
 
-1  Trace. The program runs once, with arrays that write down every operation on them. Each result
-   has its own name: %1, %2, ... The list has no `if` and no loop: it shows what the program did
-   this time.
+1  Trace. The program runs once, with special arrays. They write every operation on them into a
+   list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
+   shows what the program did this time.
 
 2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array
    and writes an array. If a second one follows, the first writes an array only for the second to
@@ -59,6 +59,7 @@ class Traced:
 
 
 def record(operation, *operands):
+    """Computes the operation, and adds it to the list as a new line. Returns the result."""
     array = OPERATIONS[operation](*[x.array for x in operands])
     lines = operands[0].lines
     name = f"%{len(lines) + 1}"
@@ -120,7 +121,7 @@ if __name__ == "__main__":
 
     arrays = {"x": np.ones((1, 2)), "w": np.eye(2), "b": np.array([-1.0, -2.0])}
     lines = trace(program, **arrays)
-    print(len(lines), "lines, and fused:")
+    print(len(lines), "lines; after fusing:")
     for line in fuse(lines):
         print(text(line))
     print("the result", run(fuse(lines), **arrays))

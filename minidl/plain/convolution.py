@@ -19,8 +19,9 @@ channels. The result y (N, O, oh, ow) has one number for each place where the wi
                 (O, C) are multiplied by the shifted image (C, oh*ow), and all products are added.
                 GPU kernels do this in blocks
 
-The gradients come from the same formula: each product w * x in y adds gy * x to the gradient of w,
-and gy * w to the gradient of x.
+The gradients come from the same formula. Let gy be the gradient of the loss with respect to one
+number of y. Each product w * x in this number adds gy * x to the gradient of w, and gy * w to the
+gradient of x.
 
 Papers: LeCun et al., "Gradient-based learning applied to document recognition", 1998; Chellapilla
 et al., "High performance convolutional neural networks for document processing", 2006 (im2col).

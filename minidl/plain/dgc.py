@@ -7,13 +7,13 @@
     w = w - rate * (the sum over ranks of what was sent)
 
 g is this rank's share of the mean gradient: its own gradient, divided by n, the number of ranks. So
-the sum over ranks of what they send is a part of the mean gradient. The rest is sent later: nothing
-is lost.
+the sum of all elements that the ranks send is a part of the mean gradient. The rest is sent later:
+nothing is lost.
 
 The momentum must be applied before sending, in u. An element may wait for ten steps. An optimizer
-that applies momentum after the sum would see these ten steps as one step with a large gradient. And
-u becomes 0 together with v. The gradients in u were computed with old weights. So u would go on in
-a direction that may be wrong by now.
+that applies momentum after the sum would see these ten steps as one step with a large gradient. u
+becomes 0 together with v, because the gradients in u were computed with old weights. Otherwise u
+would go on in a direction that may be wrong by now.
 
 Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
 value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. Usually k is a thousandth of L.
@@ -62,7 +62,7 @@ if __name__ == "__main__":
         lines = []
         for _ in range(3):
             step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # so u = gradient / 2
-            lines.append(f"weights {w}  rank 0 has still to send {v}")
+            lines.append(f"weights {w}  rank 0 must still send {v}")
         return lines
 
     print(*simulate(2, example)[0], sep="\n")

@@ -1,8 +1,9 @@
 """The double tree: an all-reduce with few steps in which every rank has work.
 
 In a binary tree half of the ranks are leaves. A leaf only sends to its parent, while an inner rank
-receives from two children and sends to its parent. So take two trees: the leaves of one are the
-inner ranks of the other. Each tree sums one half of the array.
+receives from two children and sends to its parent. So the leaves have less work. That is why there
+are two trees: the leaves of one are the inner ranks of the other. Each tree sums one half of the
+array.
 
     8 ranks   tree 1       0                tree 2       7        rank r of tree 1
                            4                             3        is rank 7-r of tree 2
@@ -12,9 +13,9 @@ inner ranks of the other. Each tree sums one half of the array.
 In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
 binary form: ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has height
 2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance. The
-parent is the one whose height is h+1. If n is too small, this rank does not exist. Then the parent
-is the rank whose number has the lowest 1 bit changed to 0. With 8 ranks, the parent of 4 would be
-8, which does not exist. So its parent is 0.
+parent is the one whose height is h+1. If n is too small, this rank does not exist. Then change the
+lowest 1 bit of the rank's number to 0: this gives the parent. With 8 ranks, the parent of 4 would
+be 8, which does not exist. So its parent is 0.
 
 If n is even, tree 2 is the mirror image of tree 1. If n is odd, tree 2 is tree 1 with every rank
 moved on by one place, and rank 0 is an inner rank in both trees.
@@ -48,6 +49,7 @@ def parent(rank, n):
 
 
 def children(rank, n):
+    """Returns the children of a rank in tree 1 of n ranks."""
     return [child for child in range(n) if parent(child, n) == rank]
 
 

@@ -11,7 +11,7 @@ ranks are started again. They load the newest snapshot, and go on from its step:
 Two conditions make the bits the same. First, a step must depend only on the saved state and on the
 number of the step. The weights, the momentum and the states of random generators are in the state.
 The number tells which samples the step takes. Second, a snapshot must be complete or not exist at
-all, whenever the death comes:
+all, whenever a rank dies:
 
     write x.tmp ─► fsync: the bytes are    ─► rename x.tmp to x, ─► fsync of the folder: the new
                    on the disk, not only      in one moment         name is on the disk, too
@@ -60,6 +60,7 @@ def save(t, folder, step, state):
 
 
 def load(t, folder, step):
+    """Returns the state of this rank before `step`, {name: array}."""
     with np.load(file_of(folder, step, t.rank)) as file:
         return dict(file)
 

@@ -24,7 +24,7 @@ place in the queue (0, 1, ...) is C or more is dropped: it adds nothing to y. To
 rank needs only counts from the other ranks: how many of their tokens have each expert as first
 choice, as second choice, ...
 
-Backward sends along the same way: the gradients of y go to the experts, and the gradients of the
+Backward sends along the same paths: the gradients of y go to the experts, and the gradients of the
 rows come back. So there are four all-to-alls, two in forward and two in backward. In each of them a
 rank has about k T / n rows, and sends (n-1)/n of them to other ranks.
 
@@ -106,7 +106,7 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        # A token that begins with 1 goes to expert 0, with a gate of 1 - e^-99; else to expert 1.
+        # A token that begins with 1 goes to expert 0, other tokens to expert 1: gates 1 - e^-99.
         router = np.array([[99.0, 0.0], [0.0, 99.0]])
         x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

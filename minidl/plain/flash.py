@@ -13,9 +13,9 @@ beginning:
     after the last block:   O = o / l
 
 Forward keeps lse = m + log(l) for backward: the log of the sum of all e^score, one number for each
-row. Backward computes the scores of each block again. With lse it gets their weights directly: P =
-e^(S - lse). Below, GO is the gradient of the loss with respect to O. In the same way, GV, GP, GS,
-GQ and GK are the gradients with respect to V, P, S, Q and K:
+row. Backward computes the scores of each block again, and gets the weights with lse:
+P = e^(S - lse). Below, GO is the gradient of the loss with respect to O. In the same way, GV, GP,
+GS, GQ and GK are the gradients with respect to V, P, S, Q and K:
 
     GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        the derivative of softmax
     GQ = GS K / sqrt(E)                   GK = GS^T Q / sqrt(E)
@@ -24,8 +24,8 @@ D has one number for each row i:
 
     D_i = sum over j of P_ij GP_ij = sum over c of GO_ic O_ic
 
-Memory: Q, K, V, O and the T numbers of lse, instead of T^2 scores. The scores of one block need T *
-block numbers.
+Memory: Q, K, V, O and the T numbers of lse, instead of T^2 scores. One block needs T * block
+numbers.
 
 Papers: Dao et al., "FlashAttention", 2022; Milakov & Gimelshein, "Online normalizer calculation for
 softmax", 2018.

@@ -13,7 +13,7 @@ one with even m. From 2^-14 to 65504 the relative error of one rounding is at mo
 
 Swamping: a small number is lost in a large one. 2048 + 1 = 2048, because 2049 is half way between
 2048 and 2050. So 1 + 1 + 1 + ... stops at 2048, and (a + b) + c is not a + (b + c). Three ways to
-add n numbers follow. S is the sum of their absolute values:
+add n numbers follow. S is the sum of the absolute values of the n numbers:
 
     in order     x0 + x1 + x2 + ...              error at most (n - 1) u S
     pairwise     (x0 + x1) + (x2 + x3), a tree   error at most ceil(log2 n) u S

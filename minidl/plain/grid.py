@@ -12,9 +12,9 @@
                                                               and N C of gradients back
 
 n is the length of the axis. A replica is a set of ranks that together hold the model once. In a
-step it has N samples of C numbers. A rank has P weights. The table counts what one rank sends for a
-stage of two matrices, as on the page tensor_parallel: two all-reduces of N C numbers, each 2
-(n-1)/n.
+step it has N samples of C numbers. A rank has P weights. The table counts the numbers that one rank
+sends for a stage of two matrices, as on the page tensor_parallel. There are two all-reduces of N C
+numbers. In each of them a rank sends 2 (n-1)/n of the numbers.
 
 The ranks of a group differ on one axis only. Tensor groups send most, and wait for every message.
 So the tensor axis is the digit that changes first when the ranks are counted 0, 1, 2, ... Then the
@@ -91,7 +91,7 @@ if __name__ == "__main__":
     sizes = {"tensor": 2, "data": 2, "pipeline": 2}
 
     def example(t):
-        a = b = np.ones((1, 1))  # with two ranks y = relu(x) + relu(x): a stage doubles x > 0
+        a = b = np.ones((1, 1))  # with two tensor ranks a stage computes y = 2 relu(x)
         x = np.array([[1.0 + place(t.rank, sizes)["data"]]])  # 1 for replica 0, 2 for replica 1
         losses, (ga, gb) = step(t, sizes, a, b, [x], targets=[np.zeros((1, 1))])
         return [group(t, sizes, axis).ranks for axis in sizes], losses, ga

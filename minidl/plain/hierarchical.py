@@ -14,8 +14,8 @@ A flat ring sends the same number of bytes. But it has 2 (gm-1) steps. In each o
 neighbours are on two different nodes, and all ranks wait for the slow link between them. Here they
 wait for it in 2 (m-1) steps only.
 
-`Group` makes a transport of some ranks of t. Its ranks have new numbers, 0, 1, 2, ... So a function
-that takes a transport, such as the ring, works in a group as it works with all ranks.
+A `Group` is a transport between some of the ranks of t. Its ranks have new numbers, 0, 1, 2, ... So
+a function that takes a transport, such as the ring, works in a group as it works with all ranks.
 
 Paper: Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash", 2018.
 The real one, minidl/comm/hierarchical.py, adds: nodes of different sizes, any other all-reduce

@@ -16,8 +16,8 @@ layer one key and one value.
 
     bytes of the cache = 2 * layers * tokens * width * bytes of a number
 
-A step now multiplies vectors by matrices, and uses each number that it reads from memory only once.
-So a step takes as long as reading all weights and the whole cache.
+With the cache a step multiplies vectors by matrices, and uses each number that it reads from memory
+only once. So a step takes as long as reading all weights and the whole cache.
 
 Source: Pope et al., "Efficiently Scaling Transformer Inference", 2022.
 The real one, minidl/infer/cache.py and minidl/infer/decoder.py, adds: many heads, many layers and

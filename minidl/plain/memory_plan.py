@@ -13,9 +13,9 @@ lifetime. Two results whose lifetimes do not overlap may use the same place in o
 Every plan needs at least the sum of the results that are alive at one line: here 600, at line 2. In
 a chain of any length, only two results are alive at a time.
 
-The best plan is hard to find in general. A simple rule is mostly near it. It places the largest
-result first. It puts each result at the lowest place that is free during the whole lifetime of the
-result.
+The best plan is hard to find in general. A simple rule mostly gives a plan that is nearly as good.
+It places the largest result first. It puts each result at the lowest place that is free during the
+whole lifetime of the result.
 
 Paper: Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
 The real one, minidl/infer/memory.py, adds: a result goes into the smallest gap that fits, and not

@@ -8,7 +8,7 @@ nodes. A node is a processor with some cores and a part of the memory:
 A core reads the memory of its own node fast. It reads the memory of the other node over the link,
 often at half of the speed. If a share f of B bytes is far away, reading the B bytes takes
 
-    time = B ((1 - f) / near + f / far)            near, far: bytes a second
+    time = B ((1 - f) / near + f / far)            near, far: speeds, bytes a second
 
 A piece of memory is placed on the node whose core writes to it first. Later the system may move a
 process to the other node, but the memory of the process stays behind. So before a rank writes to
@@ -56,6 +56,7 @@ def bind(rank):
 
 
 def time_s(n_bytes, far_part, near_speed, far_speed):
+    """Returns the seconds to read n_bytes. Speeds are in bytes a second."""
     return n_bytes * ((1 - far_part) / near_speed + far_part / far_speed)
 
 
@@ -64,4 +65,4 @@ if __name__ == "__main__":
     for rank in range(4):
         print("rank", rank, "cores", cores_of(rank, machine))
     for part in (0, 0.5, 1):  # 100 GB, at 100 and at 50 GB/s
-        print(part, "of the bytes far, seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))
+        print(part, "of the bytes are far; seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))

@@ -16,7 +16,7 @@ together.
                                                               1 - b^t corrects this
 
     clipping    all g <- all g * min(1, max_norm / norm),  norm = sqrt(sum of all g^2):
-                the direction stays, and one bad batch cannot throw the weights far away
+                the direction stays, and one bad batch cannot move the weights far
 
     schedule    the lr of each step. It rises in a straight line during the warmup, when the weights
                 are still random. Then it falls along half a cosine. It would reach 0 at step

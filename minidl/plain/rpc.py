@@ -32,12 +32,14 @@ import numpy as np
 
 
 def send(t, value, to):
+    """Sends a value as JSON: first the number of bytes, then the bytes."""
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     t.send(np.array([len(data)]), to)
     t.send(data, to)
 
 
 def receive(t, source):
+    """Returns the value that rank `source` sends."""
     length = t.recv(np.empty(1, int), source)[0]
     data = t.recv(np.empty(length, np.uint8), source)
     return json.loads(data.tobytes())

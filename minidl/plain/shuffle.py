@@ -35,10 +35,10 @@ def share(order, rank, n_ranks, used=0):
 if __name__ == "__main__":
     epoch = order(10, seed=0, epoch=0)
     shares = [share(epoch, rank, 4) for rank in range(4)]
-    print("of each rank", [len(samples) for samples in shares])
-    print("of all ranks", np.sort(np.concatenate(shares)))
+    print("number of samples of each rank", [len(samples) for samples in shares])
+    print("the samples of all ranks", np.sort(np.concatenate(shares)))
 
     done = [samples[:2] for samples in shares]  # each rank has used two, then the run dies
     rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # it goes on with three ranks
-    print("done and rest", np.sort(np.concatenate(done + rest)))
+    print("done and rest together", np.sort(np.concatenate(done + rest)))
     print("the next epoch has the same order:", np.array_equal(epoch, order(10, seed=0, epoch=1)))

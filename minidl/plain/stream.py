@@ -54,6 +54,7 @@ def save(path, offsets, weights):
 
 
 def load(path):
+    """Returns (offsets, weights) of the last save."""
     with open(path) as file:
         state = json.load(file)
     return {int(p): offset for p, offset in state["offsets"].items()}, state["weights"]
@@ -78,6 +79,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "state")
         train(start(0, 1, log), 0, 3, path)  # as if it were killed after the third step
-        print("again from", *load(path))
+        print("restart from", *load(path))
         train(*load(path), 3, path)
     print("the sum of the log", sum(log[0] + log[1]))

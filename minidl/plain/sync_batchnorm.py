@@ -14,8 +14,8 @@ g is the gradient of the loss with respect to y:
 
 Every sum goes over all samples of all ranks: it is an all-reduce of one number for each channel. gx
 has its last two terms because x also changes the mean (the first of the two) and the variance (the
-second). The gradients of weight and bias are sums over this rank's samples only. Data parallel
-training adds the gradients of all weights over the ranks later, and these, too.
+second). The gradients of weight and bias are sums over this rank's samples only. Later, data
+parallel training adds the gradients of all weights over the ranks. These two are among them.
 
 For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
 one number, adds up n.

@@ -47,6 +47,7 @@ def rows(t, matrix):
 
 
 def sum_over_ranks(t, x):
+    """Returns the sum of all ranks' x, with the shape of x."""
     return ring.all_reduce(t, x.ravel()).reshape(x.shape)
 
 

@@ -3,17 +3,17 @@
     x ──┬──► RMSNorm ──► attention ──► + ──┬──► RMSNorm ──► SwiGLU ──► + ──► y     x, y (T, C)
         └──────────────────────────────┘   └───────────────────────────┘
 
-x has T rows, one for each token, of C numbers. Attention is causal, and has H heads of E = C / H
-numbers (page attention). The two paths around attention and SwiGLU (residual connections) let
-gradients pass unchanged. A model has many such blocks.
+x has T rows, one for each token. A row has C numbers. Attention is causal, and has H heads of
+E = C / H numbers (page attention). The two paths around attention and SwiGLU (residual connections)
+let gradients pass unchanged. A model has many such blocks.
 
     RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: the length of its vector
                does not matter
     SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): one hidden layer,
                the same network for each token. x @ gate decides how much of x @ up passes
-    RoPE       a score does not tell where two tokens stand. So query and key of token t are
-               rotated. The E numbers of a head are E/2 points (a_i, b_i): a is the first half, b
-               the second. Point i is rotated by the angle  t * theta_i,  theta_i = 10000^(-2i/E):
+    RoPE       without it, a score does not depend on the places of the two tokens. So query and key
+               of token t are rotated. The E numbers of a head are E/2 points (a_i, b_i). a is the
+               first half, b the second. Point i turns by  t * theta_i,  theta_i = 10000^(-2i/E):
 
                    a' = a cos - b sin        b' = b cos + a sin
 

@@ -9,9 +9,9 @@
 For a broadcast, read the picture from the bottom up, and turn every arrow around. In each step
 every rank that has the array sends it to a rank that does not have it.
 
-In the step of a reduce with the distance d, two ranks d apart form a pair. The higher rank sends
-its array to the lower rank, and is finished. The lower rank adds it to its own array. So in each
-step half of the remaining ranks finish.
+A reduce has a step for each distance d = 1, 2, 4, ... In this step, two ranks d apart form a pair.
+The higher rank sends its array to the lower rank, and is finished. The lower rank adds it to its
+own array. So in each step half of the remaining ranks finish.
 
 A reduce and a broadcast of K bytes on n ranks take 2 log2 n steps, and each message has K bytes.
 This is best for short arrays: the time of a short message hardly depends on its length. For long

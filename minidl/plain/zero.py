@@ -120,10 +120,10 @@ if __name__ == "__main__":
 
         weights = [np.full(4, 10.0)]
         step2(t, weights, lambda weights: [x.copy()], update)
-        lines.append(f"rank {t.rank} has after stage 2 {weights[0]}")
+        lines.append(f"rank {t.rank} after a step of stage 2: {weights[0]}")
         shards = [own(t, np.full(4, 10.0)).copy()]
         step3(t, shards, [4], [(forward, backward)], x, np.ones_like, update)
-        lines.append(f"rank {t.rank} has after stage 3 {shards[0]}")
+        lines.append(f"rank {t.rank} after a step of stage 3: {shards[0]}")
         return "\n".join(lines)
 
     print(*simulate(2, example), sep="\n")
