@@ -81,7 +81,7 @@ def power_failures(save, old, new):
     """Runs save(disk, "run", new) over a file with the bytes `old`, with a failure in each of its
     calls in turn.
 
-    Returns (the number of calls, [the bytes, or None, that the failures may leave])."""
+    Returns (the number of calls, [the bytes, or None, that a failure may leave: four per call])."""
     found = []
     while True:
         disk = Disk({"run": old}, dies_at=len(found) // 4 + 1)

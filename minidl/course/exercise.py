@@ -9,7 +9,7 @@
     minidl check 07       grades work/07_ring.py: grade.py
     minidl solution 07    shows the difference between work/07_ring.py and tutorials/07_ring.py
 
-07a means this exercise alone: `minidl exercise 07a --force` blanks it and keeps the others.
+07a means only this exercise: `minidl exercise 07a --force` blanks it and keeps the others.
 
 So an exercise is written only once: in the tutorial, which runs.
 
@@ -49,7 +49,7 @@ def regions(text, name="the file"):
     """Returns the exercises in `text`, in order. Raises ExerciseError if the marks do not match."""
     found, opened = [], None
     if ">>> exercise" not in text and "<<<" not in text:
-        return found  # most kernels: a quick answer
+        return found  # true for most kernels; saves time
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:

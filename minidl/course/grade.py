@@ -40,7 +40,7 @@ from minidl.course.student import (
 )
 from minidl.text import tr
 
-DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
+DEADLINE = 60  # seconds for one check; the slowest check takes a tenth of this
 POINTS = 10.0  # for an exercise without points in course.cfg
 
 
@@ -112,7 +112,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
         raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
     path = existing(work / file.name, number[:2])
     print(tr(f"checking {path}"), flush=True)
-    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: it shows no reference
+    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: no reference
     try:
         return grade(graders, names, theirs, path, root)
     finally:

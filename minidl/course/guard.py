@@ -1,13 +1,13 @@
 """Two processes between the grader and the student's code, so that the code cannot end the grader.
 
     minidl class ──── guard ──── keeper ──── the student's code
-         └── a pipe ──┘             └── on Linux a PID namespace of its own, where that is allowed
+         └── a pipe ──┘             └── on Linux a PID namespace of its own, if it is allowed
 
 The parent of the code is the keeper. So a signal to the parent, to its group or to all processes
 does not reach the grader. In a namespace the code can name no other process, and its processes end
 with the keeper, also processes with a session of their own. Without a namespace, guard and keeper
-look for processes that are left, and end them. There the code may find the grader's number in
-/proc, if it looks for it.
+look for processes that are left, and end them. But then the code could find the grader's number in
+/proc.
 
 The pipe is a watchdog. When the grader ends, for any reason, the pipe is closed. The guard reads
 this, and ends the other processes. On Linux the kernel also tells it (PR_SET_PDEATHSIG).
@@ -36,7 +36,7 @@ def main(grader, path, deadline, seed, life, requests, replies):
     """Runs the guard. life: the pipe whose other end the grader holds."""
     requests, replies, life = int(requests), int(replies), int(life)
     _end_with_parent()
-    told, tell = os.pipe()  # a pipe: the keeper tells how the student's process ended
+    told, tell = os.pipe()  # through this pipe the keeper tells how the student's process ended
     inside = _own_namespace()
     keeper = os.fork()
     if not keeper:
@@ -73,7 +73,7 @@ def _keep(inside, tell, life, arguments):
 
 
 def _serve(*arguments):
-    sys.path[0] = os.getcwd()  # as with `python -m`; it was this file's folder
+    sys.path[0] = os.getcwd()  # as with `python -m`: not the folder of this file
     # imported: so the graders' `Wrong` is minidl.course.student.Wrong, and not __main__.Wrong
     from minidl.course import student
 
@@ -85,7 +85,7 @@ def _wait(child, life=None):
     """Returns the wait status of the child, when it has ended. Kills it if the other end of `life`
     is closed, or if the kernel has sent SIGTERM: the parent of this process has ended."""
     while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)  # or another child, whose parent has ended
+        pid, status = os.waitpid(-1, os.WNOHANG)  # of any child, also of an inherited one
         if pid == child:
             return status
         ended = select.select([life] if life is not None else [], [], [], 0 if pid else LOOK_S)[0]
@@ -152,7 +152,7 @@ def _own_namespace():
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
-    if libc.unshare(NEWPID) == 0:  # root
+    if libc.unshare(NEWPID) == 0:  # works as root
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False

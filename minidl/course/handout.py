@@ -147,7 +147,7 @@ def _without_dead_links(text, folder):
 
 
 def public(text):
-    """Returns a grader's file without its wrong answers, and what only they need.
+    """Returns a grader's file without its wrong answers and the code that only they need.
 
     A function of a region `# >>> reference` becomes one that raises Hidden. This ends the check."""
     lines, hidden, inside = text.splitlines(keepends=True), [], False

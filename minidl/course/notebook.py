@@ -10,8 +10,8 @@ Cells may be changed and run again. `minidl notebook work/07_ring.py` makes a no
 student's file.
 
 `minidl notebook 07 --colab` writes a notebook that needs no clone, for Colab, Kaggle or any
-Jupyter. Its first cell installs minidl if it is missing, and looks for a GPU. The last cell uses
-the GPU.
+Jupyter. Its first cell installs minidl if it is missing, and looks for a GPU. If there is one, the
+last cell uses it.
 
 Test: tests/course/test_notebook.py   Formats: nbformat 4.5
 '''

@@ -133,7 +133,7 @@ def slides(figure, name):
     grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        homes = {axes.get_figure() for axes in shown}  # they also have the colour bar and the title
+        homes = {axes.get_figure() for axes in shown}  # figures with the colour bar and the title
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
             axes.set_visible(axes in shown or of_both)

@@ -5,7 +5,7 @@
 
 `minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first. So an old
 file is never graded as another exercise. If the new file exists, too, the old file is not changed.
-If a user types 06 or 06a, this always means the tutorial of today.
+If a user types 06 or 06a, it always means the tutorial that has this number today.
 
 Test: tests/course/test_renamed.py
 '''
@@ -14,7 +14,7 @@ import re
 
 from minidl.text import tr
 
-TUTORIALS = {  # {old name: today's}
+TUTORIALS = {  # {old name: the name of today}
     "04_amp": "05_amp",
     "05_memory": "06_memory",
     "06_ring": "07_ring",

@@ -110,13 +110,13 @@ HINTS = {
 def explain(error, path):
     """Returns the message of an error for a student, without frames of the grader and the
     framework."""
-    seen = []  # `raise error from error` makes an endless chain
+    seen = []  # `raise error from error` would make this loop endless
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
         error = error.__cause__  # the cause of RankFailed is the rank's own exception
     if isinstance(error, Failed):
         return str(error)
-    if isinstance(error, NotImplementedError):  # of a blank exercise: its text is enough
+    if isinstance(error, NotImplementedError):  # a blank exercise raises this: its text is enough
         line = traceback.extract_tb(error.__traceback__)[-1].lineno
         return f"    {Path(path).name}, line {line}: {error}"
     lines = [str(error)]
@@ -204,7 +204,7 @@ def answer(graders, module, path, name, args):
 
 def serve(grader, path, deadline, seed, requests, replies):
     """Runs the student's process: loads the grader's file and the student's, answers requests."""
-    faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack and exits
+    faulthandler.dump_traceback_later(deadline, exit=True)  # then it prints the stack and exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
     try:

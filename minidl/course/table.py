@@ -5,7 +5,7 @@
     abs<1e-6      |found - theory| < 1e-6
     factor<3      within a factor of 3 of theory: orders of magnitude
     <=            at most theory: bounds and budgets
-    info          never asserted: wall time, names of things
+    info          never checked: wall time, names of things
 
 Measured values and modelled values have different columns. `make tutorials` joins the tables of all
 tutorials into one.
