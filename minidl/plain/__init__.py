@@ -1,12 +1,13 @@
 """The book: one page for each technique in its plainest form, in reading order.
 
-A page is a file of some 30 to 80 lines. It explains the idea, names the paper, and shows the code.
-The code has no options, no error handling, and nothing for speed. Each page ends with an example
-that you can run:
+A page is a short file, of 40 to 150 lines. It explains the idea, names the paper, and shows the
+code. The code has no options, no error handling, and nothing for speed. Each page ends with an
+example that you can run:
 
     python -m minidl.plain.ring
 
-The pages use only NumPy and earlier pages, and nothing else of minidl. So each page is also a test:
+The pages use only NumPy and earlier pages, and nothing else of minidl. (Examples with several ranks
+also use minidl.comm.simulate, which runs all ranks in one process.) So each page is also a test:
 the real file must give the same bits, or a result within a stated bound. Read the page first. The
 real file is harder to read, because it must be fast and safe. The last lines of the page say what
 the real file adds.
@@ -32,6 +33,7 @@ One device
 
 Many ranks. `t` is this rank's transport: t.rank, t.size, t.send(array, to), t.recv(array, source),
 t.sendrecv(array, to, array2, source), and isend and irecv, which return a request to wait() for.
+recv and sendrecv write what arrives into their last array, and return it.
 
     naive               all-reduce the obvious way: one rank adds, and sends the sum to all
     ring                all-reduce: every rank gets the sum, and no link is busier than another

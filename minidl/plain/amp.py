@@ -36,7 +36,8 @@ def step(masters, gradients, lr, scale, good_steps, interval):
     """Does one step of gradient descent. Changes masters, a list of float32 arrays, in place.
 
     gradients(weights, scale) returns float16 arrays: the gradients of scale * loss with respect to
-    the float16 weights. Returns the new scale, and the number of good steps since it changed."""
+    the float16 weights. Returns the new scale, and the number of good steps since the scale
+    last changed."""
     weights = [w.astype(np.float16) for w in masters]
     scaled = gradients(weights, scale)
     if not all(np.isfinite(g).all() for g in scaled):

@@ -106,7 +106,7 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        # A token that begins with 1 goes to expert 0, other tokens to expert 1: gates 1 - e^-99.
+        # The token [1, 0] goes to expert 0, [0, 1] to expert 1. Their gates are 1 - e^-99.
         router = np.array([[99.0, 0.0], [0.0, 99.0]])
         x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

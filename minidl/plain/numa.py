@@ -51,7 +51,7 @@ def cores_of(rank, nodes):
 
 
 def bind(rank):
-    """From now on this process runs on the cores of its node."""
+    """Binds this process: from now on it runs only on the cores of its node."""
     os.sched_setaffinity(0, cores_of(rank, nodes()))
 
 

@@ -34,8 +34,8 @@ def gpipe(stage, n, m):
 
 
 def one_f_one_b(stage, n, m):
-    """Returns first one forward for each stage after this one, then one forward and one backward in
-    turn."""
+    """Returns the tasks: first one forward for each stage after this one, then one forward and one
+    backward in turn."""
     ahead = min(n - stage - 1, m)
     tasks = [f"F{i}" for i in range(ahead)]
     for i in range(m):

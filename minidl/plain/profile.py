@@ -34,7 +34,7 @@ import time
 
 @contextlib.contextmanager
 def span(spans, name, clock=time.perf_counter):
-    """with span(spans, "forward"): ... adds (name, begin, end) to the list."""
+    """Measures a block of code: `with span(spans, name):` adds (name, begin, end) to spans."""
     begin = clock()
     yield
     spans.append((name, begin, clock()))

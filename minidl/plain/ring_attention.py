@@ -64,7 +64,7 @@ def pass_on(t, block):
 
 
 def forward(t, q, k, v):
-    """Causal attention. q, k, v (tokens of this rank, width) -> o, of the same shape, and lse."""
+    """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
     o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: log 0
     block = np.stack([k, v])
     for step in range(t.size):

@@ -28,7 +28,7 @@ from minidl.plain.data import order
 
 
 def share(order, rank, n_ranks, used=0):
-    """Returns the samples of this rank, in its order. The first `used` samples are done already."""
+    """Returns the samples of this rank. The first `used` samples of the order are done already."""
     return order[used:][rank::n_ranks]
 
 

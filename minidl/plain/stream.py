@@ -49,7 +49,7 @@ def step(log, offsets, k):
 
 
 def save(path, offsets, weights):
-    """Writes both into one file. After a crash the file is whole: the old one or the new one."""
+    """Writes offsets and weights into one file. After a crash it is the whole old or new file."""
     write(path, json.dumps({"offsets": offsets, "weights": weights}).encode())
 
 

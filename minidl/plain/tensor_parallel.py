@@ -52,13 +52,12 @@ def sum_over_ranks(t, x):
 
 
 def f(t, x):
-    """Returns x and a function, its backward: takes this rank's term of the gradient, returns the
-    sum."""
+    """Returns x, and its backward: a function that sums the ranks' terms of the gradient."""
     return x, lambda term: sum_over_ranks(t, term)
 
 
 def g(t, term):
-    """Returns the sum of the ranks' terms, and a function, its backward."""
+    """Returns the sum of the ranks' terms, and its backward: it returns the gradient unchanged."""
     return sum_over_ranks(t, term), lambda gy: gy
 
 

@@ -26,7 +26,7 @@ from minidl.plain.autograd import Tensor, grad
 
 
 def mlp(weights, x):
-    """x (samples, features) -> scores (samples, classes). weights: w0, b0, w1, b1, ..."""
+    """Returns the scores (samples, classes) of x (samples, features). weights: w0, b0, w1, ..."""
     for i in range(0, len(weights), 2):
         if i > 0:
             x = x.relu()

@@ -43,7 +43,7 @@ def rms_norm(x, weight, eps=1e-5):
 
 
 def swiglu(x, gate, up, down):
-    """x (T, C), gate and up (C, hidden), down (hidden, C) -> (T, C)."""
+    """Returns (T, C) for x (T, C). gate and up: (C, hidden), down: (hidden, C)."""
     a = x @ gate
     silu = a / ((-a).exp() + 1)
     return (silu * (x @ up)) @ down
@@ -61,7 +61,7 @@ def rope(x, first=0):
 
 
 def block(x, weights, n_heads):
-    """x (T, C) -> (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
+    """Returns (T, C) for x (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
     w = weights
     normed = rms_norm(x, w["norm1"])
     q, k, v = (split_heads(normed @ w[name], n_heads) for name in ("query", "key", "value"))
@@ -72,7 +72,7 @@ def block(x, weights, n_heads):
 if __name__ == "__main__":
     print("RMSNorm:", rms_norm(Tensor([[3.0, 4.0], [30.0, 40.0]]), Tensor([1, 1])).array.round(3))
 
-    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: it turns by 1 a position
+    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: each position turns it by 1
     for q_at, k_at in [(0, 0), (1, 0), (8, 7), (3, 0)]:
         score = rope(arrow, q_at) @ rope(arrow, k_at).swap()
         print(f"query at {q_at}, key at {k_at}: score", round(score.array.item(), 3))

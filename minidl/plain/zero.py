@@ -74,7 +74,7 @@ def step2(t, weights, backward, update):
 
 
 def gather(t, shard, length):
-    """Returns the whole vector. shard: this rank's block. length: of the whole vector."""
+    """Returns the whole vector of `length` numbers. shard: this rank's block of it."""
     whole = np.empty(length, shard.dtype)
     own(t, whole)[:] = shard
     ring.all_gather(t, whole)
