@@ -1,9 +1,11 @@
-"""The pages of minidl/plain for documents: what each says, and the real files that stand beside it.
+"""Reads the pages of minidl/plain for documents: the text of each page, and its real files.
 
-    docs/book.md      the contents with the real files, by `make register`
-    the site          a page for each, with the code of both, by `make docs`
+    docs/book.md      the contents with the real files, written by `make register`
+    the site          a document for each page, with the code of page and real file, by `make docs`
 
-A page is read from its file, never imported. Test: tests/course/test_book.py
+The text of a page is read from its file. The page is never imported.
+
+Test: tests/course/test_book.py
 """
 
 import ast
@@ -15,13 +17,14 @@ from minidl.checkout import PACKAGE
 ROOT = PACKAGE.parent  # the pages are part of the package
 BOOK = "minidl/plain"
 REAL = re.compile(r"The real one, (minidl/[\w/.]+\.py(?: and minidl/[\w/.]+\.py)?), adds: (.+)")
-# name: of the file; title: its first sentence; story: the docstring without the first sentence and
-# what the real one adds; real: paths; adds: one sentence; code: the file without its docstring
+# name: of the file, without .py    title: the first sentence of the docstring
+# real: the paths of the real files    adds: what the real files add, as one text
+# story: the docstring without title, real and adds    code: the file without its docstring
 Page = namedtuple("Page", "name title story real adds code")
 
 
 def contents(root=ROOT):
-    """[(section, [(page, its line in the contents)])] of minidl/plain/__init__.py."""
+    """Returns [(section, [(page, its line in the contents)])] of minidl/plain/__init__.py."""
     told = ast.get_docstring(ast.parse((root / BOOK / "__init__.py").read_text("utf-8")),
                              clean=False)
     sections = []
@@ -39,7 +42,8 @@ def page(name, root=ROOT):
 
 
 def page_of(name, text):
-    """A Page from the text of its file."""
+    """Returns the Page in the text of a file. Raises ValueError if it does not say what the real
+    one adds."""
     tree = ast.parse(text)
     told = ast.get_docstring(tree)
     before, *rest = re.split(r"(?=The\s+real\s+one,)", told, maxsplit=1)
@@ -54,8 +58,8 @@ def page_of(name, text):
 
 
 def same_names(here, root=ROOT):
-    """[(file, source)] of the real functions and classes that have a name of the page's; of a file
-    without one, its public names with the first sentence of each."""
+    """Returns [(real file, source)]: its functions and classes that have the same name as one on
+    the page. If a file has none, source is an outline of all its functions and classes."""
     names = {node.name for node in ast.parse(here.code).body
              if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     found = []
@@ -74,7 +78,8 @@ def source(text, node):
 
 
 def outline(node):
-    """`def name(arguments): # first sentence`, with the public methods of a class."""
+    """Returns the first sentence of the docstring as a comment, then `def name(arguments): ...`. A
+    class is followed by its public methods."""
     told = " ".join((ast.get_docstring(node) or "").split())
     told = re.match(r"(.*?[.:])( |$)|.*", told)[0].strip()
     if isinstance(node, ast.FunctionDef):
@@ -88,5 +93,5 @@ def outline(node):
 
 
 def told(here):
-    """What is translated of a page: its title and its text."""
+    """Returns the text of a page that is translated: its title and its story."""
     return f"{here.title}\n{here.story}"

@@ -1,12 +1,13 @@
-'''A tutorial or a kernel with its comments and docstrings in the reader's language.
+'''Shows a tutorial or a kernel with its comments and docstrings in the reader's language.
 
-    docs/zh/comments.po          a comment of a script, its lines joined; its Chinese
+    docs/zh/comments.po          each comment of a script, its lines joined, with its Chinese
     docs/zh/tutorials/07.txt     the head of a script, and what its exercises ask
 
-The English script is the only source of the code. A comment is looked up by its English words where
-the file is written for a reader: `minidl exercise`, `notebook`, `handout`, the site's page, which
-shows the kernels, too, that a script's head names. So no translation is older than its English: a
-comment that changed is shown in English, and `make register` lists it.
+The English script is the only source of the code. When a file is written for a reader, each comment
+is looked up by its English words. `minidl exercise`, `notebook`, `handout` and the site write such
+files. The site also shows the kernels that the head of a script names. If a comment has changed
+since its translation, it is shown in English, and `make register` lists it. So no translation is
+older than its English.
 
 Test: tests/course/test_comments.py
 '''
@@ -26,7 +27,7 @@ MARK = re.compile(r"(\s*(?:#|//) >>> exercise \d\d[a-z]: )(.+)|\s*(?:#|//) <<<")
 
 
 class Comment(NamedTuple):
-    """Lines first to last - 1, from a column of the first one."""
+    """A comment: lines first to last - 1, counted from 0. It begins at `column` of line first."""
     first: int
     last: int
     column: int
@@ -36,8 +37,10 @@ class Comment(NamedTuple):
 
 
 def comments(text):
-    """The comments of a Python script, its docstrings among them, or of a .cu file, in order. The
-    marks of an exercise are none. Neighbours at one column are one comment."""
+    """Returns the comments of a .cu file or of a Python script, with its docstrings, in order.
+
+    The marks of an exercise do not count. Comments on neighbouring lines, at the same column, are
+    one comment."""
     lines, found, before = text.split("\n"), [], None
     is_python = not re.match(r"\s*(//|/\*|#include|#pragma|extern )", text)
     places = _in_python(text) if is_python else _in_cpp(lines, range(len(lines)))
@@ -56,7 +59,7 @@ def comments(text):
 
 
 def _in_python(text):
-    """Returns [(row, column, mark)], those of kernels that stand in strings among them."""
+    """Returns [(row, column, mark)], also for kernels that are strings of the script."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     found = [(*t.start, "#") for t in tokens if t.type == tokenize.COMMENT]
     found = [(row - 1, column, mark) for row, column, mark in found]
@@ -69,7 +72,7 @@ def _in_python(text):
 
 
 def _in_cpp(lines, rows):
-    """Returns [(row, column, mark)]. No kernel has // in a string."""
+    """Returns [(row, column, mark)]. This is right because no kernel has // in a string."""
     return [(row, lines[row].index("//"), "//") for row in rows if "//" in lines[row]]
 
 
@@ -84,13 +87,13 @@ def _docstrings(text, lines):
 
 
 def kernels_named(text):
-    """The .cu files of kernels/ that the head of a script names: a reader opens them beside it."""
+    """Returns the .cu files of kernels/ that the head of a script names. Readers open them, too."""
     named = dict.fromkeys(re.findall(r"\b\w+\.cu\b", ast.get_docstring(ast.parse(text)) or ""))
     return [path for name in named if (path := language.ROOT / "kernels" / name).exists()]
 
 
 def known(kind):
-    """{digest of the English: the translation}, of comments, heads and tasks."""
+    """Returns {digest of the English: the translation} of comments, heads and tasks."""
     return _known(kind, language.folder(kind))
 
 
@@ -103,7 +106,8 @@ def _known(kind, folder):
 
 
 def in_language(text):
-    """`text`, a script's or a kernel's, for the reader; as it is where it has no translation."""
+    """Returns the text of a script or a kernel in the reader's language. Parts without a
+    translation stay English."""
     if language.language() == "en":
         return text
     others, lines = known(language.language()), text.split("\n")
@@ -120,7 +124,7 @@ def in_language(text):
 
 
 def _written(comment, start, words):
-    """The lines of a comment in another language; start: what stands before it."""
+    """Returns the lines of a comment in another language. start: the code before it."""
     space, mark = " " * comment.column, comment.mark
     if mark != '"""':
         return [f"{space if i else start}{mark} {line}".rstrip() for i, line in enumerate(words)]

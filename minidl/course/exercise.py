@@ -1,17 +1,19 @@
-'''Exercises are regions of the tutorials: write them blank, show the solution.
+'''Exercises are regions of the tutorials. This file writes them blank, and shows the solutions.
 
     # >>> exercise 07a: reduce-scatter          (`//` instead of `#` in a .cu file)
-    # What to do, in a comment: it stays in the blank.
-    for s in range(p - 1):                      The solution; the blank raises an error instead.
+    # What to do, in a comment: it stays in the blank file.
+    for s in range(p - 1):                      The solution. The blank file has an error here.
     # <<<
 
     minidl exercise 07    tutorials/07_ring.py with its regions blanked  ->  work/07_ring.py
     minidl check 07       grades work/07_ring.py: grade.py
-    minidl solution 07    the difference between work/07_ring.py and tutorials/07_ring.py
+    minidl solution 07    shows the difference between work/07_ring.py and tutorials/07_ring.py
 
-07a means this exercise alone: `minidl exercise 07a --force` blanks it and keeps the others.
+07a means only this exercise: `minidl exercise 07a --force` blanks it and keeps the others.
 
-So an exercise is written once, in the tutorial that runs.     Test: tests/course/test_exercise.py
+So an exercise is written only once: in the tutorial, which runs.
+
+Test: tests/course/test_exercise.py
 '''
 
 import difflib
@@ -40,14 +42,14 @@ Region = namedtuple("Region", "id title start stop")
 
 
 class ExerciseError(Exception):
-    """The command cannot do that; the message says why and what to do."""
+    """The command cannot be done. The message says why, and what to do."""
 
 
 def regions(text, name="the file"):
-    """The exercises in `text`, in order."""
+    """Returns the exercises in `text`, in order. Raises ExerciseError if the marks do not match."""
     found, opened = [], None
     if ">>> exercise" not in text and "<<<" not in text:
-        return found  # most kernels: no line is looked at
+        return found  # true for most kernels; saves time
     for i, line in enumerate(text.splitlines()):
         start = _START.match(line)
         if start and opened:
@@ -67,12 +69,12 @@ def regions(text, name="the file"):
 
 
 def body(text, region):
-    """The lines of a region, as one string."""
+    """Returns the lines of a region, as one string."""
     return "".join(text.splitlines(keepends=True)[region.start : region.stop])
 
 
 def fill(text, answers):
-    """`text` with the regions in `answers`, {id: code}, replaced; code is indented to fit."""
+    """Returns `text` with the code of `answers`, {id: code}, in its regions, indented to fit."""
     lines = text.splitlines(keepends=True)
     for region in reversed(regions(text)):
         if region.id in answers:
@@ -84,13 +86,15 @@ def fill(text, answers):
 
 
 def blank(text, stops=True):
-    """`text` with every region emptied: its opening comment, then an error until it is written."""
+    """Returns `text` with every region blank: its first comment, then a line with an error."""
     return fill(text, {region.id: _blank_body(text, region, stops) for region in regions(text)})
 
 
 def _blank_body(text, region, stops=True):
-    """The task, then an error that says what is missing. stops=False: a kernel's without it, so
-    that the other kernels of its file compile. What is blank, in any language, stays."""
+    """Returns the task, then an error that says which exercise is missing.
+
+    stops=False: no error in a kernel, so that the other kernels of its file compile. A region that
+    is already blank, in any language, stays as it is."""
     lines, (comment, mark) = body(text, region).splitlines(), task(text, region)
     if lines[len(comment) :] and BLANK.match(lines[len(comment)]):
         return textwrap.dedent(body(text, region))
@@ -105,14 +109,14 @@ def _blank_body(text, region, stops=True):
 
 
 def task(text, region):
-    """The comment that a region begins with: (its lines, their mark)."""
+    """Returns (lines, mark) of the comment at the beginning of a region."""
     mark = text.splitlines()[region.start - 1].strip()[:2].strip()  # "#" or "//"
     return list(itertools.takewhile(lambda line: line.strip().startswith(mark),
                                     body(text, region).splitlines())), mark
 
 
 def tutorials(root=ROOT):
-    """{number: files with its exercises}: the tutorial, then any kernels."""
+    """Returns {number: files with its exercises}: the tutorial, then any kernels."""
     folder = root / "tutorials"
     if not folder.is_dir():
         raise ExerciseError(f"there is no folder {folder}: exercises need a clone of the "
@@ -129,7 +133,7 @@ def tutorials(root=ROOT):
 
 
 def sources(number, root=ROOT):
-    """The files with exercises of this number."""
+    """Returns the files with exercises of this number. Raises ExerciseError if there are none."""
     known = tutorials(root)
     if number not in known:
         raise ExerciseError(f"tutorial {number} has no exercise; these have: {', '.join(known)}")
@@ -140,12 +144,14 @@ def read(path):
     return Path(path).read_text(encoding="utf-8")
 
 
-# -- the commands; each returns the exit status
+# -- the commands: each returns its exit status
 
 
 def write(number, force=False, root=ROOT, work=WORK):
-    """`minidl exercise NN` or `NNa`: write the blank files; over a student's work only with
-    `force`, and for one exercise over that one only. Without a number: list the exercises."""
+    """`minidl exercise NN` or `NNa`: writes the blank files.
+
+    Overwrites a student's work only with `force`. For one exercise, NNa, overwrites only this one.
+    Without a number: lists the exercises."""
     if number is None:
         return listing(root)
     renamed.bring_up_to_date(work)
@@ -173,7 +179,7 @@ def write(number, force=False, root=ROOT, work=WORK):
 
 
 def _named(number, root):
-    """The exercises that "07" or "07a" means."""
+    """Returns the names of the exercises that "07" or "07a" means."""
     ids = [r.id for source in sources(number[:2], root) for r in regions(read(source))]
     found = [name for name in ids if name.startswith(number)]
     if not found:
@@ -183,7 +189,7 @@ def _named(number, root):
 
 
 def _replace(path, text):
-    """Write the file, whole or not at all."""
+    """Writes the whole file, or leaves the old one."""
     unfinished = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(exist_ok=True)
@@ -198,7 +204,7 @@ def _replace(path, text):
 
 
 def listing(root=ROOT):
-    """`minidl exercise`: list the exercises."""
+    """`minidl exercise`: lists the exercises."""
     for files in tutorials(root).values():
         for source in files:
             for region in regions(read(source)):
@@ -207,7 +213,7 @@ def listing(root=ROOT):
 
 
 def solution(number, root=ROOT, work=WORK):
-    """`minidl solution NN` or `NNa`: from the student's file to the tutorial, as a diff."""
+    """`minidl solution NN` or `NNa`: shows the changes from the student's file to the tutorial."""
     renamed.bring_up_to_date(work)
     _named(number, root)
     same = True
@@ -216,8 +222,8 @@ def solution(number, root=ROOT, work=WORK):
         theirs, ours = read(path), read(source)
         if ours == blank(ours, source.suffix == ".py"):
             raise ExerciseError(f"the solutions are not in this course's handout: {source} is "
-                                "blank, too. Ask whoever gave it to you")
-        if theirs[:200] != ours[:200]:  # the student's file has its texts in another language
+                                "blank, too. Ask your teacher")
+        if theirs[:200] != ours[:200]:  # the texts of the student's file are in another language
             ours = in_language(ours)
         if len(number) > 2:
             theirs, ours = ("".join(body(text, r) for r in regions(text) if r.id == number)
@@ -231,7 +237,7 @@ def solution(number, root=ROOT, work=WORK):
 
 
 def existing(path, number):
-    """`path`, a student's file. Raises ExerciseError if it does not exist."""
+    """Returns `path`, a student's file. Raises ExerciseError if it does not exist."""
     if not path.exists():
         raise ExerciseError(f"{path} does not exist; write it first: minidl exercise {number}")
     return path

@@ -1,9 +1,9 @@
-'''Grading a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
+'''Grades a student's file: `minidl check 07` runs tutorials/graders/07_ring.py on work/07_ring.py.
 
-A grader judges in this process, and the student's code runs in another one (student.py), so no
-exit status and no word of the student's process decides: only what the grader finds in the numbers
-that came back. It is a generator that is given the student, yields a line for every check that
-held, and raises Wrong, with a message that helps, at the first that did not:
+A grader judges in this process. The student's code runs in another process (student.py). Its exit
+status and its words do not decide: the grader decides from the numbers that come back. A grader is
+a generator whose argument is the student. It yields a line for every check that held. At the first
+check that did not hold it raises Wrong, with a message that helps:
 
     def doubled(module, x):                 runs in the student's process
         return module.double(x)
@@ -14,15 +14,16 @@ held, and raises Wrong, with a message that helps, at the first that did not:
             raise Wrong("double(3) should be 6")
         yield "x = 3"
 
-A grader must not need a solution: a course may hand out tutorials that are all blank. What would
-tell the answer stands between `# >>> reference` and `# <<<`, functions that are called after all
-properties and counters were checked: a handout (handout.py) has no such functions, and what needs
-them is checked where the course's folder of answers is, `answers/` or `check --answers FOLDER`.
+A grader must not need a solution, because the tutorials of a course may all be blank. Functions
+that would tell the answer stand between `# >>> reference` and `# <<<`. They are called after all
+properties and counters were checked. A handout (handout.py) does not have these functions. So the
+checks that need them run only if there is the course's folder of answers: `answers/` or `check
+--answers FOLDER`.
 
-Inputs are drawn from SEED + a number: `check --student NAME` gives each student others.
+Inputs are drawn from SEED + a number. With `check --student NAME` each student has other inputs.
 
-A grader's file also has wrong answers that it must reject, WRONG = {"07a": {name of the mistake:
-(code, text of the message)}}. The code may be {right: wrong}: a change of the solution's.
+A grader's file also has wrong answers that it must reject: WRONG = {"07a": {name of the mistake:
+(code, text of the message)}}. The code may be {right: wrong}, a change to the solution.
 
 Test: tests/course/test_exercise.py, test_answers.py, tests/tutorials/test_exercises.py
 '''
@@ -39,23 +40,23 @@ from minidl.course.student import (
 )
 from minidl.text import tr
 
-DEADLINE = 60  # seconds for one check: the slowest takes a tenth of that
-POINTS = 10.0  # of an exercise that course.cfg gives none
+DEADLINE = 60  # seconds for one check; the slowest check takes a tenth of this
+POINTS = 10.0  # for an exercise without points in course.cfg
 
 
 class Result(NamedTuple):
-    """What came of one exercise."""
+    """The result of one exercise."""
     exercise: str
     checked: str  # what is checked, in a sentence
     verdict: str  # "passed", "FAILED" or "not graded"
     held: tuple = ()  # the checks that held
-    message: str = ""  # why it did not pass, or what was not checked
+    message: str = ""  # why it did not pass, or which part was not checked
     points: float = 0.0
     of: float = POINTS
 
 
 def kind_of(value):
-    """Returns in a few words what a student's function returned, for a message."""
+    """Returns a description of `value`, which a student's function returned, for a message."""
     if value is None:
         return "None: is there a return?"
     if isinstance(value, (tuple, list)):
@@ -70,17 +71,20 @@ def grader_file(number, root=ROOT):
 
 
 def grader(number, root=ROOT, answers=None, seed=0):
-    """The grader of a tutorial, as a module: with reference answers where they are."""
+    """Returns the grader of a tutorial, as a module.
+
+    It has the reference answers if the folder `answers`, or else root/answers, has them. Raises
+    ExerciseError if `answers` is given and has none."""
     file = grader_file(number, root)
     private = (answers or root / "answers") / "graders" / file.name
     if answers and not private.exists():
-        raise ExerciseError(f"--answers {answers}: there is no {private}. It is made by `minidl "
-                            "handout`, beside the handout")
+        raise ExerciseError(f"--answers {answers}: there is no {private}. `minidl handout` "
+                            "makes it, next to the handout")
     return load_grader(private if private.exists() else file, seed)
 
 
 def settings(root=ROOT):
-    """course.cfg of a handout: its tutorials, points; empty where there is none."""
+    """Returns course.cfg of a handout: its tutorials and points. Empty if there is no file."""
     found = configparser.ConfigParser()
     found.read(root / "course.cfg", encoding="utf-8")
     return found
@@ -91,16 +95,16 @@ def points_of(name, root=ROOT):
 
 
 def check(number, root=ROOT, work=WORK, deadline=DEADLINE, **how):
-    """`minidl check NN` or `minidl check NNa`: grade the student's file; 0 if all pass, else 1."""
+    """`minidl check NN` or `NNa`: grades the student's file. Returns 0 if all pass, else 1."""
     found = results(number, root, work, deadline, **how)
     return 0 if all(result.verdict == "passed" for result in found) else 1
 
 
 def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, student=None):
-    """A Result for each exercise that "07" or "07a" means; all is printed, too.
+    """Returns a Result for each exercise that "07" or "07a" means, and prints it.
 
-    After `deadline` seconds the student's process is stopped, and shows where it was. answers: a
-    folder of the course's answers; student: a name, for inputs of one's own."""
+    After `deadline` seconds the student's process is stopped, and shows where it was.
+    answers: the folder of the course's answers. student: a name, for other inputs."""
     seed, file = seed_of(student), grader_file(number[:2], root)
     graders = grader(number[:2], root, answers, seed)
     names = [name[len("grade_") :] for name in vars(graders) if name.startswith("grade_" + number)]
@@ -108,7 +112,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
         raise ExerciseError(f"there is no exercise {number}; run: minidl exercise")
     path = existing(work / file.name, number[:2])
     print(tr(f"checking {path}"), flush=True)
-    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: it shows no reference
+    theirs = Apart(file, path, deadline, seed=seed)  # the handout's file: no reference
     try:
         return grade(graders, names, theirs, path, root)
     finally:
@@ -116,7 +120,7 @@ def results(number, root=ROOT, work=WORK, deadline=DEADLINE, answers=None, stude
 
 
 def grade(graders, names, student, path, root=ROOT):
-    """Run the graders of these exercises on a student: a Result for each."""
+    """Runs the graders of these exercises on a student. Returns a Result for each."""
     found = {name: Result(name, getattr(graders, "grade_" + name).__doc__.strip().splitlines()[0],
                           "not graded", of=points_of(name, root)) for name in names}
     try:
@@ -131,13 +135,13 @@ def grade(graders, names, student, path, root=ROOT):
         print("\n" + tr(f"exercise {name}: {result.checked}"), flush=True)
         found[name] = result = _graded(getattr(graders, "grade_" + name), student, path, result)
         if result.verdict == "not graded":
-            break  # the process is gone: the other exercises have nobody to ask
+            break  # the process has ended: the other exercises cannot be graded
     print("\n" + ", ".join(f"{r.exercise} {tr(r.verdict)}" for r in found.values()), flush=True)
     return list(found.values())
 
 
 def _graded(grade_fn, student, path, result):
-    """The result of one exercise, printed as it comes."""
+    """Returns the Result of one exercise. Prints each check when it has run."""
     held = []
     try:
         for line in grade_fn(student):
@@ -145,7 +149,7 @@ def _graded(grade_fn, student, path, result):
             held.append(line)
         why, verdict = "", "passed"
     except Hidden:
-        why, verdict = "its results are compared with the course's when it is graded", "passed"
+        why, verdict = "the course compares the results with its own answers later", "passed"
         print(f"  ...   {tr(why)}", flush=True)
     except NotGraded as error:
         why, verdict = str(error), "not graded"

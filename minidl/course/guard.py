@@ -1,16 +1,18 @@
 """Two processes between the grader and the student's code, so that the code cannot end the grader.
 
     minidl class ──── guard ──── keeper ──── the student's code
-         └── a pipe ──┘             └── on Linux a PID namespace of its own, where that is allowed
+         └── a pipe ──┘             └── on Linux a PID namespace of its own, if it is allowed
 
-The code's parent is the keeper: a signal to the parent, to its group or to all processes does not
-reach the grader. In a namespace the code can name no other process, and its processes end with the
-keeper, also those with a session of their own. Elsewhere guard and keeper look for what is left,
-and end it; there, code that looks for the grader's number in /proc may find it.
-The pipe is a watchdog: when the grader ends, in whatever way, the guard reads its end and ends the
-rest. On Linux the kernel tells it, too (PR_SET_PDEATHSIG).
+The parent of the code is the keeper. So a signal to the parent, to its group or to all processes
+does not reach the grader. In a namespace the code can name no other process, and its processes end
+with the keeper, also processes with a session of their own. Without a namespace, guard and keeper
+look for processes that are left, and end them. But then the code could find the grader's number in
+/proc.
 
-This file is run as a script and imports little: it forks before NumPy has threads.
+The pipe is a watchdog. When the grader ends, for any reason, the pipe is closed. The guard reads
+this, and ends the other processes. On Linux the kernel also tells it (PR_SET_PDEATHSIG).
+
+This file is run as a script, and imports little, because it must fork before NumPy starts threads.
 Source: prctl(2), pid_namespaces(7).   Test: tests/course/test_guard.py   Used by: student.py
 """
 
@@ -22,19 +24,19 @@ import signal
 import struct
 import sys
 
-PDEATHSIG, SUBREAPER = 1, 36  # prctl's
-NEWUSER, NEWPID = 0x10000000, 0x20000000  # unshare's
-LOOK_S = 0.02  # between two looks at the child
-ROUNDS = 200  # of looking for processes that are left: each may have begun others
+PDEATHSIG, SUBREAPER = 1, 36  # constants of prctl
+NEWUSER, NEWPID = 0x10000000, 0x20000000  # constants of unshare
+LOOK_S = 0.02  # seconds between two looks at the child
+ROUNDS = 200  # how often to look for processes that are left: each may have begun others
 
-_terminated = []  # SIGTERM, if it came
+_terminated = []  # the number of SIGTERM, if it came
 
 
 def main(grader, path, deadline, seed, life, requests, replies):
-    """The guard. life: the pipe whose other end the grader has."""
+    """Runs the guard. life: the pipe whose other end the grader holds."""
     requests, replies, life = int(requests), int(replies), int(life)
     _end_with_parent()
-    told, tell = os.pipe()  # the keeper says how the student's process ended
+    told, tell = os.pipe()  # through this pipe the keeper tells how the student's process ended
     inside = _own_namespace()
     keeper = os.fork()
     if not keeper:
@@ -49,7 +51,7 @@ def main(grader, path, deadline, seed, life, requests, replies):
 
 
 def _keep(inside, tell, life, arguments):
-    """The keeper: start the student's process, wait for it, say how it ended."""
+    """Runs the keeper: starts the student's process, waits for it, and tells how it ended."""
     os.close(life)
     _end_with_parent()
     child = os.fork()
@@ -65,14 +67,14 @@ def _keep(inside, tell, life, arguments):
         os.close(file)
     status = _wait(child)
     os.write(tell, struct.pack("i", status))
-    if not inside:  # else the kernel ends the rest of the namespace with this process
+    if not inside:  # inside a namespace the kernel ends the other processes with this one
         _end_the_rest()
     os._exit(0)
 
 
 def _serve(*arguments):
-    sys.path[0] = os.getcwd()  # as `python -m` has it, in place of this file's folder
-    # as an imported module: the graders' `Wrong` is minidl.course.student.Wrong, not __main__.Wrong
+    sys.path[0] = os.getcwd()  # as with `python -m`: not the folder of this file
+    # imported: so the graders' `Wrong` is minidl.course.student.Wrong, and not __main__.Wrong
     from minidl.course import student
 
     student.serve(*arguments)
@@ -80,10 +82,10 @@ def _serve(*arguments):
 
 
 def _wait(child, life=None):
-    """Returns how the child ended; kills it when the other end of `life` is closed, or the kernel
-    says that this process's parent has ended."""
+    """Returns the wait status of the child, when it has ended. Kills it if the other end of `life`
+    is closed, or if the kernel has sent SIGTERM: the parent of this process has ended."""
     while True:
-        pid, status = os.waitpid(-1, os.WNOHANG)  # also of others, whose parents have ended
+        pid, status = os.waitpid(-1, os.WNOHANG)  # of any child, also of an inherited one
         if pid == child:
             return status
         ended = select.select([life] if life is not None else [], [], [], 0 if pid else LOOK_S)[0]
@@ -94,7 +96,7 @@ def _wait(child, life=None):
 
 
 def _end_the_rest():
-    """Kill the children that this process has inherited, until there are none."""
+    """Kills the children that this process has inherited, until none is left."""
     for _ in range(ROUNDS):
         for pid in _children():
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -111,14 +113,14 @@ def _children():
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(pid) for pid in file.read().split()]
-    except (OSError, ValueError):  # no Linux
+    except (OSError, ValueError):  # not on Linux
         return []
 
 
 def _end_like(status):
-    """End this process as that one ended."""
+    """Ends this process in the same way as a process with this wait status."""
     if os.WIFSIGNALED(status):
-        with contextlib.suppress(Exception):  # no core file of this process
+        with contextlib.suppress(Exception):  # this process must not write a core file
             import resource
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         number = os.WTERMSIG(status)
@@ -132,13 +134,13 @@ def _end_like(status):
 
 
 def _linux():
-    """The C library; None on other systems."""
+    """Returns the C library, or None on systems other than Linux."""
     return ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def _end_with_parent():
-    """The kernel sends SIGTERM when the parent ends, and this process inherits the children of its
-    children."""
+    """Asks the kernel for SIGTERM when the parent ends. This process also inherits the children of
+    its children, when their parents end."""
     signal.signal(signal.SIGTERM, lambda number, frame: _terminated.append(number))
     if libc := _linux():
         libc.prctl(PDEATHSIG, signal.SIGTERM)
@@ -146,15 +148,15 @@ def _end_with_parent():
 
 
 def _own_namespace():
-    """The next child begins a PID namespace; returns whether the system allows it."""
+    """Lets the next child begin a PID namespace. Returns True if the system allows it."""
     libc, uid, gid = _linux(), os.getuid(), os.getgid()
     if not libc:
         return False
-    if libc.unshare(NEWPID) == 0:  # root
+    if libc.unshare(NEWPID) == 0:  # works as root
         return True
     if libc.unshare(NEWUSER | NEWPID):
         return False
-    with contextlib.suppress(OSError):  # the same user inside; else nobody, who may read, too
+    with contextlib.suppress(OSError):  # the same user inside; "nobody" can read, too
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
                            ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:

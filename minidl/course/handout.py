@@ -1,22 +1,22 @@
-'''A course for students: `minidl handout DIR` writes a repository without solutions.
+'''Writes a course for students: `minidl handout DIR` makes a repository without solutions.
 
-    DIR/                      for the students, a repository of theirs each (a template on GitHub)
-      minidl/ docs/           the framework, which they read; no tests, no questions with answers
+    DIR/                      for the students: each gets a copy as a repository (a GitHub template)
+      minidl/ docs/           the framework, to read; without tests, without questions and answers
       tutorials/ kernels/     every exercise blank
-      tutorials/graders/      graders without wrong answers and without what they call `reference`
-      work/                   the exercises of the course, blank, tracked: what is handed in
+      tutorials/graders/      graders without wrong answers and without their `reference` regions
+      work/                   the exercises of the course, blank: students write and hand in these
       course.cfg              which tutorials, how many points each exercise has
       .github/workflows/      GitHub Classroom grades every push, an exercise a step
-    DIR-answers/              for the course alone
+    DIR-answers/              for the teachers only
       tutorials/ kernels/     the solutions
       graders/                the whole graders: `minidl check --answers DIR-answers`
       questions/ outlines/    the question bank, and a page for each lesson
-      sheets.py               draws the sheets to fill in by hand, solved, too
-      autograder/             what Gradescope wants: setup.sh, run_autograder; autograder.zip
+      sheets.py               draws sheets to fill in by hand, also with solutions
+      autograder/             for Gradescope: setup.sh, run_autograder; autograder.zip
 
-Without the answers a check looks at properties and counters, with them at reference answers, too
-(grade.py). The framework itself has every technique, for its own work: reading how it is done is
-what a course is for, and the graders count what is called.
+Without the answers, a check looks at properties and counters. With them it also looks at reference
+answers (grade.py). The framework itself contains every technique. Students may read it: that is
+what a course is for. The graders count calls, so they notice a call of the library's own function.
 
 Source: Gradescope, "Autograder specifications"; GitHub Classroom's autograding actions
 Test: tests/course/test_handout.py   Course: docs/course/kit.md
@@ -34,15 +34,16 @@ from minidl.course.exercise import ROOT, ExerciseError
 from minidl.text import language, tr
 
 WHOLE = "minidl", "kernels", "docs", "setup.cfg", "pyproject.toml", "Makefile", "LICENSE"
-PRIVATE = Path("docs", "course", "questions")  # for teachers, as are these:
+PRIVATE = Path("docs", "course", "questions")  # for teachers only, like the others of FOR_TEACHERS
 FOR_TEACHERS = PRIVATE, Path("docs", "course", "outlines"), Path("docs", "course", "sheets.py")
 _SKIP = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
 
 
 def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
-    """Write the handout into `folder`, and what belongs to the course into `answers`. tutorials:
-    the numbers of those that are graded, none: all. personal: every student has inputs of his or
-    her own, drawn from the name that GitHub or Gradescope gives."""
+    """Writes the handout into `folder`, and the teachers' files into `answers`. Returns 0.
+
+    tutorials: the numbers of the graded tutorials; empty: all. personal: every student has other
+    inputs, drawn from the name that GitHub or Gradescope gives. Raises ExerciseError."""
     folder, answers = Path(folder), Path(answers or f"{folder}-answers")
     known = exercise.tutorials(root)
     for number in tutorials:
@@ -66,8 +67,8 @@ def handout(folder, tutorials=(), answers=None, personal=False, root=ROOT):
 
 
 def _new_folders(folder, answers, root):
-    """Raises ExerciseError unless both are new or empty folders, apart from each other and from
-    what is copied into them."""
+    """Raises ExerciseError unless both are new or empty folders. Neither may be inside the other,
+    or inside a folder that is copied into it."""
     for one in folder, answers:
         if one.exists() and not one.is_dir():
             raise ExerciseError(f"want a new folder; {one} is a file. Name another folder")
@@ -137,7 +138,7 @@ def _write(path, text):
 
 
 def _without_dead_links(text, folder):
-    """A Markdown page whose links to what is not in the handout are plain words."""
+    """Returns a Markdown page where links to files that are not in the handout are plain words."""
     def link(found):
         alive = "://" in found[2] or (folder / found[2].split("#")[0]).exists()
         return found[0] if alive else found[1]
@@ -146,8 +147,9 @@ def _without_dead_links(text, folder):
 
 
 def public(text):
-    """A grader's file without its wrong answers, or anything that only they need, and without the
-    regions `# >>> reference`: what is defined there ends the check with Hidden."""
+    """Returns a grader's file without its wrong answers and the code that only they need.
+
+    A function of a region `# >>> reference` becomes one that raises Hidden. This ends the check."""
     lines, hidden, inside = text.splitlines(keepends=True), [], False
     for i, line in enumerate(lines):
         start, stop = line.startswith("# >>> reference"), line.startswith("# <<<")
@@ -162,7 +164,8 @@ def public(text):
 
 
 def _needed(text, hides):
-    """The top of a module: what is no definition, the graders, and what these need in turn."""
+    """Returns the module with only these parts: statements that are no definitions, the graders,
+    and all definitions that these need."""
     tree, lines = ast.parse(text), text.splitlines(keepends=True)
 
     def names(node, context):
@@ -172,12 +175,12 @@ def _needed(text, hides):
 
     kept = [n for n in tree.body if not isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.Assign))
             or getattr(n, "name", "").startswith(("grade_", "personal"))]
-    for node in kept:  # it grows
+    for node in kept:  # the list grows in the loop
         wanted = names(node, ast.Load) | {"SEED"}
         kept += [n for n in tree.body if n not in kept and names(n, ast.Store) & wanted]
     end = 0
     for node in tree.body:
-        if node not in kept:  # nor the comment above it
+        if node not in kept:  # the comment above it goes, too
             lines[end : node.end_lineno] = [""] * (node.end_lineno - end)
         end = node.end_lineno
     if hides and "import Hidden" not in text:
@@ -188,7 +191,7 @@ def _needed(text, hides):
 
 
 def workflow(names, personal):
-    """GitHub Classroom's workflow: a step for each exercise, then the reporter, which adds up."""
+    """Returns GitHub Classroom's workflow: a step for each exercise, then a sum of the points."""
     student = ' --student "$GITHUB_ACTOR"' if personal else ""
     steps = "".join(STEP.format(name=name, student=student, points=f"{grade.POINTS:g}")
                     for name in names)
@@ -215,7 +218,8 @@ def _course(answers, root):
 
 
 def _autograder(folder, handed, answers, personal):
-    """Gradescope unpacks the zip into /autograder/source, and calls setup.sh, run_autograder."""
+    """Writes the folder and the zip for Gradescope. Gradescope unpacks the zip into
+    /autograder/source, and calls setup.sh and run_autograder."""
     shutil.copytree(handed, folder / "course", ignore=shutil.ignore_patterns("docs", "work"))
     shutil.copytree(answers / "graders", folder / "answers" / "graders")
     _write(folder / "setup.sh", SETUP)
@@ -229,7 +233,7 @@ CONFIG = """# The exercises of this course: `minidl check` without a number grad
 [course]
 tutorials = {tutorials}
 
-# all or none
+# for each exercise: all points or none
 [points]
 {points}"""
 
@@ -253,10 +257,10 @@ minidl progress                # what is done, and how many points that is
 git add work && git commit -m "My answers" && git push        # hand in
 ```
 
-Write your answers into the files of `work/`, between `>>>` and `<<<`; the head of each file says
-what it is about. `minidl exercise {first} --force` writes it blank again. The scripts of
+Write your answers into the files of `work/`, between `>>>` and `<<<`. The head of each file
+explains its topic. `minidl exercise {first} --force` writes it blank again. The scripts of
 `tutorials/` are blank, too: run your own, as in `minidl run -n 4 work/07_ring.py`. What follows is
-about the framework; its tests, benchmarks and solutions are not in this repository.
+about the framework. Its tests, benchmarks and solutions are not in this repository.
 
 """
 

@@ -1,11 +1,12 @@
-'''What is shown, in the reader's language: MINIDL_LANG=zh minidl check 07.
+'''Shows texts in the reader's language: MINIDL_LANG=zh minidl check 07.
 
-    docs/zh/messages.po          a line of English, its Chinese: GNU gettext's format, one line each
-    docs/zh/tutorials/07.txt     the head of a tutorial, and of its exercises, as whole texts
+    docs/zh/messages.po          English and Chinese of each message, in GNU gettext's format
+    docs/zh/tutorials/07.txt     whole texts: the head of a tutorial, and the tasks of its exercises
 
-How a message is found: minidl/text.py. A whole text has in its first line
-a hash of its English, and says that it is older where the English has changed since. `make
-register` finds every message in the sources, with their f-strings, and lists what is behind.
+How a message is found: minidl/text.py. The first line of a whole text has a hash of its English. If
+the English has changed since, the text is shown with a note that it is older. `make register` finds
+every message in the sources, also f-strings, and lists messages and texts that have no translation
+or an old one.
 
 Source: the GNU gettext manual, "The Format of PO Files"
 Test: tests/course/test_language.py   Pages: README.zh.md, docs/zh
@@ -27,12 +28,12 @@ class Help(argparse.HelpFormatter):
 
 
 class RawHelp(Help, argparse.RawDescriptionHelpFormatter):
-    """Lines stay as they are."""
+    """Does not break the lines of a description again."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Help and errors in the reader's language. Options are written in full: `--thread` is an
-    error, shown with the usage of its command."""
+    """Shows help and errors in the reader's language. Options must be written in full: `--thread`
+    is an error, shown with the usage of its command."""
 
     def __init__(self, *args, formatter_class=Help, **settings):
         super().__init__(*args, **settings, formatter_class=formatter_class, allow_abbrev=False)
@@ -42,7 +43,7 @@ class Parser(argparse.ArgumentParser):
             group.title = tr(group.title)
         for action in self._actions:
             action.help = tr(action.help)
-            for choice in getattr(action, "_choices_actions", ()):  # a command's, in the list
+            for choice in getattr(action, "_choices_actions", ()):  # a command in the list
                 choice.help = tr(choice.help)
         self.description = tr(self.description)
         self.epilog = tr(self.epilog)
@@ -59,19 +60,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def digest(text):
-    """Of its words: lines may be broken elsewhere."""
+    """Returns a hash of the words. Line breaks do not change it."""
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:12]
 
 
 def texts(number, kind=None):
-    """{"head": ..., "07a": ...} of a tutorial: (hash of the English, the translation); {} where it
-    has none in the reader's language."""
+    """Returns {"head": (hash of the English, the translation), "07a": ...} of a tutorial. Returns
+    {} if it has no translation in the reader's language."""
     return parts_of(folder(kind or language()) / "tutorials" / f"{number}.txt")
 
 
 def parts_of(path):
-    """{name: (hash of the English, the translation)} of a file of whole texts, each after a line
-    `=== name of hash`; {} if there is no such file."""
+    """Returns {name: (hash of the English, the translation)} of a file of whole texts. Each text
+    comes after a line `=== name of hash`. Returns {} if there is no such file."""
     if not path.exists():
         return {}
     parts = re.split(r"^=== (\w+) of ([0-9a-f]{12})\n", path.read_text(encoding="utf-8"),
@@ -81,17 +82,18 @@ def parts_of(path):
 
 
 def translated(number, name, english):
-    """The whole text `name` of a tutorial in the reader's language. One whose English has changed
-    since says so in its first line."""
+    """Returns the whole text `name` of a tutorial in the reader's language. If its English has
+    changed since, the first line is a note about it."""
     if language() == "en" or name not in (found := texts(number)):
         return english
     of, text = found[name]
     if text.split() == english.split():
-        return english  # of a file that was written in this language
+        return english  # the file itself was written in this language
     stale = "" if of == digest(english) else tr("(older than the English text)") + "\n"
     return stale + text
 
 
 def unbroken(text):
-    """For Markdown: a line that ends in Chinese goes on without the space that a break becomes."""
+    """Returns `text`, for Markdown, without line breaks between two Chinese characters: Markdown
+    would show a space there."""
     return re.sub("(?<=[\u3000-\u9fff\uff00-\uffef])\n(?=[\u4e00-\u9fff])", "", text)

@@ -1,15 +1,17 @@
-'''A tutorial as a Jupyter notebook: `minidl notebook 07` writes work/07_ring.ipynb.
+'''Writes a tutorial as a Jupyter notebook: `minidl notebook 07` writes work/07_ring.ipynb.
 
-The script is the only source: its docstring becomes text, its imports and constants a cell, each
-function or class a cell, and the last cell runs it on simulated ranks:
+The script is the only source. Its docstring becomes text, its imports and constants become a cell,
+and each function or class becomes a cell. The last cell runs the script on simulated ranks:
 
-    notebook.run(main, OPTIONS, ranks=4)                the table, the picture below it
-    notebook.run(main, OPTIONS, ranks=4, steps=20)      another value of an option
+    notebook.run(main, OPTIONS, ranks=4)                shows the table, and the picture below it
+    notebook.run(main, OPTIONS, ranks=4, steps=20)      with another value of an option
 
-Cells may be changed and run again; `minidl notebook work/07_ring.py` makes one of a student's file.
+Cells may be changed and run again. `minidl notebook work/07_ring.py` makes a notebook of a
+student's file.
 
-`minidl notebook 07 --colab` writes one that needs no clone, for Colab, Kaggle or any Jupyter: its
-first cell installs minidl where it is missing, and looks for a GPU; the last cell uses it.
+`minidl notebook 07 --colab` writes a notebook that needs no clone, for Colab, Kaggle or any
+Jupyter. Its first cell installs minidl if it is missing, and looks for a GPU. If there is one, the
+last cell uses it.
 
 Test: tests/course/test_notebook.py   Formats: nbformat 4.5
 '''
@@ -29,7 +31,7 @@ from minidl.course.language import unbroken
 from minidl.course.out import script_of
 from minidl.text import tr
 
-# what the tutorials use beside minidl, of the extras mpi and tutorials
+# packages of the extras mpi and tutorials that the tutorials use
 WANTED = "mpi4py mpich matplotlib scikit-learn tqdm safetensors"
 INSTALL = """\
 # Colab, Kaggle, any Jupyter: installs minidl where it is missing, and looks for a GPU.
@@ -48,8 +50,9 @@ print("device:", DEVICE, "" if has_gpu else "(in the menu: Runtime, Change runti
 
 
 def write(script, colab=None, root=ROOT, work=WORK):
-    """`minidl notebook NN`, or a Python file: write work/NAME.ipynb. colab: what its first cell
-    hands to pip install, or None: no such cell."""
+    """`minidl notebook NN`, or a Python file: writes work/NAME.ipynb. Returns the exit status.
+
+    colab: the source of minidl for `pip install` in the first cell; None: no such cell."""
     renamed.bring_up_to_date(work)
     source = Path(script)
     if script.isdigit():
@@ -73,8 +76,8 @@ def write(script, colab=None, root=ROOT, work=WORK):
 
 
 def notebook(text, place, colab=None):
-    """The notebook of a script, as nbformat's dict. place: the script's path from the notebook.
-    colab: as in `write`; the script is then the one that was installed."""
+    """Returns the notebook of a script, as nbformat's dict. place: the path from the notebook to
+    the script. colab: as in `write`; then the script is the installed one."""
     tree, lines = ast.parse(text), text.splitlines()
     title, _, story = ast.get_docstring(tree).partition("\n")
     cells = [_cell("markdown", f"# {' '.join(title.split())}\n{unbroken(story)}")]
@@ -88,7 +91,7 @@ def notebook(text, place, colab=None):
         cells.append(_cell("code", "from minidl.course import notebook\n\n"
                            f"__file__ = {str(place)!r}{comment}"))
     regions = exercise.regions(text)
-    start, parts = tree.body[0].end_lineno, []  # (first line, end, is it a definition)
+    start, parts = tree.body[0].end_lineno, []  # (first line, end, True for a definition)
     for node in tree.body[1:]:
         defines = isinstance(node, (ast.FunctionDef, ast.ClassDef))
         if defines or not parts or parts[-1][2]:
@@ -120,7 +123,7 @@ def _cell(kind, source):
 
 
 def _call(tree, more=()):
-    """notebook.run(...), with the arguments of the script's own launch(...), and more."""
+    """Returns the code notebook.run(...): the arguments of the script's launch(...), and `more`."""
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
              and getattr(n.func, "id", "") == "launch"]
     if not calls:
@@ -132,8 +135,10 @@ def _call(tree, more=()):
 
 
 def run(main, options=None, ranks=1, alpha=10e-6, beta=1e-9, device="cpu", **values):
-    """`tutorial.launch` inside a notebook: `ranks` simulated ranks, with the options' defaults or
-    `values`, on the CPU or on the GPU ("cuda"). A row of the table that is not ok is an error."""
+    """Does the work of `tutorial.launch` inside a notebook, on `ranks` simulated ranks.
+
+    Options have their defaults or `values`. device: "cpu" or "cuda". Raises RuntimeError if a row
+    of the table is not ok, TypeError for an unknown option."""
     known = {name: default for name, (default, _) in (options or {}).items()}
     if unknown := set(values) - set(known):
         raise TypeError(f"no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")

@@ -1,12 +1,12 @@
-"""What a tutorial leaves in out/: its picture, its table as JSON, a trace.
+"""Writes the files of a tutorial in out/: its picture, its table as JSON, a trace.
 
     write("12_trace.json", save)               out/12_trace.json, written by save(path)
     picture(t, args, draw, *data)              rank 0: out/<script>.png from draw(plt, *data)
                                                --every-language: out/en, out/zh/<script>.png, too
-    heat_map(axes, ledger.matrix())            who sent how much to whom
-    lanes(axes, ["compute", "send"], spans)    who was busy when
+    heat_map(axes, ledger.matrix())            how much each rank sent to each other rank
+    lanes(axes, ["compute", "send"], spans)    when each lane was busy
     line_at(axes, "theory", y=16)              a dashed line and its name
-    box, arrow                                 of a drawn graph
+    box, arrow                                 the parts of a drawn graph
 
 Test: tests/course/test_tutorial.py, tests/comm/observe/test_ledger.py   Tutorial: all of them
 """
@@ -28,16 +28,18 @@ from minidl.text import language, tr
 
 
 def script_of(fn):
-    """The script that defines `fn`, as a user would type it."""
+    """Returns the path of the script that defines `fn`, as a user would type it."""
     file = sys.modules[fn.__module__].__file__
     near = os.path.relpath(file)
     return file if near.startswith("..") else near
 
 
 def write(name, save):
-    """Returns out/<name>, which save(path) wrote. Another run may write the same picture just now:
-    each saves it in a folder of its own and renames it, so it is whole, one's or the other's. If it
-    cannot be written, a message is printed, and the script goes on: its table comes later."""
+    """Returns out/<name>, which save(path) wrote, or None.
+
+    Another run may write the same file at the same time. So each run saves it in its own folder,
+    then renames it: the file is always a whole one. If it cannot be written, a message is printed
+    and the result is None. The script goes on, because its table comes later."""
     path = Path("out", name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +55,7 @@ def write(name, save):
 
 BLUE, RED, ORANGE, GREEN, GREY = "#08306b", "#cb181d", "#e6550d", "#31a354", "#737373"
 PALE_BLUE, PALE_ORANGE = "#deebf7", "#fff5eb"
-LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # of a picture that names no colours
+LINES = ["#3182bd", GREEN, ORANGE, "#756bb1", "#969696"]  # for a picture that names no colours
 
 # for a lecture slide: large text, no box around the data
 STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
@@ -62,8 +64,9 @@ STYLE = {"font.size": 12, "axes.titlesize": 13, "axes.spines.top": False,
 
 
 def picture(t, args, draw, *data):
-    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png; in
-    a Jupyter notebook it is shown below the cell, too.
+    """Rank 0 calls `draw(plt, *data)`, which returns a figure, and saves it as out/<script>.png.
+
+    A Jupyter notebook also shows it below the cell.
 
     args: the script's options. Two of them ask for more files: --slides and --every-language."""
     if t.rank > 0:
@@ -74,7 +77,7 @@ def picture(t, args, draw, *data):
     import matplotlib
 
     if not in_notebook():
-        matplotlib.use("Agg")  # a file, no window: tutorials also run where there is no display
+        matplotlib.use("Agg")  # draw into a file, not a window: there may be no display
     from matplotlib import pyplot as plt
 
     with plt.rc_context(STYLE | labels_in(language())):
@@ -96,8 +99,10 @@ def picture(t, args, draw, *data):
 
 
 def in_its_language(name, plt, draw, *data):
-    """out/<name>/<script>.png for the site, of the same data; none where the tutorial has no text
-    in this language, or no font is installed that has its characters."""
+    """Draws out/<name>/<script>.png for the site, from the same data.
+
+    Does nothing if the tutorial has no text in this language, or if no installed font has its
+    characters."""
     script = Path(script_of(draw)).stem
     with languages.spoken(name):
         if name != "en" and not (languages.texts(script[:2]) and font_of(name)):
@@ -109,12 +114,13 @@ def in_its_language(name, plt, draw, *data):
             plt.close(figure)
 
 
-POINTS = 16  # of a slide's text, which is read from the last row
+POINTS = 16  # the size of a slide's text, which must be readable from the last row
 
 
 def slides(figure, name):
-    """out/slides/<name>-1.png, .svg ...: the figure's panels, two at a time, with larger text. The
-    figure grows with its text, so that both keep their places."""
+    """Writes out/slides/<name>-1.png, .svg ...: two of the figure's panels each, with larger text.
+
+    The figure grows by the same factor as its text, so panels and text keep their places."""
     from matplotlib.text import Text
 
     factor = POINTS / STYLE["font.size"]
@@ -127,14 +133,14 @@ def slides(figure, name):
     grids = {grid: (grid.get_width_ratios(), grid.get_height_ratios()) for grid in grids}
     for number, first in enumerate(range(0, len(panels), 2), 1):
         shown = panels[first : first + 2]
-        homes = {axes.get_figure() for axes in shown}  # of their colour bar, of their title
+        homes = {axes.get_figure() for axes in shown}  # figures with the colour bar and the title
         for axes in figure.axes:
             of_both = axes not in panels and axes.get_figure() in homes
             axes.set_visible(axes in shown or of_both)
         for text in (text for part in figure.subfigs for text in part.texts):
             text.set_visible(text.get_figure() in homes)
         _own_numbers(shown[0], shown[-1])
-        # by the root: they get more room, and text that is wider than they are has its place
+        # the root leaves the panels some room, so that a wide text fits
         figure.set_size_inches(whole * np.sqrt(_room(grids, shown)))
         for kind in "png", "svg":
             file = f"slides/{name}-{number}.{kind}"
@@ -143,8 +149,10 @@ def slides(figure, name):
 
 
 def _room(grids, shown):
-    """Columns and rows without a panel that is shown get no room; (width, height) that is left, as
-    shares of the whole figure's, the least of the grids."""
+    """Takes the room from columns and rows without a panel that is shown.
+
+    Returns (width, height) that is left, as shares of the whole figure: the smallest of all
+    grids."""
     left = [1, 1]
     for grid, ratios in grids.items():
         specs = [axes.get_subplotspec() for axes in shown if axes.get_subplotspec()]
@@ -160,7 +168,7 @@ def _room(grids, shown):
 
 
 def _own_numbers(first, last):
-    """Panels that share an axis have left its numbers and its label to one that is not shown."""
+    """Gives panels the numbers and the label of a shared axis: they may be on a hidden panel."""
     alike = last.get_shared_x_axes().get_siblings(last)
     if len(alike) > 1:
         last.tick_params(labelbottom=True)
@@ -172,37 +180,37 @@ def _own_numbers(first, last):
 
 
 def _around(figure):
-    """The rectangle of all that is visible, in inches: an empty subfigure counts in matplotlib's
-    own, "tight"."""
+    """Returns the rectangle of everything that is visible, in inches. matplotlib's own, "tight",
+    also counts an empty subfigure."""
     from matplotlib.transforms import Bbox
 
-    for _ in range(2):  # the first layout still has the sizes of another slide
+    for _ in range(2):  # the first layout still uses the sizes of the slide before
         figure.draw_without_rendering()
     texts = [text for part in (figure, *figure.subfigs) for text in part.texts]
     seen = [artist.get_tightbbox() for artist in (*figure.axes, *texts) if artist.get_visible()]
     return Bbox.union(seen).transformed(figure.dpi_scale_trans.inverted()).padded(0.15)
 
 
-# of Linux, macOS and Windows, in this order
+# fonts of Linux, macOS and Windows, in this order
 CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei",
            "WenQuanYi Micro Hei", "PingFang SC", "Heiti SC", "Microsoft YaHei", "SimHei")
 
 
 def font_of(language):
-    """The first installed font that has the characters of a language; None: there is none."""
+    """Returns the first installed font that has the characters of a language, or None."""
     from matplotlib import font_manager
 
     fonts = font_manager.fontManager
-    if not {font.name for font in fonts.ttflist} & set(CHINESE):  # installed since it was listed?
+    if not {font.name for font in fonts.ttflist} & set(CHINESE):  # a newly installed one?
         for path in {*font_manager.findSystemFonts()} - {font.fname for font in fonts.ttflist}:
-            with suppress(RuntimeError, OSError, ValueError):  # no font that matplotlib can read
+            with suppress(RuntimeError, OSError, ValueError):  # not a font that matplotlib can read
                 fonts.addfont(path)
     known = {font.name for font in fonts.ttflist}
     return "DejaVu Sans" if language == "en" else next((n for n in CHINESE if n in known), None)
 
 
 def labels_in(language):
-    """The font for a picture's labels, as matplotlib's settings; {} where they stay English."""
+    """Returns matplotlib's settings with the font for a picture's labels; {} for English labels."""
     if language == "en":
         return {}
     if (font := font_of(language)) is None:
@@ -213,7 +221,7 @@ def labels_in(language):
 
 
 def translate(figure):
-    """A figure's labels in the reader's language, where its font has the characters."""
+    """Translates a figure's labels into the reader's language, if its font has the characters."""
     from matplotlib import rcParams
     from matplotlib.text import Text
 
@@ -221,19 +229,20 @@ def translate(figure):
         for label in figure.findobj(Text):
             label.set_text(tr(label.get_text()))
         for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-            words = [label.get_text() for label in axis.get_ticklabels()]  # made anew when drawn
+            words = [label.get_text() for label in axis.get_ticklabels()]  # made again when drawn
             if list(map(tr, words)) != words:
                 axis.set_ticks(axis.get_ticklocs(), [*map(tr, words)])
 
 
 def in_notebook():
-    """Whether this is a Jupyter kernel, which shows pictures."""
+    """Returns True in a Jupyter kernel, which shows pictures."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None
 
 
 def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):
-    """A dashed line at x or at y, its text beside it; at: where along the line, from 0 to 1."""
+    """Draws a dashed line at x or at y, with its text next to it. at: the place of the text along
+    the line, from 0 to 1."""
     style = {"color": color, "linestyle": "--", "linewidth": 1.2}
     if y is None:
         axes.axvline(x, **style)
@@ -247,7 +256,9 @@ def line_at(axes, text, *, x=None, y=None, at=1.0, color=RED):
 
 
 def lanes(axes, names, spans):
-    """Who is busy when: a bar for each (lane, start, end, color); lane 0, names[0], is on top."""
+    """Shows when each lane is busy: a bar for each (lane, start, end, color) of spans.
+
+    Lane 0, names[0], is on top."""
     for lane, start, end, color in spans:
         axes.barh(lane, end - start, 0.72, start, color=color, edgecolor="white", linewidth=0.5)
     axes.set_yticks(range(len(names)), names)
@@ -257,21 +268,22 @@ def lanes(axes, names, spans):
 
 
 def box(axes, x, y, text, face="white", shape="square", **style):
-    """A text in a frame, its middle at (x, y)."""
+    """Draws a text in a frame. Its middle is at (x, y)."""
     frame = {"boxstyle": f"{shape},pad=0.35", "facecolor": face, "edgecolor": BLUE}
     axes.text(x, y, text, bbox=frame, ha="center", va="center", **style)
 
 
 def arrow(axes, start, end, color=BLUE, style="-|>", **options):
-    """From one point to another; options: of matplotlib's arrowprops."""
+    """Draws an arrow from one point to another. options: for matplotlib's arrowprops."""
     axes.annotate("", end, start, arrowprops={
         "arrowstyle": style, "color": color, "lw": 1.6, "shrinkA": 0, "shrinkB": 0, **options})
 
 
 def heat_map(axes, sent, top=None, node_size=None):
-    """Draw what rank i (row) sent to rank j (column), such as `ledger.matrix()`; returns the cells,
-    for a colour bar. top: the value of the darkest colour; None: the largest. node_size: a grey
-    square around so many ranks each."""
+    """Draws how much rank i (row) sent to rank j (column). sent: such as `ledger.matrix()`.
+
+    Returns the cells, for a colour bar. top: the value of the darkest colour; None: the largest.
+    node_size: the number of ranks on a node; each node gets a grey square."""
     n, top = len(sent), sent.max() if top is None else top
     cells = axes.pcolormesh(np.ma.masked_equal(sent, 0), cmap="YlGnBu", vmin=0, vmax=top,
                             edgecolors="white")
@@ -294,7 +306,7 @@ def heat_map(axes, sent, top=None, node_size=None):
 
 
 def _short(value):
-    """1536000 as 1.54M, 0.75 as 0.75."""
+    """Returns "1.54M" for 1536000 and "0.75" for 0.75."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit:
             return f"{value / unit:.3g}{name}"

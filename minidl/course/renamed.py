@@ -1,11 +1,11 @@
-'''Names that have changed: a student's files are brought up to date, with a sentence for each.
+'''Brings old names in a student's files up to date, and prints a sentence for each change.
 
     work/06_ring.py                    becomes work/07_ring.py, and its exercise 06a becomes 07a
     from minidl.tutorial import say    becomes from minidl.course.tutorial import say
 
-`minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first, so that an
-old file is never graded as another exercise. Where the new file exists too, the old one is left
-alone. A number that is typed, 06 or 06a, always means today's tutorial.
+`minidl exercise`, `check`, `solution`, `progress`, `class` and `notebook` do this first. So an old
+file is never graded as another exercise. If the new file exists, too, the old file is not changed.
+If a user types 06 or 06a, it always means the tutorial that has this number today.
 
 Test: tests/course/test_renamed.py
 '''
@@ -14,7 +14,7 @@ import re
 
 from minidl.text import tr
 
-TUTORIALS = {  # {old name: today's}
+TUTORIALS = {  # {old name: the name of today}
     "04_amp": "05_amp",
     "05_memory": "06_memory",
     "06_ring": "07_ring",
@@ -34,7 +34,7 @@ TUTORIALS = {  # {old name: today's}
     "20_fault_tolerance": "21_fault_tolerance",
     "21_float": "04_float",
 }
-MODULES = {  # {the name that tutorials once imported: the file}
+MODULES = {  # {the name that tutorials once imported: the module of today}
     "minidl.amp": "minidl.precision.amp",
     "minidl.doctor": "minidl.cli.doctor",
     "minidl.exercise": "minidl.course.exercise",
@@ -66,25 +66,25 @@ IMPORT = re.compile(r"^([ \t]*)from (minidl(?:\.\w+)*) import ([\w, ]+)$", re.M)
 
 
 def bring_up_to_date(folder):
-    """Renames and rewrites the Python files in `folder`, and prints what it did."""
+    """Renames and rewrites the Python files in `folder`. Prints each change."""
     for old, new in TUTORIALS.items():
         path, today = folder / f"{old}.py", folder / f"{new}.py"
         if path.exists() and today.exists():
-            print(tr(f"{path} is left alone: {old} is {new} now, and {today} exists"), flush=True)
+            print(tr(f"{path} is not changed: {old} is {new} now, and {today} exists"), flush=True)
         elif path.is_file():
             text = path.read_text(encoding="utf-8", errors="surrogateescape")
             today.write_text(_renumbered(text, old[:2], new[:2]), encoding="utf-8",
                              errors="surrogateescape")
             path.unlink()
-            (folder / "progress.json").unlink(missing_ok=True)  # verdicts by the old numbers
+            (folder / "progress.json").unlink(missing_ok=True)  # its verdicts have the old numbers
             print(tr(f"renamed {path} to {today}: {old} is {new} now"), flush=True)
     for path in sorted(folder.glob("*.py")):
-        if path.is_file():  # a named pipe would wait for its other end
+        if path.is_file():  # reading a named pipe would wait for ever
             update_imports(path)
 
 
 def update_imports(path):
-    """Gives modules their names of today in a Python file, and prints which."""
+    """Replaces old names of modules in the imports of a Python file. Prints which."""
     before = path.read_text(encoding="utf-8", errors="surrogateescape")
     text = before
     for old, new in MODULES.items():
@@ -103,7 +103,8 @@ def _renumbered(text, old, new):
 
 
 def _one_import(found):
-    """`from minidl import amp, nn` without the names that have moved, which get a line each."""
+    """Returns an import such as `from minidl import amp, nn` with the names of today. Each name
+    that has moved gets its own line."""
     indent, package, names = found.groups()
     names = [name.strip() for name in names.split(",")]
     moved = [name for name in names if f"{package}.{name}" in MODULES]
@@ -116,7 +117,7 @@ def _one_import(found):
 
 
 def _imports(text, module):
-    """Whether `text` has an import of `module`, in one of its two forms."""
+    """Returns True if `text` imports `module`, in one of the two forms."""
     package, _, name = module.rpartition(".")
     return bool(re.search(rf"\bfrom {re.escape(module)} import |"
                           rf"\bfrom {re.escape(package)} import [\w, ]*\b{name}\b", text))

@@ -1,13 +1,14 @@
-'''What came of the exercises, in every form that a course needs.
+'''Reports the results of exercises, in every form that a course needs.
 
-    minidl check                        the exercises of course.cfg, else those in work/
+    minidl check                        grades the exercises of course.cfg, else the ones in work/
     minidl check 07 --json -            as JSON, on the standard output; or into a file
     minidl check --junit results.xml    as JUnit XML, which GitLab, Jenkins and GitHub show
     minidl check --gradescope FILE      as Gradescope's results.json
-    minidl progress                     what is blank, edited, passed, in work/
-    minidl class DIR --csv points.csv   of every folder in DIR, a student's each: a table of points
+    minidl progress                     shows which exercises in work/ are blank, edited, passed
+    minidl class DIR --csv points.csv   grades every student's folder in DIR: a table of points
 
-An exercise has the points of course.cfg, all or none; a tutorial those of its exercises.
+An exercise gives all of its points in course.cfg or none. A tutorial gives the sum of its
+exercises' points.
 
 Source: Gradescope, "Autograder specifications", output format; the JUnit schema of Jenkins' plugin
 Test: tests/course/test_report.py   Course: docs/course/kit.md
@@ -28,19 +29,19 @@ from minidl.course.comments import in_language
 from minidl.course.exercise import ROOT, WORK, ExerciseError
 from minidl.text import padded, tr
 
-SEEN = "progress.json"  # in work/: what the last check of each exercise said
+SEEN = "progress.json"  # in work/: the result of the last check of each exercise
 
 
 def numbers(root=ROOT, work=WORK):
-    """The tutorials of the course: those of course.cfg, else those whose file is in work/."""
+    """Returns the tutorials of the course: the ones in course.cfg, else the ones in work/."""
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
     known = exercise.tutorials(root)
     return named or [n for n, files in known.items() if (work / files[0].name).exists()]
 
 
 def results(wanted, root=ROOT, work=WORK, **how):
-    """A Result for each exercise that the numbers in `wanted` mean; what was not handed in has no
-    points."""
+    """Returns a Result for each exercise that the numbers in `wanted` mean. An exercise that was
+    not handed in has no points."""
     found = []
     for number in wanted:
         path = work / exercise.sources(number[:2], root)[0].name
@@ -57,7 +58,8 @@ def results(wanted, root=ROOT, work=WORK, **how):
 
 def check(number=None, work=None, student=None, answers=None, as_json=None, junit=None,
           gradescope=None, root=ROOT):
-    """`minidl check`: grade, and write what was asked for; 0 if every exercise passed, else 1."""
+    """`minidl check`: grades, and writes the files that were asked for. Returns 0 if every exercise
+    passed, else 1."""
     work, answers = Path(work or WORK), answers and Path(answers)
     renamed.bring_up_to_date(work)
     wanted = [number] if number else numbers(root, work)
@@ -66,7 +68,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
     if number:
         exercise._named(number, root)
         exercise.existing(work / exercise.sources(number[:2], root)[0].name, number[:2])
-    aside = sys.stderr if as_json == "-" else sys.stdout  # the JSON alone on the standard output
+    aside = sys.stderr if as_json == "-" else sys.stdout  # only the JSON on standard output
     with contextlib.redirect_stdout(aside):
         found = results(wanted, root, work, answers=answers, student=student)
         points, of = total(found)
@@ -82,7 +84,7 @@ def check(number=None, work=None, student=None, answers=None, as_json=None, juni
 
 
 def total(found):
-    """(points, of how many)."""
+    """Returns (points, how many points are possible)."""
     return sum(r.points for r in found), sum(r.of for r in found)
 
 
@@ -93,7 +95,8 @@ def as_text(found):
 
 
 def as_junit(found):
-    """A test case for each exercise; what was not graded is an error, not a failure."""
+    """Returns JUnit XML: a test case for each exercise. An exercise that was not graded is an
+    error, not a failure."""
     count = {word: str(sum(r.verdict == word for r in found)) for word in ("FAILED", "not graded")}
     suite = ElementTree.Element("testsuite", name="minidl check", tests=str(len(found)),
                                 failures=count["FAILED"], errors=count["not graded"])
@@ -109,12 +112,12 @@ def as_junit(found):
 
 
 def _plain(text):
-    """Without the control characters that XML has no way to write."""
+    """Returns the text without control characters, which XML cannot contain."""
     return "".join(c for c in text if c in "\t\n" or c >= " ")
 
 
 def as_gradescope(found):
-    """Gradescope's results.json: https://gradescope-autograders.readthedocs.io, "specs"."""
+    """Returns Gradescope's results.json: https://gradescope-autograders.readthedocs.io, "specs"."""
     points, of = total(found)
     tests = [{"name": f"{r.exercise}: {tr(r.checked)}", "number": r.exercise, "score": r.points,
               "max_score": r.of, "status": "passed" if r.verdict == "passed" else "failed",
@@ -133,7 +136,7 @@ def _digest(code):
 
 
 def _regions_of(path):
-    """{exercise: its code, in short} of a student's file; a file that has lost its marks: none."""
+    """Returns {exercise: a hash of its code} of a student's file; {} if its marks are damaged."""
     try:
         text = exercise.read(path)
         return {r.id: _digest(exercise.body(text, r))
@@ -143,7 +146,7 @@ def _regions_of(path):
 
 
 def _remember(found, root, work):
-    """Note in work/progress.json what was said of which code."""
+    """Writes the verdict on each exercise, with a hash of its code, into work/progress.json."""
     seen = _seen(work)
     for r in found:
         for source in exercise.sources(r.exercise[:2], root):
@@ -154,7 +157,7 @@ def _remember(found, root, work):
 
 
 def _seen(work):
-    """{exercise: what the last check said of it}; a damaged file is as none."""
+    """Returns {exercise: the result of its last check}; {} if the file is missing or damaged."""
     try:
         found = json.loads(exercise.read(work / SEEN))
         return {name: about for name, about in found.items()
@@ -164,7 +167,7 @@ def _seen(work):
 
 
 def progress(root=ROOT, work=WORK):
-    """`minidl progress`: a line for each exercise of the course, and the points so far."""
+    """`minidl progress`: prints a line for each exercise of the course, and the points so far."""
     renamed.bring_up_to_date(work)
     seen, points, of = _seen(work), 0.0, 0.0
     named = grade.settings(root).get("course", "tutorials", fallback="").split()
@@ -197,36 +200,37 @@ def progress(root=ROOT, work=WORK):
 
 
 def grade_class(folder, table="points.csv", number=None, answers=None, personal=False, root=ROOT):
-    """`minidl class DIR`: grade each folder in DIR, a student's repository or the files of work/,
-    and write a line for each into a CSV. personal: by inputs of each one's own, drawn from the
-    folder's name."""
+    """`minidl class DIR`: grades each folder in DIR, and writes a line for each into a CSV file.
+
+    A folder is a student's repository, or has the files of work/. personal: each student has other
+    inputs, drawn from the folder's name. Returns 0. Raises ExerciseError."""
     folders = sorted(f for f in Path(folder).glob("*") if f.is_dir())
     if not folders:
         raise ExerciseError(f"{folder} has no folders in it; wanted one for each student")
     wanted = [number] if number else numbers(root, Path(folder))
     if not wanted:
-        raise ExerciseError("which exercises? This is no handout, with a course.cfg that names "
-                            f"them: minidl class {folder} 07")
+        raise ExerciseError("want the number of a tutorial, because there is no course.cfg that "
+                            f"names the exercises: minidl class {folder} 07")
     for one in wanted:
-        exercise._named(one, root)  # raises where there are none
+        exercise._named(one, root)  # raises if there are none
     lines = {}
     for one in folders:
         print(f"\n=== {one.name}", flush=True)
         lines[one.name] = _graded(one, wanted, answers, personal, root)
-        _write_table(Path(table), lines)  # after each: what is graded stays, whatever comes
+        _write_table(Path(table), lines)  # after each: these lines stay if a later one fails
     print(f"\nwrote {table}: {len(lines)} students")
     return 0
 
 
 def _graded(folder, wanted, answers, personal, root):
-    """A student's line. A folder that cannot be graded has no points, and the next one follows."""
+    """Returns a student's line of the table. A folder that cannot be graded has no points."""
     work = folder / "work" if (folder / "work").is_dir() else folder
     how = {"answers": answers and Path(answers), "student": folder.name if personal else None}
     try:
         _no_links(folder, work)
         renamed.bring_up_to_date(work)
         found = results(wanted, root, work, **how)
-    except (ExerciseError, OSError, ValueError, RuntimeError) as error:  # a link to itself
+    except (ExerciseError, OSError, ValueError, RuntimeError) as error:  # such as a link to itself
         print(tr(f"not graded: {error}"), flush=True)
         with tempfile.TemporaryDirectory() as empty, contextlib.redirect_stdout(io.StringIO()):
             found = results(wanted, root, Path(empty), **how)
@@ -236,10 +240,11 @@ def _graded(folder, wanted, answers, personal, root):
 
 
 def _no_links(folder, work):
-    """ExerciseError if a file is a link out of the student's folder: to another one's answer."""
+    """Raises ExerciseError if a file is a link out of the student's folder: another student's
+    answer."""
     for path in [work, *work.glob("*.py")]:
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise ExerciseError(f"{path} is a link to {path.resolve()}, which is not handed in")
+            raise ExerciseError(f"{path} is a link to {path.resolve()}, outside of {folder}")
 
 
 def _write_table(table, lines):

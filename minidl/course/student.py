@@ -1,20 +1,20 @@
-'''The student's code in a process of its own: it computes, and another process judges.
+'''Runs the student's code in a process of its own. That process computes, and another one judges.
 
     student = Apart(grader's file, student's file)       starts the process
-    student.run(sums, 4, 1000)      there: sums(module, 4, 1000), module: the student's file
-                                    here: what it returned
+    student.run(sums, 4, 1000)      there: calls sums(module, 4, 1000); module: the student's file
+                                    here: returns the same result
 
-`sums` is a function of the grader's file. It calls the student's functions, and returns what they
-gave and what was counted: numbers, text, arrays, and lists, tuples and dicts of them. Nothing
-else is read from the other process: no pickle, no verdict, no exit status. Arguments must be
-short; long inputs are made on both sides from the same seed.
+`sums` is a function of the grader's file. It calls the student's functions, and returns their
+results and the counters: numbers, text, arrays, and lists, tuples and dicts of them. Nothing else
+is read from the other process: no pickle, no verdict, no exit status. Arguments must be short. Long
+inputs are made on both sides from the same seed.
 
-What the student's code can do is thus: give wrong numbers, or none. It has no part in the
-comparison: it cannot replace a function that compares, because that one is in another process.
-What remains: numbers that are counted (bytes sent, memory held, loads of a kernel) are counted in
-the student's process, whose code could change the counters; a shortcut that the counters do not
-see (the library's own function under another name) passes; and the process runs under the same
-user, who may change any file of the course. Against that a course reads the answers.
+So the student's code can only give wrong numbers, or none. It has no part in the comparison: it
+cannot replace a function that compares, because that function is in another process. Three risks
+remain. Numbers that are counted (bytes sent, memory held, loads of a kernel) are counted in the
+student's process, and its code could change the counters. A shortcut that the counters do not see
+passes, such as the library's own function under another name. And the process runs under the same
+user, who may change any file of the course. Against these a teacher reads the answers.
 
 Test: tests/course/test_student.py, tests/course/test_answers.py
 '''
@@ -38,45 +38,49 @@ from pathlib import Path
 
 import numpy as np
 
-REQUEST_BYTES = 16384  # what a pipe takes at once on every system: a request never has to wait
-REPLY_BYTES = 1 << 26  # more is no reply
+REQUEST_BYTES = 16384  # every pipe takes this many at once: a request never has to wait
+REPLY_BYTES = 1 << 26  # a longer message is an error
 MESSAGE = 10_000  # characters of a message that are shown
-HEAD = 8  # bytes of the length before each message
-LATE_S = 10  # for a stack to be printed
+HEAD = 8  # bytes in front of each message: its length
+LATE_S = 10  # seconds to print a stack
 GUARD = Path(__file__).with_name("guard.py")
-GUARD_S = 5  # for a guard to end what is left
+GUARD_S = 5  # seconds for a guard to end the processes that are left
 
 
 class Wrong(AssertionError):
-    """The student's answer is wrong; the message says how."""
+    """The student's answer is wrong. The message says how."""
 
 
 class Failed(Exception):
-    """The student's code raised an error; the message is `explain`'s."""
+    """The student's code raised an error. The message comes from `explain`."""
 
 
 class Hidden(Exception):
-    """What follows is compared with the course's reference answers, which are not here."""
+    """The next check needs the course's reference answers, which are not here."""
 
 
 class NotGraded(Exception):
-    """The student's process gave no answer; the message says what happened to it."""
+    """The student's process gave no answer. The message says what happened to it."""
 
 
 def load(path):
-    """Run a Python file as a module; its name may start with a digit. Its text is always read: a
-    .pyc is taken for new if the file has the same second and size, as after a quick edit."""
+    """Runs a Python file as a module, and returns it. Its name may start with a digit.
+
+    The text is always read, never a .pyc: Python uses an old .pyc if the file has the same size and
+    second, as after a quick edit."""
     name = "exercise_" + re.sub(r"\W", "_", str(path))
     module = importlib.util.module_from_spec(importlib.util.spec_from_file_location(name, path))
-    sys.modules[name] = module  # as `import` does: the file's functions must find their own module
+    sys.modules[name] = module  # as `import` does: the file's functions look their module up here
     exec(compile(Path(path).read_bytes(), str(path), "exec"), vars(module))
     return module
 
 
 def load_grader(path, seed=0):
-    """A grader, as a module; SEED, a number in it that its inputs are drawn from, is `seed`. With
-    one, a grader that has `personal(draw)` gets other sizes, too: {name in it: new value}. Both
-    processes load it so, and have the same inputs."""
+    """Returns a grader, as a module. Its number SEED, for drawing inputs, becomes `seed`.
+
+    If `seed` is not 0 and the grader has a function `personal(draw)`, it also gets other sizes:
+    {name in the grader: new value}. Both processes load it in this way, so their inputs are the
+    same."""
     graders = load(path)
     if seed:
         graders.SEED = seed
@@ -86,11 +90,12 @@ def load_grader(path, seed=0):
 
 
 def seed_of(name):
-    """The seed of a student, 1 to 65,521, from the name in any case and spacing; 0 without one."""
+    """Returns the seed of a student, 1 to 65,521, or 0 without a name. Case and spaces of the name
+    do not count."""
     return zlib.crc32("".join(name.lower().split()).encode()) % 65521 + 1 if name else 0
 
 
-# Words of Python's and NumPy's errors, and what a student has probably done.
+# {words in an error of Python or NumPy: what the student has probably done}
 HINTS = {
     "NoneType": "Something is None: does your function end with `return` and its result?",
     "array is 0-dimensional": "An array of shape () has no a[i] and no a[:]. Write a[...], which "
@@ -103,19 +108,20 @@ HINTS = {
 
 
 def explain(error, path):
-    """What went wrong, for a student: no frames of the grader or of the framework."""
-    seen = []  # `raise error from error` makes a circle
+    """Returns the message of an error for a student, without frames of the grader and the
+    framework."""
+    seen = []  # `raise error from error` would make this loop endless
     while error.__cause__ not in (None, *seen) and not isinstance(error, Wrong):
         seen.append(error)
-        error = error.__cause__  # RankFailed: the rank's own exception follows
+        error = error.__cause__  # the cause of RankFailed is the rank's own exception
     if isinstance(error, Failed):
         return str(error)
-    if isinstance(error, NotImplementedError):  # the blank's: its text says all
+    if isinstance(error, NotImplementedError):  # a blank exercise raises this: its text is enough
         line = traceback.extract_tb(error.__traceback__)[-1].lineno
         return f"    {Path(path).name}, line {line}: {error}"
     lines = [str(error)]
     if not isinstance(error, Wrong):
-        said = traceback.TracebackException.from_exception(error)  # complete, as it is shown
+        said = traceback.TracebackException.from_exception(error)  # with all lines of the message
         lines = [f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}"
                  for frame in said.stack
                  if frame.filename in (os.path.abspath(path), str(path))]
@@ -127,12 +133,12 @@ def explain(error, path):
 
 
 def printable(text):
-    """Returns a text that every terminal and file takes, and that is not too long."""
+    """Returns the text, cut to MESSAGE characters, so that every terminal and file can show it."""
     text = text if len(text) <= MESSAGE else f"{text[:MESSAGE]} ..."
     return text.encode("utf-8", "replace").decode()
 
 
-# -- what travels: JSON, with arrays as their bytes
+# -- messages between the two processes: JSON, with arrays as their bytes
 
 
 def pack(value):
@@ -144,7 +150,7 @@ def _plain(value):
         return value
     if hasattr(value, "requires_grad"):  # a Tensor
         value = value.array
-    if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is one, too
+    if isinstance(value, (np.generic, np.ndarray)):  # before float: np.float64 is also a float
         array = np.asarray(value)
         if array.dtype.kind in "biufc":
             text = base64.b64encode(array.tobytes()).decode()
@@ -186,9 +192,10 @@ def _value(plain):
 
 
 def answer(graders, module, path, name, args):
-    """The reply to `run`: {"value": what the grader's function `name` returned} or {"failed": why}.
+    """Returns the reply to `run`: {"value": the result of the grader's function `name`} or
+    {"failed": why}.
 
-    SystemExit is no answer: it ends the process, as it would elsewhere."""
+    SystemExit is not caught: it ends the process, as in any program."""
     try:
         return {"value": _plain(getattr(graders, name)(module, *args))}
     except Exception as error:
@@ -196,8 +203,8 @@ def answer(graders, module, path, name, args):
 
 
 def serve(grader, path, deadline, seed, requests, replies):
-    """The student's process: load the grader's file, then the student's, and answer."""
-    faulthandler.dump_traceback_later(deadline, exit=True)  # prints the stack and exits
+    """Runs the student's process: loads the grader's file and the student's, answers requests."""
+    faulthandler.dump_traceback_later(deadline, exit=True)  # then it prints the stack and exits
     requests, replies = os.fdopen(requests, "rb"), os.fdopen(replies, "wb")
     graders = load_grader(Path(grader), seed)
     try:
@@ -219,15 +226,16 @@ def _send(file, message):
 
 
 def start(*arguments):
-    """A new Python that runs `serve` with these arguments, behind a guard (guard.py); the last
-    three are its files: the watchdog's pipe, requests, replies."""
+    """Starts a new Python that runs `serve` with these arguments, behind a guard (guard.py).
+    Returns the guard's process. The last three arguments are files: the watchdog's pipe, requests,
+    replies."""
     command = [sys.executable, GUARD, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=arguments[-3:],
                             start_new_session=True)
 
 
 class Apart:
-    """The student's process. deadline: seconds after which it shows its stack and ends."""
+    """The student's process. deadline: after this many seconds it shows its stack and ends."""
 
     def __init__(self, grader, path, deadline, start=start, seed=0):
         self.deadline, self.start = deadline, time.monotonic()
@@ -238,7 +246,7 @@ class Apart:
             os.close(file)
 
     def loaded(self):
-        """Wait until the student's file is loaded; Failed where it cannot be."""
+        """Waits until the student's file is loaded. Raises Failed if it cannot be loaded."""
         self._receive()
 
     def run(self, work, *args):
@@ -246,7 +254,7 @@ class Apart:
         if len(message) > REQUEST_BYTES - HEAD:
             raise ValueError(f"{work.__name__}: {len(message):,} bytes of arguments; make long "
                              "inputs on both sides from a seed")
-        with contextlib.suppress(BrokenPipeError):  # it has ended: _receive says how
+        with contextlib.suppress(BrokenPipeError):  # the process has ended: _receive says how
             os.write(self.requests, len(message).to_bytes(HEAD, "little") + message)
         return self._receive()
 
@@ -257,14 +265,14 @@ class Apart:
             return _result(json.loads(message))
         except Failed:
             raise
-        except Exception:  # whatever bytes came, they are no reason to end
-            raise NotGraded("what came from the process of your code is no answer: it wrote into "
-                            "a file that it had not opened") from None
+        except Exception:  # no bytes may end the grader
+            raise NotGraded("the process of your code sent bytes that are not an answer: it wrote "
+                            "into a file that it had not opened") from None
 
     def _read(self, size):
         parts = []
         while size:
-            ended = self.child.poll() is not None  # asked first: then all that it wrote is there
+            ended = self.child.poll() is not None  # ask first: then all its bytes are in the pipe
             if select.select([self.replies], [], [], 0 if ended else 0.05)[0]:
                 parts.append(os.read(self.replies, min(size, 1 << 20)))
                 size -= len(parts[-1])
@@ -280,11 +288,11 @@ class Apart:
         return b"".join(parts)
 
     def close(self):
-        """End the student's processes, all of them."""
-        os.close(self.life)  # the guard ends the rest, then itself
+        """Ends all processes of the student's code."""
+        os.close(self.life)  # then the guard ends the others and itself
         try:
             self.child.wait(GUARD_S)
-        except subprocess.TimeoutExpired:  # it was stopped
+        except subprocess.TimeoutExpired:  # the guard was stopped by a signal
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.child.pid, signal.SIGKILL)
             self.child.wait()

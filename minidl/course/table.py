@@ -1,13 +1,13 @@
-"""The table at the end of a tutorial: what was found beside what theory says, and a rule.
+"""The table at the end of a tutorial: the value that was found, the value of theory, and a rule.
 
     exact         found == theory: bytes, messages, elements, steps
     rel<1e-6      |found - theory| < 1e-6 * |theory|
     abs<1e-6      |found - theory| < 1e-6
     factor<3      within a factor of 3 of theory: orders of magnitude
     <=            at most theory: bounds and budgets
-    info          never asserted: wall time, names of things
+    info          never checked: wall time, names of things
 
-Measured and modelled values have columns of their own. `make tutorials` joins the tables of all
+Measured values and modelled values have different columns. `make tutorials` joins the tables of all
 tutorials into one.
 
 Test: tests/course/test_table.py   Tutorial: all of them, through minidl/course/tutorial.py
@@ -23,22 +23,24 @@ from minidl.text import padded, tr, width
 
 class Row(NamedTuple):
     quantity: str
-    measured: object  # None where the value is modelled
+    measured: object  # None if the value is modelled
     modelled: object
     theory: object
     rule: str
     ok: bool | None  # None: info
-    tutorial: str = ""  # in the table of all tutorials
+    tutorial: str = ""  # used in the table of all tutorials
 
 
 def row(quantity, measured=None, theory=None, rule="info", modelled=None):
-    """The Row of what was measured or modelled, judged by its rule."""
+    """Returns the Row of a measured or a modelled value, judged by its rule."""
     found = measured if modelled is None else modelled
     return Row(quantity, measured, modelled, theory, rule, holds(found, theory, rule))
 
 
 def holds(found, theory, rule):
-    """Whether a row is ok; None for info. A nan is never ok."""
+    """Returns True if a row is ok, None for info. A nan is never ok.
+
+    Raises ValueError for an unknown rule."""
     if rule == "info":
         return None
     if rule == "exact":
@@ -55,7 +57,8 @@ def holds(found, theory, rule):
 
 
 def merge(tables):
-    """One list of Rows from all ranks': rank 0's, replaced by the first one that is not ok."""
+    """Returns one list of Rows from the tables of all ranks. A row is the one of rank 0, or of the
+    first rank where it is not ok."""
     rows = {}
     for rank, table in enumerate(tables):
         for row in table:
@@ -67,12 +70,12 @@ def merge(tables):
 
 
 def failed(rows):
-    """The names of the rows that are not ok."""
+    """Returns the names of the rows that are not ok."""
     return [": ".join(filter(None, (r.tutorial, r.quantity))) for r in rows if r.ok is False]
 
 
 def render(rows):
-    """The table as text, without the columns "tutorial" and "modelled" if they are empty."""
+    """Returns the table as text. Leaves out the columns "tutorial" and "modelled" if empty."""
     word = {True: "yes", False: "NO", None: "-"}
     columns = {name: [tr(name), *(_text(getattr(r, name)) for r in rows)] for name in _COLUMNS}
     columns["ok"] = [tr("ok"), *(tr(word[r.ok]) for r in rows)]
@@ -108,7 +111,7 @@ def _text(value):
 
 
 def save(rows, path):
-    """The rows as JSON: a list of objects with the columns' names."""
+    """Writes the rows as JSON: a list of objects with the names of the columns."""
     text = json.dumps([r._asdict() for r in rows], indent=1,
                       default=lambda v: v.item() if isinstance(v, np.generic) else str(v))
     path.write_text(text + "\n")

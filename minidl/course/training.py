@@ -1,11 +1,10 @@
-"""The options of a script that trains by any technique: which go together, and what
-is raised if they do not.
+"""The options of a script that trains by any technique: which of them go together.
 
     launch(main, {"steps": (400, "training steps"), ...} | TECHNIQUES, ranks=4)
-    check(t, args)                  of options that contradict each other: WrongOption, on all ranks
-    start = first_step(args)        the step of --resume's snapshot; 0: from the beginning
+    check(t, args)                  raises WrongOption on all ranks if options contradict each other
+    start = first_step(args)        the step of the snapshot in --resume; 0: from the beginning
 
-The script has also --batch, --layers, --heads and --steps.
+The script also has --batch, --layers, --heads and --steps.
 Test: tests/tutorials/test_train_gpt.py   Tutorial: tutorials/train_gpt.py
 """
 
@@ -16,11 +15,11 @@ TECHNIQUES = {
     "zero": (0, "stage of ZeRO, 0 to 3; 0 is data parallel"),
     "amp": ("O0", "level of mixed precision, O0 to O3"),
     "recompute": (0, "segments of blocks that are run again in backward; 0: none"),
-    "offload": (0, "1: the optimizer's state and its work in host memory"),
+    "offload": (0, "1: the optimizer's state is in host memory, and its work is done there"),
     "dp": (0, "replicas of the model; 0: ranks / (pp tp)"),
-    "pp": (1, "stages of a pipeline, each of some of the layers"),
+    "pp": (1, "stages of a pipeline, each with some of the layers"),
     "tp": (1, "ranks that divide every matrix"),
-    "micro": (0, "micro-batches of each pipeline; 0: as many as stages"),
+    "micro": (0, "micro-batches of each pipeline; 0: one for each stage"),
     "save": ("", "folder for snapshots"),
     "every": (100, "steps between two snapshots"),
     "resume": ("", "folder of the snapshot to go on from, or folder@step"),
@@ -28,7 +27,8 @@ TECHNIQUES = {
 
 
 def check(t, args):
-    """Every rank raises the same, before anything is sent."""
+    """Raises WrongOption if options contradict each other. Every rank raises the same error, before
+    anything is sent."""
     n_dp, n_micro = args.dp or t.size // (args.pp * args.tp), args.micro or args.pp
     if n_dp * args.pp * args.tp != t.size:
         raise WrongOption(f"--dp {n_dp} --pp {args.pp} --tp {args.tp} want {n_dp} x {args.pp} x "
@@ -42,15 +42,17 @@ def check(t, args):
         raise WrongOption(f"want --pp and --recompute at most --layers {args.layers}, --tp at most "
                           f"--heads {args.heads}; got {args.pp}, {args.recompute}, {args.tp}")
     if args.micro and args.pp * args.tp == 1:
-        raise WrongOption(f"--micro {args.micro}: wanted with --pp or --tp alone: data parallelism "
-                          "takes its windows at a time")
+        raise WrongOption(f"--micro {args.micro} needs --pp or --tp: data parallelism alone has no "
+                          "micro-batches. Leave --micro out")
     if args.pp * args.tp > 1 and (args.offload or args.zero > 2 or args.recompute > 1):
         raise WrongOption("with --pp or --tp there is no --offload, no stage of --zero after 2, "
                           "and --recompute is 0 or 1: a stage is one segment")
 
 
 def first_step(args):
-    """The step of the snapshot to go on from, 0 if the run begins."""
+    """Returns the step of the snapshot to go on from, or 0 if the run begins.
+
+    Raises WrongOption if --resume, --steps and --save do not fit the snapshots."""
     folder, start = snapshot.at_step(args.resume)
     there = snapshot.steps(folder) if args.resume else []
     if args.resume and (not there or start not in (None, *there)):
@@ -58,8 +60,8 @@ def first_step(args):
                           "the folder of --save?")
     start = (start or there[-1]) if args.resume else 0
     if args.steps <= start:
-        raise WrongOption(f"--steps {args.steps}: {folder} holds step {start}, there are none to "
-                          "do")
+        raise WrongOption(f"--steps {args.steps}: {folder} holds step {start}, so no step is "
+                          "left to do")
     if args.save and (snapshot.latest(args.save) or 0) > start:
         raise WrongOption(f"--save {args.save} holds the later step {snapshot.latest(args.save)}; "
                           f"this run begins after step {start}: save elsewhere or remove its .json")

@@ -1,10 +1,10 @@
-"""What every tutorial shares: ranks, options, the table at the end, progress bar.
+"""The parts that every tutorial shares: ranks, options, the table at the end, a progress bar.
 
     def main(t, args):                         t: the transport of this rank; args: the options
         table = Table(t)
         table.row("bytes sent", ledger_bytes, formula, "exact")      rules: table.py
         picture(t, args, draw, data)           out/<script>.png: out.py
-        return table                           printed last; a row that is not ok: exit status 1
+        return table                           printed last; exit status 1 if a row is not ok
 
     if __name__ == "__main__":
         launch(main, {"steps": (60, "training steps")}, ranks=4)
@@ -13,10 +13,10 @@ The same script then runs in three ways:
 
     mpirun -n 4 python tutorials/07_ring.py    four processes (`minidl run -n 4` finds mpirun)
     python tutorials/07_ring.py --sim 4        four ranks in one process, with a modelled clock
-    python tutorials/07_ring.py                one rank, and a sentence that says how to get more
+    python tutorials/07_ring.py                one rank, and a message: how to get more ranks
 
-and with `--device cuda` its arrays are on a GPU, one for each rank of a machine, as far as there
-are so many: put(args, x) places them, host(x) brings them back.
+With `--device cuda` the arrays of the script are on a GPU. Each rank of a machine has its own GPU,
+if there are enough. put(args, x) copies an array to the GPU, and host(x) copies it back.
 
 Test: tests/course/test_tutorial.py
 """
@@ -47,26 +47,27 @@ from minidl.cuda.host.compiler import NO_COMPILER
 from minidl.data import datasets
 from minidl.text import errors_translated, tr
 
-# MPI buffers small messages and makes large ones wait for their receive; the limit differs by MPI.
-# Simulated tutorials have this one, so that a wrong order of blocking sends hangs in the simulator
-# as it would on a cluster.
+# MPI buffers small messages, and makes large ones wait for their receive. The limit depends on the
+# MPI. Simulated tutorials have this limit: so a wrong order of blocking sends hangs in the
+# simulator, as on a cluster.
 RENDEZVOUS_BYTES = 16384
 
-# Options of `minidl run` that a user may write behind the script, where they are the script's.
+# Options of `minidl run`. A user may write them after the script by mistake.
 OF_RUN = ("--net", "--threads", "--hosts", "--restarts", "--heal", "--bind", "--no-watch",
           "--mpiexec", "--stdin", "--silence", "--start-limit", "--min-ranks")
 
 
 class WrongOption(ValueError):
-    """The script cannot run with this option; the message says what to change. All ranks have the
-    same options: every rank raises it, before anything is sent."""
+    """The script cannot run with this option. The message says what to change.
+
+    All ranks have the same options, so every rank raises it, before anything is sent."""
 
 
 def launch(main, options=None, ranks=1):
-    """Parse the command line, run `main(t, args)` on every rank, print its Table, exit.
+    """Parses the command line, runs `main(t, args)` on every rank, prints its Table, and exits.
 
     options   {"name": (default, help)}: `--name VALUE` of the default's type; False makes a flag
-    ranks     on how many ranks the script is meant to run; says what to type when it runs on one
+    ranks     the number of ranks that the script is meant for. On one rank it prints what to type
     """
     with errors_translated():
         _launch(main, options, ranks)
@@ -92,7 +93,7 @@ def _launch(main, options, ranks):
         if ranks > 1:
             _one_rank(script, ranks, "mpi4py is not installed (pip install 'minidl[mpi]')")
         sys.exit(_run_alone(main, args))
-    if ranks == 1 and launched == 1:  # nothing to send: no need to start MPI
+    if ranks == 1 and launched == 1:  # no messages: MPI is not needed
         sys.exit(_run_alone(main, args))
     t = comm.world()
     if t.size == 1 and ranks > 1:
@@ -101,27 +102,27 @@ def _launch(main, options, ranks):
 
 
 def one_blas_thread(environ):
-    """One thread for NumPy's matrix products, unless the user (or `minidl run`) has set a number.
+    """Sets one thread for NumPy's matrix products, unless the user (or `minidl run`) set a number.
 
-    A tutorial's matrices are small: two threads of OpenBLAS, which wait for each other by spinning,
-    take twice the time of one (05_amp.py on 2 cores: 35 s of processor time, not 15), and eight
-    times where other processes want the cores."""
+    A tutorial's matrices are small. Two threads of OpenBLAS wait for each other in a busy loop, and
+    take twice the time of one thread (05_amp.py on 2 cores: 35 s of processor time, not 15). If
+    other processes use the cores, they take eight times as long."""
     if not any(name in environ for name in THREAD_VARIABLES):
-        if importlib.util.find_spec("threadpoolctl") is not None:  # it comes with scikit-learn
+        if importlib.util.find_spec("threadpoolctl") is not None:  # scikit-learn installs it
             import threadpoolctl
 
             threadpoolctl.threadpool_limits(1, "blas")
 
 
 def _one_rank(script, ranks, why):
-    print(tr(f"One rank only: {why}. This script is about {ranks}:\n"
+    print(tr(f"One rank only: {why}. This script is meant for {ranks} ranks:\n"
           f"    minidl run -n {ranks} {script}       {ranks} processes, MPI\n"
           f"    python {script} --sim {ranks}        {ranks} simulated ranks, no MPI\n"),
           flush=True)
 
 
 def _run_alone(main, args):
-    """`_run_rank` on the only rank; its exception is raised as it is, not as RankFailed."""
+    """Runs `_run_rank` on the only rank. Raises its exception itself, not RankFailed."""
     try:
         return comm.simulate(1, _run_rank, main, args)[0]
     except RankFailed as failed:
@@ -129,8 +130,9 @@ def _run_alone(main, args):
 
 
 def _run_rank(t, main, args):
-    """Exit status of one rank: 1 if any rank's table has a row that is not ok."""
-    # reports ranks that disagree or wait for ever; its cost is in docs/figures.md
+    """Runs one rank. Returns its exit status: 1 if any rank's table has a row that is not ok, 2 for
+    a wrong option."""
+    # Watch reports ranks that disagree or wait for ever; its cost: docs/figures.md
     t = Watch(t, args.deadline or None)
     script = script_of(main)
     try:
@@ -140,7 +142,7 @@ def _run_rank(t, main, args):
             raise
         if t.rank == 0:
             print(tr(f"{script}: error: {error}"), file=sys.stderr, flush=True)
-        tree.barrier(t)  # the first rank that leaves with an error ends the others
+        tree.barrier(t)  # wait: the first rank that exits with an error ends the others
         return 2
     return 0 if table is None else table.finish(Path(script).stem + ".json")
 
@@ -159,9 +161,9 @@ def _parse(main, options):
                                 help=tr(f"{text} (default {default})"))
     parser.add_argument_group(tr("ranks that wait")).add_argument(
         "--deadline", type=float, default=DEADLINE_S, metavar="S",
-        help=tr("end the run, and say where every rank is, when one has waited for another so many "
-                f"seconds (default {DEADLINE_S:g}; 0: never). When nobody can go on it ends at "
-                "once."))
+        help=tr("end the run, and say where every rank is, if a rank has waited S seconds for "
+                f"another (default {DEADLINE_S:g}; 0: never). If no rank can go on, the run ends "
+                "at once."))
     parser.add_argument_group(tr("where the arrays are")).add_argument(
         "--device", choices=("cpu", "cuda"), default="cpu",
         help=tr("the host's memory, or a GPU's"))
@@ -179,7 +181,7 @@ def _parse(main, options):
     for name, (default, unit) in network.items():
         text = f"modelled seconds per {unit} (default {default:g})"
         simulator.add_argument(f"--{name}", type=float, metavar="S", help=tr(text))
-    if launched_as()[0] > 0:  # the message about a wrong option is printed by rank 0 alone
+    if launched_as()[0] > 0:  # only rank 0 prints the message about a wrong option
         parser._print_message = lambda *_: None
     args, unknown = parser.parse_known_args()
     if unknown:
@@ -213,32 +215,35 @@ def _positive(text):
 
 
 def put(args, x) -> Any:
-    """x on the device of `--device`: a NumPy array, a Tensor or a Module; all else as it is."""
+    """Returns x on the device of `--device`: a NumPy array, a Tensor or a Module. Returns any other
+    value unchanged."""
     if isinstance(x, np.ndarray):
         return backend.to_device(x, args.device)
     return x.to(args.device) if hasattr(x, "to") else x
 
 
 def host(x) -> np.ndarray:
-    """An array of either kind, or a Tensor, as a NumPy array."""
+    """Returns an array of NumPy or CuPy, or a Tensor, as a NumPy array."""
     return backend.to_device(backend.array_of(x), "cpu")
 
 
 def say(t, *text):
-    """print, on rank 0 only."""
+    """Prints `text`, on rank 0 only."""
     if t.rank == 0:
         print(*map(tr, text), flush=True)
 
 
 def gather(t, value) -> Any:
-    """The list of every rank's `value` (anything that pickles) on rank 0; None on the others. It is
-    sent in a duplicate of the group, apart from all other messages."""
+    """Returns the list of every rank's `value` on rank 0, and None on the others.
+
+    `value` is anything that pickles. It is sent in a duplicate of the group, apart from all other
+    messages."""
     return objects.gather(t.subgroup(range(t.size)), value)
 
 
 def per_rank(t, batch):
-    """How many of --batch digits each rank has; WrongOption where that is no whole number, or where
-    there are not so many digits."""
+    """Returns how many of the --batch digits each rank has. Raises WrongOption if this is not a
+    whole number, or if the data set has fewer digits."""
     if batch > (most := len(datasets.digits()[0])):
         raise WrongOption(f"--batch {batch}: there are {most} samples")
     if batch % t.size:
@@ -249,22 +254,22 @@ def per_rank(t, batch):
 
 
 def progress(t, iterable, what, n=None) -> Any:
-    """`iterable`, or its first n elements, behind a progress bar on rank 0."""
+    """Returns `iterable`, or its first n elements, with a progress bar on rank 0."""
     if n is not None:
         iterable = itertools.islice(iterable, n)
     if t.rank > 0:
         return iterable
-    from tqdm import tqdm  # here: the library does not need it
+    from tqdm import tqdm  # imported here: only tutorials need it
 
-    # 80 columns: under mpirun stderr is a pipe, which has no width
+    # 80 columns: under mpirun, stderr is a pipe without a width
     return tqdm(iterable, desc=tr(what), total=n, ncols=80, leave=False)
 
 
 class Table:
     """The end of every tutorial: quantity | measured | theory | rule | ok (table.py).
 
-    Every rank adds rows; rank 0 prints its own, and for a row that is not ok on some rank, that of
-    the first such rank. A line below tells whether `minidl run --net` slowed the messages down."""
+    Every rank adds rows. Rank 0 prints its own rows. If a row is not ok on some rank, rank 0 prints
+    the row of the first such rank. A line below says if `minidl run --net` slowed the messages."""
 
     def __init__(self, t):
         self.t, self.rows = t, []
@@ -273,12 +278,13 @@ class Table:
         self.rows.append(table.row(quantity, measured, theory, rule))
 
     def modelled(self, quantity, modelled, theory=None, rule="info"):
-        """A row with the time of a modelled clock, in a column of its own."""
+        """Adds a row with the time of a modelled clock, in the column "modelled"."""
         self.rows.append(table.row(quantity, None, theory, rule, modelled))
 
     def finish(self, report=None):
-        """Print on rank 0 what all ranks found, and save it as out/<report>, JSON; the exit status,
-        0 or 1, the same on every rank."""
+        """Prints the rows of all ranks on rank 0, and saves them as out/<report>, JSON.
+
+        Returns the exit status, 0 or 1, the same on every rank."""
         private = self.t.subgroup(range(self.t.size))
         tables = objects.gather(private, self.rows)
         failed = None

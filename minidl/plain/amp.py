@@ -1,20 +1,20 @@
-"""Mixed precision: compute with half of the bytes, and still learn; this needs two remedies.
+"""Mixed precision: training with half of the bytes works, if two problems are solved.
 
-Forward and backward in float16 are faster, and need half of the memory. But a float16 number has 11
-significant bits, and what is above 65504 becomes inf (page floats). Two things go wrong:
+Forward and backward in float16 are faster, and need half of the memory. But a float16 number has
+only 11 significant bits, and a number above 65504 becomes inf (page floats). Two things go wrong:
 
-    a small step is lost       w = 1, lr * g = 0.0002: the float16 nearest to 0.9998 is 1, because
-                               the next smaller one is 0.9995. So w does not move, however often
+    a small step is lost       w = 1, lr * g = 0.0002. The float16 nearest to 0.9998 is 1, because
+                               the next smaller one is 0.9995. So w never moves
     -> float32 masters         weights are kept in float32, and updated there. Each step computes
                                with a float16 copy of them
 
-    a small gradient is lost   2^-26 becomes 0, for the smallest float16 is 2^-24
+    a small gradient is lost   2^-26 becomes 0, because the smallest positive float16 is 2^-24
     -> loss scaling            the loss is multiplied by a scale S, so all gradients are S times as
                                large. Before the update they are divided by S, in float32
 
-The larger S is, the fewer small gradients are lost. But if S is too large, large ones become inf.
-So S is found while training: if a gradient is inf or nan, this step is left out, and S is halved.
-After `interval` good steps S is doubled.
+The larger S is, the fewer small gradients are lost. But if S is too large, large gradients become
+inf. So S is found while training. If a gradient is inf or nan, this step is skipped, and S is
+halved. After `interval` good steps S is doubled.
 
     float32 master ─ round ─► float16 weight ─ forward, backward of S * loss ─► float16 gradient
           ▲                                                                           │
@@ -24,18 +24,20 @@ Memory of a parameter: 2 bytes for the weight, 2 for its gradient, 4 for the mas
 
 Paper: Micikevicius et al., "Mixed precision training", 2018.
 The real one, minidl/precision/grad_scaler.py and minidl/optim/master.py, adds: any optimizer,
-clipping, ranks that skip a step together, bfloat16 (which needs masters, and no scale), a decision
-on the GPU for which nobody waits. minidl/precision/amp.py chooses the type of each operation.
+clipping, ranks that skip a step together, bfloat16 (which needs masters but no scale), and a test
+for inf on the GPU, so that the CPU does not wait for it. minidl/precision/amp.py chooses the type
+of each operation.
 """
 
 import numpy as np
 
 
 def step(masters, gradients, lr, scale, good_steps, interval):
-    """One step of gradient descent; masters, a list of float32 arrays, change in place.
+    """Does one step of gradient descent. Changes masters, a list of float32 arrays, in place.
 
-    gradients(weights, scale): float16 arrays, of scale * loss with respect to the float16 weights.
-    Returns the new scale, and how many good steps there were since it last changed."""
+    gradients(weights, scale) returns float16 arrays: the gradients of scale * loss with respect to
+    the float16 weights. Returns the new scale, and the number of good steps since the scale
+    last changed."""
     weights = [w.astype(np.float16) for w in masters]
     scaled = gradients(weights, scale)
     if not all(np.isfinite(g).all() for g in scaled):
@@ -49,10 +51,10 @@ def step(masters, gradients, lr, scale, good_steps, interval):
 if __name__ == "__main__":
     lost = np.float16(2.0**-26)
     saved = np.float32(np.float16(2.0**-26 * 2.0**14)) / 2.0**14
-    print("2^-26 in float16:", lost, "  scaled before, unscaled after:", saved * 2.0**26, "* 2^-26")
+    print("2^-26 in float16:", lost, "  with loss scaling:", saved * 2.0**26, "* 2^-26")
 
-    def gradients(weights, scale):  # of the loss 3 w
-        with np.errstate(over="ignore"):  # it may become inf
+    def gradients(weights, scale):  # of scale * loss; the loss is 3 w
+        with np.errstate(over="ignore"):  # the result may be inf
             return [np.float32([3 * scale]).astype(np.float16)]
 
     masters, lr, scale, good_steps = [np.float32([1])], 2.0**-14, 2.0**16, 0

@@ -1,11 +1,12 @@
-"""Attention: each token takes a weighted mean of what it and the tokens before it say.
+"""Attention: each token takes a weighted mean of its own value and the values before it.
 
-A text of T tokens has for each token three vectors of E numbers: a query (what it looks for), a key
-(what it can be found by) and a value (what it says). They are rows of Q, K and V (T, E).
+In a text of T tokens, each token has three vectors of E numbers: a query (what the token looks
+for), a key (by which other tokens find it) and a value (what it tells them). The vectors are the
+rows of Q, K and V, each of shape (T, E).
 
-    S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large where query i and key j point in
+    S = Q K^T / sqrt(E)    (T, T), the scores: S[i, j] is large if query i and key j point in
                            the same direction
-    P = softmax(S)         row by row: weights that are not negative and have the sum 1
+    P = softmax(S)         row by row: the weights of a row are not negative, and their sum is 1
     O = P V                (T, E): row i is the mean of the values, with the weights P[i]
 
             key 0  1  2  3
@@ -14,14 +15,15 @@ A text of T tokens has for each token three vectors of E numbers: a query (what 
           2     x  x  x  .     exactly 0.
           3     x  x  x  x
 
-A sum of E products with mean 0 has a size of about sqrt(E); divided by it, the scores keep their
-size. H heads are H attentions at the same time, so that a token can look for H things. Q, K and V
-are then (T, H E), and head h has the columns h E to (h+1) E of each. The cost: T^2 scores for each
-head, in time and in memory. The page flash saves the memory: it never holds all scores at once.
+A sum of E products with mean 0 has a size of about sqrt(E). So the scores are divided by sqrt(E),
+and their size does not depend on E. H heads are H attentions at the same time, so that a token can
+look for H different things. Then Q, K and V have the shape (T, H E). Head h uses the columns h E to
+(h+1) E of each. The cost: T^2 scores for each head, in time and in memory. The page flash saves the
+memory: it never holds all scores at once.
 
 Paper: Vaswani et al., "Attention is all you need", 2017.
-The real one, minidl/ops/attention.py, adds: blocks in place of all the scores at once, other masks,
-dropout, half precision, kernels.
+The real one, minidl/ops/attention.py, adds: blocks of scores instead of all scores at once, other
+masks, dropout, half precision, kernels.
 """
 
 import numpy as np
@@ -30,31 +32,32 @@ from minidl.plain.autograd import Tensor
 
 
 def softmax(s):
-    """Along the last axis. The largest is subtracted first, so that no exponential overflows."""
+    """Returns the softmax along the last axis. Subtracts the largest score first, so that no
+    exponential overflows."""
     e = (s - s.array.max(-1, keepdims=True)).exp()
     return e / e.sum(-1)  # sum keeps the axis, with length 1
 
 
 def causal_mask(n):
-    """(n, n): 0 where query i may see key j, -1e30 where j is later than i."""
+    """Returns an (n, n) array: 0 where query i may see key j, -1e30 where j is later than i."""
     return np.triu(np.full((n, n), -1e30), k=1)
 
 
 def attention(q, k, v):
-    """Causal attention over stacks of heads: q, k, v (..., T, E) -> (..., T, E)."""
+    """Returns the causal attention of each head of a stack: q, k, v (..., T, E) -> (..., T, E)."""
     n_tokens, width = q.array.shape[-2:]
-    scores = q @ k.swap() / width**0.5  # (..., T, T); swap: the last two axes
+    scores = q @ k.swap() / width**0.5  # (..., T, T); swap exchanges the last two axes
     return softmax(scores + causal_mask(n_tokens)) @ v
 
 
 def split_heads(x, n_heads):
-    """(T, H E) -> (H, T, E)."""
+    """Reshapes (T, H E) -> (H, T, E)."""
     n_tokens, width = x.array.shape
     return x.reshape(n_tokens, n_heads, width // n_heads).transpose(1, 0, 2)
 
 
 def join_heads(x):
-    """(H, T, E) -> (T, H E)."""
+    """Reshapes (H, T, E) -> (T, H E)."""
     n_heads, n_tokens, width = x.array.shape
     return x.transpose(1, 0, 2).reshape(n_tokens, n_heads * width)
 

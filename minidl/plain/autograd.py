@@ -4,26 +4,31 @@
                              b ──┘            ▲
                              a ───────────────┘
 
-    forward     every operation makes a Tensor. It remembers its parents and a rule. The rule takes
-                g, the gradient of the result, and returns the gradient of each parent. The rule of
-                a * b returns g * b and g * a
+    forward     every operation makes a Tensor, which remembers its parents and a rule. The rule
+                takes g, the gradient of the result, and returns the gradient of each parent. The
+                rule of a * b returns g * b and g * a
     backward    goes from y back to a and b. A Tensor has its turn only after all Tensors that were
-                computed from it: then its gradient is complete, because gradients that reach it on
-                several paths are added. That is the chain rule.
+                computed from it. Then its gradient is complete: the gradients that reach it on
+                several paths have been added. That is the chain rule.
 
-The rules are written with Tensors, too. So a gradient is the result of a program that remembers how
-it was computed, and has a gradient in turn: grad(grad(y)) is the second derivative.
+The rules compute with Tensors, too. So a gradient is a Tensor that remembers how it was computed. A
+gradient has a gradient, too: grad(grad(y)) is the second derivative.
 
 Source: Griewank & Walther, "Evaluating Derivatives", 2008.
-The real one, minidl/function.py and minidl/backward.py, adds: a gradient goes into `x.grad`, memory
-is freed while backward runs, any dtype, a GPU, hooks, and no recursion. Its rules compute with
-arrays and not with Tensors: that is faster and needs less memory, and gives up second derivatives.
+The real one, minidl/function.py and minidl/backward.py, adds: gradients in `x.grad`, memory that is
+freed while backward runs, any dtype, a GPU, hooks, and no recursion. The rules of the real one
+compute with arrays and not with Tensors. That is faster and needs less memory, but it gives no
+second derivatives.
 """
 
 import numpy as np
 
 
 class Tensor:
+    """An array that remembers how it was computed.
+
+    parents: the Tensors that it was computed from. rule(g) returns the gradient of each parent; g
+    is the gradient of this Tensor."""
     def __init__(self, array, parents=(), rule=None):
         self.array = np.asarray(array, float)
         self.parents = parents
@@ -59,7 +64,7 @@ class Tensor:
     def relu(a):
         return Tensor(np.maximum(a.array, 0), [a], lambda g: [g * (a.array > 0)])
 
-    def sum(a, axis=None):  # the summed axes stay, with length 1. Its rule is expand, and back
+    def sum(a, axis=None):  # the summed axes stay, with length 1. Its rule uses expand
         return Tensor(a.array.sum(axis, keepdims=True), [a], lambda g: [g.expand(a.array.shape)])
 
     def expand(a, shape):
@@ -68,19 +73,19 @@ class Tensor:
     def reshape(a, *shape):
         return Tensor(a.array.reshape(shape), [a], lambda g: [g.reshape(*a.array.shape)])
 
-    def transpose(a, *axes):  # argsort: the order that undoes `axes`
+    def transpose(a, *axes):  # argsort(axes) is the order that undoes `axes`
         return Tensor(a.array.transpose(axes), [a], lambda g: [g.transpose(*np.argsort(axes))])
 
     def __getitem__(a, index):
         return Tensor(a.array[index], [a], lambda g: [g.put(index, a.array.shape)])
 
-    def put(a, index, shape):  # zeros, and a added at index: an index may come several times
+    def put(a, index, shape):  # zeros, with a added at `index`. An index may occur twice
         array = np.zeros(shape)
         np.add.at(array, index, a.array)
         return Tensor(array, [a], lambda g: [g[index]])
 
-    # The others are made of these.
-    def swap(a):  # the last two axes of a stack of matrices
+    # The methods below call the ones above.
+    def swap(a):  # transposes each matrix of a stack
         *stack, row, column = range(a.array.ndim)
         return a.transpose(*stack, column, row)
 
@@ -105,8 +110,9 @@ def tensor(x):
 
 
 def sum_to(g, x):
-    """Sums g over the axes along which x was broadcast, so that it has the shape of x: a number
-    that was used many times gets the sum of all its gradients."""
+    """Sums g over the axes along which x was broadcast. The result has the shape of x.
+
+    A number that was used several times gets the sum of its gradients."""
     new = g.array.ndim - x.array.ndim
     axes = tuple(i for i, length in enumerate(g.array.shape)
                  if i < new or length > x.array.shape[i - new])
@@ -114,8 +120,8 @@ def sum_to(g, x):
 
 
 def order(y, seen=None):
-    """All Tensors that y was computed from, and y: each stands after its parents."""
-    seen = {} if seen is None else seen  # a dict keeps its order
+    """Returns y and all Tensors that y was computed from, each after its parents."""
+    seen = {} if seen is None else seen  # its keys keep their order
     for parent in y.parents:
         if parent not in seen:
             order(parent, seen)
@@ -124,7 +130,7 @@ def order(y, seen=None):
 
 
 def grad(y, inputs):
-    """The gradient of y, one number, with respect to each Tensor of `inputs`."""
+    """Returns the gradient of y, a single number, with respect to each Tensor of `inputs`."""
     gradient = {y: Tensor(np.ones(y.array.shape))}
     for node in reversed(order(y)):
         if node.parents:

@@ -1,31 +1,34 @@
-"""Buckets: gradients are sent while backward still computes the others.
+"""Buckets: some gradients are sent while backward still computes the others.
 
     backward      | layer 4 | layer 3 | layer 2 | layer 1 |
     messages                          | bucket 4 3 |      | bucket 2 1 |
-                                                           backward is over: all wait for this one
+                                                           backward is over: all ranks wait for this
 
 Backward makes the gradient of the last layer first. That gradient is complete, so it could be sent
 at once, while backward goes on with the layer below. But every message has a fixed cost, and one
-message for each gradient pays it many times. One message for all can begin only when backward is
-over. A bucket is in between: gradients in the order in which they come. When a bucket holds `cap`
-bytes or more it is sent, and the next gradient begins a new one. All ranks have the same layers, so
-they send the same buckets.
+message for each gradient pays it many times. One message for all gradients can start only after
+backward. A bucket is in between. It takes gradients in the order in which backward makes them. When
+it holds `cap` bytes or more, it is sent, and the next gradient begins a new bucket. All ranks have
+the same layers, so they send the same buckets.
 
-Here sending only starts a message: isend and irecv return at once, and wait() comes when backward
-is over. With L layers, K bytes in total, and buckets of B bytes, there are about K/B messages to
-each rank and not L. Only the last bucket is sent when there is nothing left to compute.
+On this page backward only starts the messages: isend and irecv return at once. wait() is called
+after backward. With L layers, K bytes in total and buckets of B bytes, a rank sends about K/B
+messages to each other rank, and not L. Only the last bucket is sent when there is nothing left to
+compute.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
-The real one, minidl/parallel/data/bucket.py, adds: a thread runs an all-reduce for each bucket,
-with fewer bytes than the exchange of this page; hooks in backward fill the buckets; the order of
-the first backward makes the buckets of all others; parameters that a rank did not use.
+The real one, minidl/parallel/data/bucket.py, adds: a thread that runs an all-reduce for each
+bucket, with fewer bytes than the exchange of this page; hooks in backward that fill the buckets;
+buckets in the order of the first backward; and parameters that a rank did not use.
 """
 
 import numpy as np
 
 
 def start(t, bucket):
-    """Begins to send this rank's bucket to all other ranks, and to receive theirs."""
+    """Begins to send this rank's bucket to all other ranks, and to receive theirs.
+
+    Returns the arrays of all ranks, and the requests to wait for."""
     arrays, requests = [], []
     own = np.concatenate([g.ravel() for g in bucket])
     for rank in range(t.size):
@@ -39,14 +42,16 @@ def start(t, bucket):
 
 
 def finish(arrays, requests):
-    """The mean over ranks of one bucket."""
+    """Waits for the messages of one bucket, and returns its mean over ranks."""
     for request in requests:
         request.wait()
     return sum(arrays) / len(arrays)
 
 
 def mean_gradients(t, gradients, cap):
-    """The means over ranks. `gradients` yields them one by one, as backward computes them."""
+    """Returns the means over ranks. cap: the bytes at which a bucket is sent.
+
+    `gradients` yields this rank's gradients one by one, as backward computes them."""
     buckets, started = [[]], []
     for g in gradients:
         buckets[-1].append(g)
@@ -69,7 +74,7 @@ if __name__ == "__main__":
     from minidl.comm import simulate
     from minidl.plain.hierarchical import Group
 
-    class Loud(Group):  # all ranks, the same messages; but it prints what it sends
+    class Loud(Group):  # a group of all ranks that prints what it sends
         def isend(self, array, to):
             print("    rank 0 sends", array)
             return super().isend(array, to)

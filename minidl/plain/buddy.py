@@ -1,29 +1,30 @@
-"""Buddies: each rank's state lies in the memory of a second rank, too, so a death costs one step.
+"""Buddies: a second rank keeps a copy of each rank's state, so a death costs only one step.
 
-A snapshot on the disk is written seldom: it takes long. A copy in memory is fast enough to be made
-at the beginning of every step. Rank r's buddy is rank r + 1:
+Writing a snapshot to the disk takes long, so it is done rarely. A copy in memory is fast enough to
+be made at the beginning of every step. The buddy of rank r is rank r + 1:
 
     rank 0    its own copy, and rank 3's          rank 2 dies. A new rank 2 is started. It gets the
     rank 1    its own copy, and rank 0's          state of rank 2 from rank 3. All others go back to
     rank 2    its own copy, and rank 1's          their own copies of the same step.
     rank 3    its own copy, and rank 2's
 
-All ranks must go back to the same step. But death may come while copies are sent: then some ranks
-have the copies of step k, others only the copies of step k - 1. So nobody deletes old copies before
-all ranks have new ones. For that the ranks wait for each other, a barrier, in this order:
+All ranks must go back to the same step. But a rank may die while copies are sent. Then some ranks
+have the copies of step k, and others only the copies of step k - 1. So no rank deletes old copies
+before all ranks have new ones. At a barrier all ranks wait for each other. The order is:
 
-    send the copy of step k     barrier     delete what is older than k
+    send the copy of step k     barrier     delete copies older than k
 
 A rank that has not passed the barrier still has k - 1. Once a rank has passed it, all ranks have k.
-So take the newest step of each survivor: the smallest of these is a step that all of them have.
+So take the newest step of each survivor. All survivors have the smallest of these steps.
 
-For a state of S bytes a rank sends S bytes in a step, and holds up to 4 S: two steps, k - 1 and k,
-and in each its own state and its neighbour's. If two ranks die at once, the state is lost only if
-they are neighbours: 2 / (n-1) of all pairs.
+If the state has S bytes, a rank sends S bytes in each step. It holds up to 4 S bytes: for each of
+the steps k - 1 and k, its own state and its neighbour's. If two ranks die at once, state is lost
+only if they are neighbours. These are 2 / (n-1) of all pairs.
 
 Paper: Zheng, Shi & Kalé, "FTC-Charm++: An In-Memory Checkpoint-Based Fault Tolerant Runtime for
-Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies travel while the step
-computes, what all ranks have alike is not sent, several deaths, and fewer ranks afterwards.
+Charm++ and MPI", 2004. The real one, minidl/elastic/buddy.py, adds: copies that are sent while the
+step computes, no copies of data that all ranks have, several deaths, and a restart with fewer
+ranks.
 """
 
 import numpy as np
@@ -33,7 +34,9 @@ from minidl.plain.experts import everywhere
 
 
 def save(t, copies, step, state):
-    """Called at the beginning of each step. copies: {step: (own state, left neighbour's state)}."""
+    """Sends and keeps copies of the state. The training calls it at the beginning of each step.
+
+    copies: {step: (own state, left neighbour's state)}."""
     right, left = (t.rank + 1) % t.size, (t.rank - 1) % t.size
     own, theirs = state.copy(), np.empty_like(state)
     t.sendrecv(own, right, theirs, left)
@@ -45,11 +48,11 @@ def save(t, copies, step, state):
 
 
 def restore(t, copies, lost, state):
-    """Returns the step to go on with; writes this rank's state of that step into `state`.
+    """Returns the step to go on with, and writes this rank's state of that step into `state`.
 
     Rank `lost` is new, and has no copies."""
-    newest = max(copies) if t.rank != lost else 10**9  # later than any step: it has no say
-    step = everywhere(t, np.array([newest])).min()  # of the newest steps of all ranks
+    newest = max(copies) if t.rank != lost else 10**9  # later than any step: never the minimum
+    step = everywhere(t, np.array([newest])).min()  # the smallest of all ranks' newest steps
     buddy = (lost + 1) % t.size
     if t.rank == lost:
         t.recv(state, buddy)
@@ -79,5 +82,5 @@ if __name__ == "__main__":
         return f"step {step} state {state.item()}"
 
     print("before", simulate(3, example))
-    kept[1] = {}  # rank 1 dies, and all that it had is gone
+    kept[1] = {}  # rank 1 dies, and its copies are lost
     print("after ", simulate(3, go_on))

@@ -1,27 +1,29 @@
-"""A compiler: a program of arrays becomes a list of lines, and then a list of fewer lines.
+"""A compiler: a program on arrays becomes a list of lines, and then a list of fewer lines.
 
-1  Trace. The program runs once, with arrays that write down every operation on them. Each result
-   has a name of its own: %1, %2, ... The list has no `if` and no loop: it is what the program did
-   this time.
+1  Trace. The program runs once, with special arrays. They write every operation on them into a
+   list, as a line. Each result has its own name: %1, %2, ... The list has no `if` and no loop: it
+   shows what the program did this time.
 
-2  Fuse. An operation on elements, such as relu, is as slow as the memory: it reads an array and
-   writes one. Two of them in a row write an array only to read it again. If no other line reads
-   that array, they become one line. The line does both to an element, then goes to the next one:
+2  Fuse. The memory limits the speed of an operation on elements, such as relu: it reads an array
+   and writes an array. If a second one follows, the first writes an array only for the second to
+   read. If no other line reads that array, the two lines become one. The new line does both
+   operations on one element, then goes to the next element:
 
        %1 = matmul x w                   %1 = matmul x w
        %2 = add %1 b           ──►       %2 = add %1 b; %3 = relu %2
        %3 = relu %2
 
-   A matmul needs a whole row and a whole column for each number, and not one element. So it stays
-   a line of its own.
+   A matmul needs a whole row and a whole column for each number of its result. So it stays a line
+   of its own.
 
-A chain of s operations on an array of K bytes moves 2 s K bytes before, and 2 K bytes after.
+A chain of s operations on an array of K bytes moves 2 s K bytes before fusing, and 2 K bytes after
+it.
 
 Papers: Chen et al., "TVM: An Automated End-to-End Optimizing Compiler for Deep Learning", 2018;
 Frostig, Johnson & Leary, "Compiling machine learning programs via high-level tracing", 2018.
 The real one, minidl/infer/trace.py and minidl/infer/passes/chain.py, adds: a check that the program
-does the same for other numbers, every operation of a model, and kernels: here NumPy still makes an
-array for every step of a line.
+does the same for other numbers, every operation of a model, and kernels. On this page NumPy still
+makes an array for every step of a line.
 """
 
 from collections import namedtuple
@@ -57,6 +59,7 @@ class Traced:
 
 
 def record(operation, *operands):
+    """Computes the operation, and adds it to the list as a new line. Returns the result."""
     array = OPERATIONS[operation](*[x.array for x in operands])
     lines = operands[0].lines
     name = f"%{len(lines) + 1}"
@@ -65,7 +68,7 @@ def record(operation, *operands):
 
 
 def trace(program, **arrays):
-    """The lines of program(**arrays). The last one gives the program's result."""
+    """Returns the lines of program(**arrays). The last line computes the program's result."""
     lines = []
     program(**{name: Traced(array, name, lines) for name, array in arrays.items()})
     return lines
@@ -80,8 +83,10 @@ def is_elementwise(line):
 
 
 def fuse(lines):
-    """From the last line back: a line joins the only line that reads its result, if both have
-    results of one shape: then both visit the same elements."""
+    """Returns fewer lines. Goes from the last line to the first.
+
+    A line joins the line that reads its result if only one line reads it, both are elementwise,
+    and both results have the same shape: then both lines visit the same elements."""
     fused = []
     for line in reversed(lines):
         readers = [later for later in fused if reads(later, line[-1].out)]
@@ -94,10 +99,10 @@ def fuse(lines):
 
 
 def run(lines, **arrays):
-    """The program's result for other arrays of the same shapes."""
+    """Returns the program's result for other arrays of the same shapes."""
     known = dict(arrays)
     for line in lines:
-        inside = {}  # the results of the steps: only the last one leaves the line
+        inside = {}  # the results of the steps; other lines see only the last one
         for step in line:
             operands = [inside[x] if x in inside else known[x] for x in step.operands]
             inside[step.out] = OPERATIONS[step.operation](*operands)
@@ -116,7 +121,7 @@ if __name__ == "__main__":
 
     arrays = {"x": np.ones((1, 2)), "w": np.eye(2), "b": np.array([-1.0, -2.0])}
     lines = trace(program, **arrays)
-    print(len(lines), "lines, and fused:")
+    print(len(lines), "lines; after fusing:")
     for line in fuse(lines):
         print(text(line))
     print("the result", run(fuse(lines), **arrays))

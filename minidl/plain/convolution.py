@@ -1,7 +1,7 @@
 """Convolution: a small window of weights slides over an image; three ways to compute the same.
 
-x (N, C, H, W) are N images of C channels, w (O, C, kh, kw) has a window for each of O output
-channels. The result y (N, O, oh, ow) has one number for each place that the window fits:
+x (N, C, H, W) are N images of C channels. w (O, C, kh, kw) has a window for each of O output
+channels. The result y (N, O, oh, ow) has one number for each place where the window fits:
 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
@@ -11,21 +11,22 @@ channels. The result y (N, O, oh, ow) has one number for each place that the win
     7 8 9     0 1       1 + 5   2 + 6
                         4 + 8   5 + 9
 
-    loops       the formula as it stands: slow in Python, but one sees every multiplication
-    im2col      the patch below the window becomes a column; then all is ONE product of matrices,
-                which processors are best at:  (O, C*kh*kw) @ (C*kh*kw, oh*ow).
+    loops       the formula as it is written: slow in Python, but every multiplication is visible
+    im2col      each patch below the window becomes a column. Then everything is ONE product of
+                matrices, which processors do best:  (O, C*kh*kw) @ (C*kh*kw, oh*ow).
                 The price: the columns hold kh*kw copies of the image
-    implicit    columns are never stored: for each place (i, j) in the window a product of its
-                weights (O, C) with the shifted image (C, oh*ow), all added up. GPU kernels do this
-                in blocks
+    implicit    the columns are never stored. For each place (i, j) in the window, its weights
+                (O, C) are multiplied by the shifted image (C, oh*ow), and all products are added.
+                GPU kernels do this in blocks
 
-The gradients come from the same formula: each product w * x in y adds gy * x to the gradient of w,
-and gy * w to that of x.
+The gradients come from the same formula. Let gy be the gradient of the loss with respect to one
+number of y. Each product w * x in this number adds gy * x to the gradient of w, and gy * w to the
+gradient of x.
 
 Papers: LeCun et al., "Gradient-based learning applied to document recognition", 1998; Chellapilla
 et al., "High performance convolutional neural networks for document processing", 2006 (im2col).
-The real one, minidl/ops/conv.py, adds: strides, padding, dilation, groups; kernels of the implicit
-form, for a GPU and for a CPU, and Winograd's form, which needs 16 products where this one has 36.
+The real one, minidl/ops/conv.py, adds: strides, padding, dilation and groups; kernels of the
+implicit form, for a GPU and for a CPU; and Winograd's form, which needs 16 products instead of 36.
 """
 
 import itertools
@@ -34,7 +35,7 @@ import numpy as np
 
 
 def places(x, w):
-    """(oh, ow): at how many places the window fits."""
+    """Returns (oh, ow): how many places the window has in each direction."""
     return x.shape[2] - w.shape[2] + 1, x.shape[3] - w.shape[3] + 1
 
 
@@ -69,7 +70,7 @@ def implicit(x, w):
 
 
 def gradients(gy, x, w):
-    """(gx, gw): the gradients of x and w, from that of y. The implicit form, backwards."""
+    """Returns (gx, gw), the gradients of x and w. gy: the gradient of y. Uses the implicit form."""
     n_out, n_in, kh, kw = w.shape
     oh, ow = places(x, w)
     gy = gy.reshape(len(x), n_out, oh * ow)
@@ -86,6 +87,6 @@ if __name__ == "__main__":
     w = np.array([[1.0, 0.0], [0.0, 1.0]]).reshape(1, 1, 2, 2)
     for form in by_loops, by_columns, implicit:
         print(form.__name__, form(x, w).ravel())
-    gx, gw = gradients(np.ones((1, 1, 2, 2)), x, w)  # of the sum of y
+    gx, gw = gradients(np.ones((1, 1, 2, 2)), x, w)  # the loss is the sum of y
     print("gw", gw.ravel())
     print("gx", *gx[0, 0])

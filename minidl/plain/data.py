@@ -1,36 +1,38 @@
-"""Data: the samples in another random order each epoch, cut into batches; a stopped run can go on.
+"""Data: batches of samples in a new random order each epoch, which a stopped run can continue.
 
-An epoch is one pass over all samples. Its order is a permutation from a random generator that
-starts from (seed, epoch), and from nothing else. For example:
+An epoch is one pass over all samples. Its order is a permutation. A random generator makes it from
+(seed, epoch), and from nothing else. For example:
 
     epoch 0    7 2 9 0 | 4 1 8 3 | 5 6         ten samples in batches of 4
     epoch 1    3 0 6 5 | 9 7 1 2 | 8 4
 
-    random      in a fixed order neighbours would always meet in the same batch, and training would
-                see all of one kind first
+    random      in a fixed order neighbours would always be in the same batch, and training could
+                see all samples of one class first
     repeatable  the same seed gives the same batches: two runs can be compared
-    a position  since the order of an epoch can be made again, two numbers say where a run is: the
-                epoch, and how many of its samples were used. A run that was stopped goes on there
+    a position  the order of an epoch can be made again. So two numbers say where a run is: the
+                epoch, and how many of its samples were used. A stopped run goes on from there
 
 The order is a list of indices. The samples themselves stay where they are until a batch is made.
 
 Source: Bottou, "Stochastic gradient descent tricks", 2012.
-The real one, minidl/data/loader.py and minidl/data/sampler.py, adds: samples that are loaded one by
-one, from files too, by threads ahead of time (page prefetch), orders dealt to several ranks, a copy
-to the GPU.
+The real one, minidl/data/loader.py and minidl/data/sampler.py, adds: samples that threads load one
+by one and ahead of time, also from files (page prefetch), orders that are divided among ranks, and
+a copy to the GPU.
 """
 
 import numpy as np
 
 
 def order(n, seed, epoch):
-    """The order of n samples in this epoch."""
+    """Returns the order of n samples in this epoch."""
     return np.random.default_rng([seed, epoch]).permutation(n)
 
 
 def batches(arrays, batch_size, seed, epoch, used=0):
-    """The batches of an epoch, after the first `used` samples. Each of the arrays has a row for
-    each sample; a batch is a list of their rows. The last batch may be smaller."""
+    """Yields the batches of an epoch, after the first `used` samples.
+
+    Each array has one row for each sample. A batch is a list: some rows of each array. The last
+    batch may be smaller."""
     n = len(arrays[0])
     indices = order(n, seed, epoch)
     for start in range(used, n, batch_size):

@@ -8,11 +8,11 @@ The loss is a mean over samples, and so is its gradient. Rank r has m_r of the m
 
     gradient of the whole batch = sum over r of  m_r / m * gradient of part r
 
-All ranks begin with the same weights and take the same steps. So they stay equal for ever, and the
-training is that of one rank with the whole batch.
+All ranks begin with the same weights and take the same steps. So their weights stay equal, and the
+result is the same as on one rank with the whole batch.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", 2020.
-The real one, minidl/parallel/data/data_parallel.py, adds: it sends the first gradients while the
+The real one, minidl/parallel/data/data_parallel.py, adds: sending of the first gradients while the
 later ones are computed (page buckets), parameters without a gradient on some rank, ranks without
 samples, and several batches between two all-reduces.
 """
@@ -23,7 +23,9 @@ from minidl.plain import ring
 
 
 def mean_gradients(t, gradients, n_samples):
-    """The mean of the ranks' gradients, a list of arrays, weighted by their numbers of samples."""
+    """Returns the mean of the ranks' gradients. A rank with more samples has more weight.
+
+    gradients: this rank's gradients, a list of arrays. n_samples: the samples of this rank."""
     total = ring.all_reduce(t, np.array([float(n_samples)]))[0]  # m, the samples of all ranks
     means = []
     for g in gradients:
@@ -33,8 +35,10 @@ def mean_gradients(t, gradients, n_samples):
 
 
 def step(t, weights, gradients, inputs, targets, lr):
-    """One step of gradient descent. gradients(weights, inputs, targets) returns a list of arrays:
-    the gradients of the mean loss over this rank's part of the batch."""
+    """Does one step of gradient descent, in place.
+
+    gradients(weights, inputs, targets) returns a list of arrays: the gradients of the mean loss
+    over this rank's part of the batch."""
     means = mean_gradients(t, gradients(weights, inputs, targets), len(inputs))
     for w, g in zip(weights, means):
         w -= lr * g
@@ -43,9 +47,9 @@ def step(t, weights, gradients, inputs, targets, lr):
 if __name__ == "__main__":
     from minidl.comm import simulate
 
-    def gradients(weights, inputs, targets):  # of the mean of (w x - y)^2 / 2
+    def gradients(weights, inputs, targets):  # of the loss, the mean of (w x - y)^2 / 2
         w, = weights
-        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # one number, as w is
+        return [np.mean((w * inputs - targets) * inputs, keepdims=True)]  # one number, like w
 
     def example(t):
         inputs = np.array([1.0, 2.0, 3.0])[t.rank::t.size]  # rank 0: 1 and 3, rank 1: 2

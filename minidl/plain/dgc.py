@@ -1,21 +1,22 @@
 """Deep gradient compression: send the k largest elements of the gradient now, the others later.
 
-    u = momentum * u + g            momentum first: an element that waits collects it
+    u = momentum * u + g            momentum first: an element that waits also collects momentum
     v = v + u                       what this rank still has to send
     send the k largest |v|          as pairs of index and value
-    u = 0, v = 0 at their indices   the others stay in v. They grow, and are sent some day
+    u = 0, v = 0 at their indices   the others stay in v. They grow, and are sent later
     w = w - rate * (the sum over ranks of what was sent)
 
 g is this rank's share of the mean gradient: its own gradient, divided by n, the number of ranks. So
-the sum over ranks is a part of the mean gradient, and what is missing comes later: nothing is lost.
+the sum of all elements that the ranks send is a part of the mean gradient. The rest is sent later:
+nothing is lost.
 
-The momentum must be inside, in u. An optimizer with momentum after the sum would see the ten steps
-that an element waited as one step with a large gradient. And u becomes 0 with v: its
-gradients have waited, and were computed with old weights, so u would push on in a direction that
-may be wrong by now.
+The momentum must be applied before sending, in u. An element may wait for ten steps. An optimizer
+that applies momentum after the sum would see these ten steps as one step with a large gradient. u
+becomes 0 together with v, because the gradients in u were computed with old weights. Otherwise u
+would go on in a direction that may be wrong by now.
 
 Each rank gets the pairs of all ranks: (n-1) * 8 k bytes, with 4 bytes for an index and 4 for a
-value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. k is a thousandth of L.
+value. The ring needs 2 (n-1)/n * 4 L bytes for all L elements. Usually k is a thousandth of L.
 
 Paper: Lin et al., "Deep Gradient Compression", 2018. The real one, minidl/parallel/data/dgc.py,
 adds: a larger share k / L in the first epochs, clipping of the gradients before they are added,
@@ -28,15 +29,17 @@ from minidl.plain import ring
 
 
 def gather(t, row):
-    """The rows of all ranks, in rank order."""
+    """Returns the rows of all ranks, in rank order."""
     rows = np.zeros((t.size, len(row)), row.dtype)
-    rows[(t.rank + 1) % t.size] = row  # ring.all_gather wants chunk r+1 on rank r
+    rows[(t.rank + 1) % t.size] = row  # ring.all_gather expects chunk r+1 on rank r
     ring.all_gather(t, rows.reshape(-1))
     return np.roll(rows, -1, axis=0)
 
 
 def step(t, w, gradient, u, v, k, rate, momentum=0.9):
-    """One step on the weights w, a vector. u and v are this rank's own, at first zeros."""
+    """Does one step on the weights w, a vector, in place. k: how many elements a rank sends.
+
+    u and v belong to this rank alone. They are zeros at first, and change in place."""
     u *= momentum
     u += gradient / t.size
     v += u
@@ -46,7 +49,7 @@ def step(t, w, gradient, u, v, k, rate, momentum=0.9):
     u[largest] = 0
     v[largest] = 0
     total = np.zeros_like(w)
-    np.add.at(total, indices, values)  # adds, also where two ranks sent the same index
+    np.add.at(total, indices, values)  # also adds if two ranks sent the same index
     w -= rate * total
 
 
@@ -58,8 +61,8 @@ if __name__ == "__main__":
         w, u, v = np.zeros(3), np.zeros(3), np.zeros(3)
         lines = []
         for _ in range(3):
-            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # so u = g
-            lines.append(f"weights {w}  rank 0 has still to send {v}")
+            step(t, w, gradient, u, v, k=1, rate=1, momentum=0)  # so u = gradient / 2
+            lines.append(f"weights {w}  rank 0 must still send {v}")
         return lines
 
     print(*simulate(2, example)[0], sep="\n")

@@ -1,8 +1,9 @@
 """The double tree: an all-reduce with few steps in which every rank has work.
 
 In a binary tree half of the ranks are leaves. A leaf only sends to its parent, while an inner rank
-receives from two children and sends to its parent. So take two trees: the leaves of one are the
-inner ranks of the other. Each tree sums one half of the array.
+receives from two children and sends to its parent. So the leaves have less work. That is why there
+are two trees: the leaves of one are the inner ranks of the other. Each tree sums one half of the
+array.
 
     8 ranks   tree 1       0                tree 2       7        rank r of tree 1
                            4                             3        is rank 7-r of tree 2
@@ -10,22 +11,23 @@ inner ranks of the other. Each tree sums one half of the array.
                     1   3     5   7               6   4     2   0
 
 In tree 1 rank 0 is the root. The height of any other rank is the number of zeros at the end of its
-binary form: 1, 3, 5, 7 have height 0, 2 and 6 have 1, and 4 has 2. A rank of height h has its
-parent at the distance 2^h. There are two ranks at this distance, and the parent is the one whose
-height is h+1. If there is no such rank, because n is too small, the parent is the rank with its
-lowest 1 bit changed to 0. With 8 ranks, 4 would go to 8, which is not there; so its parent is 0.
+binary form: ranks 1, 3, 5 and 7 have height 0, ranks 2 and 6 have height 1, and rank 4 has height
+2. The parent of a rank of height h is at the distance 2^h. Two ranks are at this distance. The
+parent is the one whose height is h+1. If n is too small, this rank does not exist. Then change the
+lowest 1 bit of the rank's number to 0: this gives the parent. With 8 ranks, the parent of 4 would
+be 8, which does not exist. So its parent is 0.
 
-For n even, tree 2 is the mirror image of tree 1. For n odd, tree 2 is tree 1 with every rank moved
-on by one place, and rank 0 is an inner rank of both.
+If n is even, tree 2 is the mirror image of tree 1. If n is odd, tree 2 is tree 1 with every rank
+moved on by one place, and rank 0 is an inner rank in both trees.
 
 The depth is log2 n, rounded up. For an array of K bytes all ranks together send 2 (n-1) K, as in
-the ring. An inner rank sends K/2 to its parent and to each of two children, and in the other tree,
-as a leaf, K/2 to its parent: 2K.
+the ring. An inner rank sends K/2 to its parent and K/2 to each of its two children. In the other
+tree it is a leaf, and sends K/2 to its parent. Together this is 2K.
 
 Papers: Sanders, Speck & Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and
 scan", 2009; Jeaugey, "Massively Scale Your Deep Learning Training with NCCL 2.4", 2019. The real
-one, minidl/comm/double_tree.py, adds: each half travels in segments, one behind the other, and both
-trees take each step together; other operations; and the formula of its bytes.
+one, minidl/comm/double_tree.py, adds: each half is sent in segments, one after the other, and both
+trees do each step together; other operations; and the formula of its bytes.
 """
 
 import numpy as np
@@ -34,25 +36,26 @@ from minidl.plain.hierarchical import Group
 
 
 def parent(rank, n):
-    """The parent of a rank in tree 1 of n ranks; None for the root, 0."""
+    """Returns the parent of a rank in tree 1 of n ranks, or None for the root, 0."""
     if rank == 0:
         return None
     lowest = 1  # the lowest 1 bit: 2^h
     while rank % (2 * lowest) == 0:
         lowest = 2 * lowest
-    # without or rank + lowest: one of them is a multiple of 4 * lowest, the other has height h+1
+    # without or rank + lowest: one is a multiple of 4 * lowest, the other has height h+1
     without = rank - lowest
     up = without if without % (4 * lowest) == 2 * lowest else rank + lowest
     return up if up < n else without
 
 
 def children(rank, n):
+    """Returns the children of a rank in tree 1 of n ranks."""
     return [child for child in range(n) if parent(child, n) == rank]
 
 
 def both_trees(t):
-    """Two transports of all ranks. In the first one the ranks keep their numbers. In the second one
-    they have new numbers, and tree 1 of the new numbers is tree 2."""
+    """Returns two transports of all ranks. In the first one the ranks keep their numbers. In the
+    second one they have new numbers: tree 1 of the new numbers is tree 2 of the old ones."""
     n = t.size
     mirrored = [n - 1 - i for i in range(n)]
     moved_on = [(i + 1) % n for i in range(n)]
@@ -60,7 +63,7 @@ def both_trees(t):
 
 
 def reduce(t, x):
-    """Rank 0 gets the sum over all ranks, along tree 1 of the numbers of t."""
+    """Sums x over all ranks along tree 1 of the numbers of t. Rank 0 gets the sum in its x."""
     for child in children(t.rank, t.size):
         x += t.recv(np.empty_like(x), child)
     if t.rank != 0:
@@ -76,7 +79,7 @@ def broadcast(t, x):
 
 
 def all_reduce(t, x):
-    """The sum over all ranks of x, a vector, in place; returns x."""
+    """Sums x, a vector, over all ranks, in place. Returns x."""
     halves = np.array_split(x, 2)  # views of x
     for tree, half in zip(both_trees(t), halves):
         reduce(tree, half)

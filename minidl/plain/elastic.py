@@ -1,31 +1,33 @@
-"""Elastic: a run that dies at any moment is started again, and ends with the same bits.
+"""Elastic: a run that dies at any moment is restarted, and ends with the same bits.
 
-Every few steps all ranks write what they have to the disk, a snapshot. After a death all ranks are
-started again, load the newest snapshot, and go on from its step:
+Every few steps all ranks write their state to the disk: this is a snapshot. If a rank dies, all
+ranks are started again. They load the newest snapshot, and go on from its step:
 
     first run     0  1  2  3 │ 4  5  6     the run dies after step 6
                              snapshot
     second run               │ 4  5  6  7 │ 8  9 ...        steps 4 to 6 are done again
                                           snapshot
 
-Two conditions make the bits the same. A step must depend on nothing but the saved state and the
-step's number: weights, momentum, states of random numbers are in the state, and which samples it
-takes is computed from the number. And a snapshot must be whole or not there at all, wherever the
-death comes:
+Two conditions make the bits the same. First, a step must depend only on the saved state and on the
+number of the step. The weights, the momentum and the states of random generators are in the state.
+The number tells which samples the step takes. Second, a snapshot must be complete or not exist at
+all, whenever a rank dies:
 
     write x.tmp ─► fsync: the bytes are    ─► rename x.tmp to x, ─► fsync of the folder: the new
                    on the disk, not only      in one moment         name is on the disk, too
                    in the system's memory                    (a folder holds the names)
 
-A reader finds x with all its bytes, or no x; x.tmp is never read. There is one file of each rank
-and step; step4 is the state before step 4. A step counts as saved if the files of all n ranks are
-there.
+A reader finds x with all its bytes, or no x. It never reads x.tmp. There is one file for each rank
+and saved step. step4 is the state before step 4. A step counts as saved if the files of all n ranks
+exist.
 
-With a snapshot every E steps a death loses at most E steps of work.
+With a snapshot every E steps, a death loses at most E steps of work.
 
-Paper: Pillai et al., "All File Systems Are Not Created Equal", 2014 (what a crash leaves of files).
+Paper: Pillai et al., "All File Systems Are Not Created Equal", 2014 (what is left of a file after a
+crash).
 The real one, minidl/elastic/restart.py and minidl/snapshot/durable.py, adds: a launcher that starts
-the ranks again, checksums, writing while training goes on, another number of ranks after a restart.
+the ranks again, checksums, writing while training goes on, and another number of ranks after a
+restart.
 """
 
 import io
@@ -35,7 +37,7 @@ import numpy as np
 
 
 def write(path, data):
-    """Writes bytes to a file. After a crash it has the old bytes or the new ones."""
+    """Writes bytes to a file. After a crash the file has the old bytes or the new ones."""
     with open(path + ".tmp", "wb") as file:
         file.write(data)
         file.flush()
@@ -51,19 +53,20 @@ def file_of(folder, step, rank):
 
 
 def save(t, folder, step, state):
-    """state: {name: array}, of this rank."""
+    """Saves the state of this rank before `step`. state: {name: array}."""
     file = io.BytesIO()
     np.savez(file, **state)
     write(file_of(folder, step, t.rank), file.getvalue())
 
 
 def load(t, folder, step):
+    """Returns the state of this rank before `step`, {name: array}."""
     with np.load(file_of(folder, step, t.rank)) as file:
         return dict(file)
 
 
 def newest(t, folder):
-    """The last step that all ranks have saved; 0 if there is none. Rank 0 looks, and tells all."""
+    """Returns the last step that all ranks have saved, or 0. Rank 0 looks, and tells the others."""
     step = np.array([0])
     if t.rank > 0:
         return int(t.recv(step, 0)[0])
@@ -78,7 +81,9 @@ def newest(t, folder):
 
 
 def run(t, folder, state, train, n_steps, every):
-    """train(step, state) does one step, in place. Returns the state after n_steps."""
+    """Goes on from the newest snapshot. Returns the state after n_steps steps.
+
+    train(step, state) does one step, in place. A snapshot is saved after each `every` steps."""
     step = newest(t, folder)
     if step > 0:
         state = load(t, folder, step)

@@ -1,29 +1,32 @@
-"""Experts: a layer with many times the weights, and the work of a few of them for each token.
+"""Experts: a layer has many times more weights, but each token uses only a few of them.
 
-There are n experts, one on each rank; each is a small network. A router, a matrix W that all ranks
-have, scores the experts for every token x. The token goes to the k experts with the largest scores:
+There are n experts, one on each rank. Each expert is a small network. The router is a matrix W that
+all ranks have. It gives a score to each expert for every token x. The token is sent to the k
+experts with the largest scores:
 
     p = softmax(x W)          gate_j = p_j / sum of the k largest p
     y = sum over the k chosen experts j of  gate_j expert_j(x)
 
-For k = 1 the gate is p_j itself. (p_j / p_j would be 1, and the router could not learn from it.)
+For k = 1 the gate is p_j itself. (p_j / p_j would always be 1, and the router could not learn.)
 
     rank 0   tokens ─ route ─┐              ┌─ expert 0 ─┐              ┌─ y
     rank 1   tokens ─ route ─┼─ all-to-all ─┼─ expert 1 ─┼─ all-to-all ─┼─ y
     rank 2   tokens ─ route ─┘   dispatch   └─ expert 2 ─┘   combine    └─ y
 
-The loads are not equal. So an expert has a capacity: of all T tokens it takes at most
+Some experts are chosen more often than others. So each expert has a capacity: of all T tokens it
+takes at most
 
-    C = ceil(factor * T k / n)          factor 1.25: a quarter more than equal shares
+    C = ceil(factor * T k / n)          factor 1.25: a quarter more than an equal share
 
-The choices queue up: all first choices before all second ones, and among equal choices rank 0's
-tokens before rank 1's, and so on. A choice whose place in the queue (0, 1, ...) is C or more is
-dropped: it adds nothing to y. To know the places, a rank needs only counts from the other ranks:
-how many of their tokens have each expert as their first choice, as their second, ...
+The choices form a queue: all first choices, then all second choices, and so on. Among choices of
+the same kind, the tokens of rank 0 come before the tokens of rank 1, and so on. A choice whose
+place in the queue (0, 1, ...) is C or more is dropped: it adds nothing to y. To know the places, a
+rank needs only counts from the other ranks: how many of their tokens have each expert as first
+choice, as second choice, ...
 
-Backward goes the same way: gradients of y to the experts, gradients of the rows home. So there are
-four all-to-alls, two forward and two backward. In each, a rank has about k T / n rows, and sends
-the part (n-1)/n of them to other ranks.
+Backward sends along the same paths: the gradients of y go to the experts, and the gradients of the
+rows come back. So there are four all-to-alls, two in forward and two in backward. In each of them a
+rank has about k T / n rows, and sends (n-1)/n of them to other ranks.
 
 Papers: Lepikhin et al., "GShard", 2020; Fedus, Zoph & Shazeer, "Switch Transformers", 2021.
 The real one, minidl/parallel/model/experts.py and minidl/nn/moe.py, adds: backward, any number of
@@ -38,7 +41,7 @@ from minidl.plain.ulysses import all_to_all
 
 
 def route(x, router, k):
-    """The k best experts of each token, (tokens, k), the best first; and their gates."""
+    """Returns the k best experts of each token, (tokens, k), the best first, and their gates."""
     p = np.exp(x @ router)
     p /= p.sum(axis=1, keepdims=True)
     choice = np.argsort(-p, axis=1, kind="stable")[:, :k]
@@ -49,15 +52,16 @@ def route(x, router, k):
 
 
 def everywhere(t, x):
-    """All ranks' x, which have one shape, as one array: (n ranks, ...)."""
+    """Returns the x of all ranks as one array, (n ranks, ...). Every x has the same shape."""
     incoming = [np.empty_like(x) for _ in range(t.size)]
     all_to_all(t, [x] * t.size, incoming)
     return np.stack(incoming)
 
 
 def places(t, choice, counts):
-    """The place of each choice of this rank in its expert's queue. counts (n ranks, k, n experts):
-    how many tokens of a rank have an expert as their first, second, ... choice."""
+    """Returns the place of each choice of this rank in its expert's queue.
+
+    counts (n ranks, k, n experts): counts[r, j, e] tokens of rank r have expert e as choice j."""
     place = np.empty_like(choice)
     for j in range(choice.shape[1]):
         earlier_choices = counts[:, :j].sum(axis=(0, 1))
@@ -70,15 +74,15 @@ def places(t, choice, counts):
 
 
 def moe(t, x, router, expert, k, factor):
-    """y for this rank's tokens x (tokens, width). expert(rows) is the expert of this rank."""
+    """Returns y for this rank's tokens x (tokens, width). expert(rows) is this rank's expert."""
     choice, gates = route(x, router, k)
     own = np.array([np.bincount(choice[:, j], minlength=t.size) for j in range(k)])
     counts = everywhere(t, own)
     capacity = math.ceil(factor * counts.sum() / t.size)
     kept = places(t, choice, counts) < capacity
 
-    # dispatch: to each rank the tokens for its expert, and before them how many there are
-    # for each expert: (the tokens, as which of their choices)
+    # dispatch: send to each rank how many tokens its expert gets, and then the tokens
+    # for each expert: (the tokens that chose it, which of their choices it is)
     chosen = [np.nonzero(kept & (choice == e)) for e in range(t.size)]
     outgoing = [x[token] for token, _ in chosen]
     n_rows = np.empty((t.size, 1), int)
@@ -102,7 +106,7 @@ if __name__ == "__main__":
     from minidl.comm import simulate
 
     def example(t):
-        # A token that begins with 1 goes to expert 0, with a gate of 1 - e^-99; else to expert 1.
+        # The token [1, 0] goes to expert 0, [0, 1] to expert 1. Their gates are 1 - e^-99.
         router = np.array([[99.0, 0.0], [0.0, 99.0]])
         x = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
 

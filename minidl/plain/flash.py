@@ -2,8 +2,9 @@
 
 Attention is O = softmax(S) V with S = Q K^T / sqrt(E); S is much larger than Q, K, V and O. Here
 the keys come in blocks, and S exists for one block at a time. A softmax needs the largest score m
-and the sum l of e^(score - m) over ALL keys of a row, but both can be kept up to date. When a
-larger m' comes, l and o are scaled down, as if m' had been the maximum from the beginning:
+and the sum l of e^(score - m) over ALL keys of a row, but both can be updated with every block. If
+a block has a larger maximum m', l and o are scaled down, as if m' had been the maximum from the
+beginning:
 
     a new block of keys:    m' = max(m, largest new score)
     the sums so far:        l, o  <-  e^(m - m') l,  e^(m - m') o
@@ -11,9 +12,10 @@ larger m' comes, l and o are scaled down, as if m' had been the maximum from the
                             o  <-  o + e^(new scores - m') V_block
     after the last block:   O = o / l
 
-Kept for backward: lse = m + log(l), the log of the sum of all e^score, one number a row. Backward
-makes the scores of each block again, and lse gives their weights at once: P = e^(S - lse).
-Below, GO is the gradient of the loss with respect to O; and GV, GP, GS, GQ, GK in the same way:
+Forward keeps lse = m + log(l) for backward: the log of the sum of all e^score, one number for each
+row. Backward computes the scores of each block again, and gets the weights with lse:
+P = e^(S - lse). Below, GO is the gradient of the loss with respect to O. In the same way, GV, GP,
+GS, GQ and GK are the gradients with respect to V, P, S, Q and K:
 
     GV = P^T GO        GP = GO V^T        GS = P * (GP - D)        the derivative of softmax
     GQ = GS K / sqrt(E)                   GK = GS^T Q / sqrt(E)
@@ -22,7 +24,8 @@ D has one number for each row i:
 
     D_i = sum over j of P_ij GP_ij = sum over c of GO_ic O_ic
 
-Memory: Q, K, V, O, and T numbers lse, instead of T^2 further numbers. A block costs T * block.
+Memory: Q, K, V, O and the T numbers of lse, instead of T^2 scores. One block needs T * block
+numbers.
 
 Papers: Dao et al., "FlashAttention", 2022; Milakov & Gimelshein, "Online normalizer calculation for
 softmax", 2018.
@@ -34,7 +37,9 @@ import numpy as np
 
 
 def forward(q, k, v, block):
-    """(O, lse) of q, k, v (T, E): one head. Each query sees all keys. block: how many at once."""
+    """Returns (O, lse) of one head, for q, k and v of shape (T, E). Each query sees all keys.
+
+    block: how many keys are computed at once."""
     scale = q.shape[1]**-0.5
     m = np.full((len(q), 1), -np.inf)
     total = np.zeros((len(q), 1))  # l above
@@ -52,7 +57,7 @@ def forward(q, k, v, block):
 
 
 def backward(go, q, k, v, o, lse, block):
-    """(GQ, GK, GV)."""
+    """Returns (GQ, GK, GV). go is the gradient of O; o and lse are the results of forward."""
     scale = q.shape[1]**-0.5
     d = (go * o).sum(1, keepdims=True)
     gq, gk, gv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
@@ -69,7 +74,7 @@ def backward(go, q, k, v, o, lse, block):
 
 if __name__ == "__main__":
     q = np.ones((1, 1))  # one query, E = 1, so the scores are the keys
-    k = np.log([[1.0], [2.0], [5.0]])  # and the exponentials of the scores 1, 2, 5
+    k = np.log([[1.0], [2.0], [5.0]])  # so e^score is 1, 2 and 5
     v = np.array([[80.0], [40.0], [8.0]])
     for block in 1, 2, 3:
         o, lse = forward(q, k, v, block)

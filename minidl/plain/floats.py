@@ -1,32 +1,33 @@
-"""Floats: a computer's number has a few digits, so sums lose some, and their order matters.
+"""Floats: a computer's number has only a few digits, so sums lose digits, and their order matters.
 
 A float16 is m * step, where m is an integer of at most 11 bits. The step depends on how large the
 number is:
 
     numbers from     1024 to 2048     step 1           2048 to 4096    step 2
                         1 to 2        step 2^-10       the largest     65504
-                        0 to 2^-13    step 2^-24. Half a step, and less, becomes 0
+                        0 to 2^-13    step 2^-24. Half a step or less becomes 0
 
-Every operation rounds to the nearest such number; half way between two, to the one with even m.
-From 2^-14 to 65504 the relative error of one rounding is at most u = 2^-11 (float32: 2^-24,
-float64: 2^-53).
+Every operation rounds to the nearest such number. Half way between two numbers, it rounds to the
+one with even m. From 2^-14 to 65504 the relative error of one rounding is at most u = 2^-11
+(float32: 2^-24, float64: 2^-53).
 
-Swamping: 2048 + 1 = 2048, for 2049 lies half way between 2048 and 2050. So 1 + 1 + 1 + ... ends at
-2048, and (a + b) + c is not a + (b + c). Three ways to add n numbers follow. S is the sum of their
-absolute values:
+Swamping: a small number is lost in a large one. 2048 + 1 = 2048, because 2049 is half way between
+2048 and 2050. So 1 + 1 + 1 + ... stops at 2048, and (a + b) + c is not a + (b + c). Three ways to
+add n numbers follow. S is the sum of the absolute values of the n numbers:
 
     in order     x0 + x1 + x2 + ...              error at most (n - 1) u S
     pairwise     (x0 + x1) + (x2 + x3), a tree   error at most ceil(log2 n) u S
     Kahan        computes what each addition     error at most about 2 u S
                  lost, and adds it next time
 
-Or the sum is kept in a wider type and rounded once, at the end: that is how one sums float16.
+A fourth way: the sum is kept in a wider type, and rounded once at the end. Float16 numbers are
+summed in this way.
 
 Papers: Kahan, "Further remarks on reducing truncation errors", 1965; Higham, "Accuracy and
 Stability of Numerical Algorithms", 2002.
-The real one, minidl/backend.py and minidl/ops/reduce.py, adds: the wider type for every operation
-that sums, float32 for float16 and bfloat16. NumPy's own sum is pairwise: it cuts a
-long array into blocks.
+The real one, minidl/backend.py and minidl/ops/reduce.py, adds: a wider type in every operation that
+sums: float32 for float16 and bfloat16. NumPy's own sum is pairwise: it cuts a long array into
+blocks.
 """
 
 import math
@@ -35,15 +36,15 @@ import numpy as np
 
 
 def to_half(x):
-    """The float16 that is nearest to x, a Python float."""
+    """Returns the float16 number that is nearest to x, a Python float."""
     exponent = math.frexp(x)[1] - 1  # 2^exponent <= |x| < 2^(exponent + 1)
     step = 2.0 ** (max(exponent, -14) - 10)
-    nearest = round(x / step) * step  # Python's round takes the even one of two neighbours
+    nearest = round(x / step) * step  # half way, Python's round takes the even number
     return nearest if abs(nearest) <= 65504 else math.copysign(math.inf, x)
 
 
 def in_order(x):
-    """One number after the other. NumPy rounds each sum to the type of x."""
+    """Adds one number after the other. NumPy rounds each sum to the type of x."""
     total = x[0]
     for number in x[1:]:
         total = total + number
@@ -62,13 +63,13 @@ def kahan(x):
     for number in x:
         wanted = number + lost
         new = total + wanted
-        lost = wanted - (new - total)  # what was to be added, less what was added
+        lost = wanted - (new - total)  # wanted to add, minus really added
         total = new
     return total
 
 
 def wide(x):
-    """The sum of float16 numbers in float32, rounded once."""
+    """Returns the sum of float16 numbers, added in float32 and rounded once."""
     return in_order(x.astype(np.float32)).astype(np.float16)
 
 

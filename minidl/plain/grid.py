@@ -1,26 +1,28 @@
-"""Grid: three ways to divide the work at once, so that a rank has a place along three axes.
+"""Grid: three ways to divide the work at the same time, so each rank has a place on three axes.
 
     8 ranks = 2 tensor x 2 data x 2 pipeline           replica 0     replica 1
 
     rank = tensor + 2 (data + 2 stage)      stage 0      0  1          2  3
                                             stage 1      4  5          6  7
 
-    axis        ranks of a group    a group has               they send each other, in a step
+    axis        ranks of a group    a group has               each step they send each other
     tensor      0 1, 2 3, 4 5, 6 7  one stage, one replica    activations: 4 N C (n-1)/n
     data        0 2, 1 3, 4 6, 5 7  the same weights          gradients:   2 P (n-1)/n
     pipeline    0 4, 1 5, 2 6, 3 7  one replica               activations: N C to the next stage,
                                                               and N C of gradients back
 
-n is the length of the axis. A replica is the ranks that hold the model once; it has N samples of C
-numbers in a step, a rank has P weights. The table counts one rank and one stage of two matrices, as
-on the page tensor_parallel: two all-reduces of N C numbers, each 2 (n-1)/n.
+n is the length of the axis. A replica is a set of ranks that together hold the model once. In a
+step it has N samples of C numbers. A rank has P weights. The table counts the numbers that one rank
+sends for a stage of two matrices, as on the page tensor_parallel. There are two all-reduces of N C
+numbers. In each of them a rank sends 2 (n-1)/n of the numbers.
 
-A group is all ranks that differ along one axis alone. Tensor groups send most, and wait for every
-message. So tensor is the digit that changes first when one counts the ranks up: such a group has
-neighbours, inside one node.
+The ranks of a group differ on one axis only. Tensor groups send most, and wait for every message.
+So the tensor axis is the digit that changes first when the ranks are counted 0, 1, 2, ... Then the
+ranks of a tensor group are neighbours, inside one node.
 
-A step is the three earlier pages, each in its own group: the pipeline runs the micro-batches, every
-stage is computed by its tensor group, and in the end replicas take the mean of their gradients.
+A step uses the three earlier pages, each in its own group. The pipeline runs the micro-batches. The
+tensor group of a stage computes the stage. At the end the replicas take the mean of their
+gradients.
 
 Paper: Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", 2021. The real one, minidl/comm/grid.py and minidl/parallel/model/grid_gpt.py, adds:
@@ -35,7 +37,7 @@ from minidl.plain.hierarchical import Group
 
 
 def place(rank, sizes):
-    """{axis: index} of a rank. sizes: {axis: length}, in the order of the digits."""
+    """Returns {axis: index} of a rank. sizes: {axis: length}, in the order of the digits."""
     index = {}
     for axis, length in sizes.items():
         index[axis] = rank % length
@@ -44,7 +46,7 @@ def place(rank, sizes):
 
 
 def group(t, sizes, axis):
-    """The ranks that differ from this one along the axis alone, in the order of their index."""
+    """Returns the group of the ranks that differ from this rank on this axis only, in order."""
     own = place(t.rank, sizes)
     ranks = []
     for rank in range(t.size):
@@ -55,8 +57,9 @@ def group(t, sizes, axis):
 
 
 def step(t, sizes, a, b, micro_batches, targets):
-    """The losses (of the last stage; else an empty list) and the mean gradients of a and b, this
-    rank's part of the matrices of its stage, which computes relu(x A) B. The loss is the mean of
+    """Returns the losses (empty unless this is the last stage), and the mean gradients of a and b.
+
+    A stage computes relu(x A) B. a and b are this rank's parts of A and B. The loss is the mean of
     (y - target)^2 / 2. micro_batches and targets belong to this replica."""
     tensor, data, pipe = (group(t, sizes, axis) for axis in ("tensor", "data", "pipeline"))
     ga, gb = np.zeros_like(a), np.zeros_like(b)
@@ -67,7 +70,7 @@ def step(t, sizes, a, b, micro_batches, targets):
         error = y - targets[i]
 
         def backward(gy):
-            if is_last:  # gy is of the loss: pipeline.step gives 1 / number of micro-batches
+            if is_last:  # here gy is 1 / number of micro-batches: pipeline.step passes it
                 gy = gy * error / error.size
             gx, da, db = mlp_backward(gy)
             ga[...] += da
@@ -88,7 +91,7 @@ if __name__ == "__main__":
     sizes = {"tensor": 2, "data": 2, "pipeline": 2}
 
     def example(t):
-        a = b = np.ones((1, 1))  # with two ranks y = relu(x) + relu(x): a stage doubles x > 0
+        a = b = np.ones((1, 1))  # with two tensor ranks a stage computes y = 2 relu(x)
         x = np.array([[1.0 + place(t.rank, sizes)["data"]]])  # 1 for replica 0, 2 for replica 1
         losses, (ga, gb) = step(t, sizes, a, b, [x], targets=[np.zeros((1, 1))])
         return [group(t, sizes, axis).ranks for axis in sizes], losses, ga

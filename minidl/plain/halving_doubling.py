@@ -1,24 +1,25 @@
 """Halving and doubling: an all-reduce with the bytes of the ring in 2 log2 n steps.
 
     halving     ranks n/2 apart are partners. Each keeps one half of its array, sends the other
-                half to its partner, and adds what comes. Then the same with the half that it kept,
-                and a partner n/4 apart; and so on, until the partner is the next rank
+                half to its partner, and adds the half that it receives. Then it does the same with
+                the half that it kept, and a partner n/4 apart. The last partner is the next rank
 
                 rank 0  |########|      |####....|      |##......|      |#.......|
                 rank 1  |########|  ──► |####....|  ──► |##......|  ──► |.#......|
                 rank 4  |########|      |....####|      |....##..|      |....#...|
                                   4 apart         2 apart         1 apart
-                Three of 8 ranks; # is what a rank still holds
+                Three of 8 ranks. # marks the part that a rank still holds
 
-    doubling    the same steps backwards: partners send each other all that they keep. So each
-                holds twice as much after every step, and in the end the whole sum
+    doubling    the same steps backwards: partners send each other all that they hold. So each rank
+                holds twice as much after every step. At the end each holds the whole sum
 
-For an array of K bytes a rank sends K/2 + K/4 + ... + K/n in the halving, and as much in the
-doubling: together 2 (n-1)/n K, as in the ring. But the messages are 2 log2 n, and not 2 (n-1).
+For an array of K bytes a rank sends K/2 + K/4 + ... + K/n in the halving, and the same number of
+bytes in the doubling. Together this is 2 (n-1)/n K, as in the ring. But there are 2 log2 n
+messages, and not 2 (n-1).
 
-This works if n is a power of two. Else let p be the largest power of two below n. Rank p + i first
-sends its array to rank i, which adds it. The first p ranks go on alone; in the end rank i sends the
-sum to rank p + i.
+This works if n is a power of two. Otherwise let p be the largest power of two below n. Rank p + i
+first sends its array to rank i, which adds it. Only the first p ranks go on. At the end rank i
+sends the sum to rank p + i.
 
 Papers: Rabenseifner, "Optimization of Collective Reduction Operations", 2004; Thakur et al.,
 "Optimization of Collective Communication Operations in MPICH", 2005. The real one,
@@ -31,8 +32,9 @@ import numpy as np
 
 
 def halve(t, x, p):
-    """Each rank below p gets the sum over them of one part of x. Returns the steps, a list of
-    (the part that it kept, the part that it sent, the partner)."""
+    """Sums x over the first p ranks. Each of them gets one part of the sum.
+
+    Returns the steps, a list of (the part that it kept, the part that it sent, the partner)."""
     steps = []
     kept = x
     far = p // 2
@@ -41,7 +43,7 @@ def halve(t, x, p):
         partner = t.rank + far if t.rank % (2 * far) < far else t.rank - far
         lower, upper = np.array_split(kept, 2)  # views of x
         kept, sent = (lower, upper) if t.rank < partner else (upper, lower)
-        # sendrecv(array, to whom, where to put what comes, from whom) returns what came
+        # sendrecv(outgoing, to, incoming, source) fills and returns incoming
         kept += t.sendrecv(sent, partner, np.empty_like(kept), partner)
         steps.append((kept, sent, partner))
         far = far // 2
@@ -49,13 +51,13 @@ def halve(t, x, p):
 
 
 def double(t, steps):
-    """The steps of halve backwards: the parts that were sent away come back, summed."""
+    """Does the steps of halve backwards: the parts that were sent away come back, summed."""
     for kept, sent, partner in reversed(steps):
         t.sendrecv(kept, partner, sent, partner)
 
 
 def all_reduce(t, x):
-    """The sum over all ranks of x, a vector, in place; returns x."""
+    """Sums x, a vector, over all ranks, in place. Returns x."""
     p = 1
     while 2 * p <= t.size:
         p = 2 * p

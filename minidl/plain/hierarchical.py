@@ -10,17 +10,17 @@ For an array of K bytes, m nodes and g ranks in each node, a rank sends
 
     inside its node     2 K (g-1) / g        between nodes     2 K (m-1) / (m g)
 
-Together that is as much as a flat ring sends. But the flat ring has 2 (gm-1) steps. In each one
-some neighbours are on two nodes, and all ranks wait for the slow link between them. Here they
+A flat ring sends the same number of bytes. But it has 2 (gm-1) steps. In each of these steps some
+neighbours are on two different nodes, and all ranks wait for the slow link between them. Here they
 wait for it in 2 (m-1) steps only.
 
-`Group` makes a transport of some ranks of t. Its ranks have new numbers, 0, 1, 2, ... So a function
-that takes a transport, such as the ring, works in a group as it does with all ranks.
+A `Group` is a transport between some of the ranks of t. Its ranks have new numbers, 0, 1, 2, ... So
+a function that takes a transport, such as the ring, works in a group as it works with all ranks.
 
 Paper: Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash", 2018.
 The real one, minidl/comm/hierarchical.py, adds: nodes of different sizes, any other all-reduce
-between the nodes, a second form in which one rank of each node speaks for it, and the formula of
-its bytes.
+between the nodes, a second form in which only one rank of each node sends to other nodes, and the
+formula of its bytes.
 """
 
 import numpy as np
@@ -54,17 +54,17 @@ class Group:
 
 
 def groups(t, node_size):
-    """(the ranks of this rank's node, the ranks with this rank's place in all nodes)."""
+    """Returns two groups: this rank's node, and the ranks with this rank's place in all nodes."""
     place = t.rank % node_size
     first = t.rank - place
     return Group(t, range(first, first + node_size)), Group(t, range(place, t.size, node_size))
 
 
 def all_reduce(t, x, node_size):
-    """The sum over all ranks of x, a vector, in place; returns x."""
+    """Sums x, a vector, over all ranks, in place. Returns x."""
     node, across = groups(t, node_size)
     ring.reduce_scatter(node, x)
-    # reduce_scatter left part rank + 1 of x complete (page ring). own is a view of it
+    # now part rank + 1 of x is complete (page ring). own is a view of this part
     own = np.array_split(x, node.size)[(node.rank + 1) % node.size]
     ring.all_reduce(across, own)
     ring.all_gather(node, x)

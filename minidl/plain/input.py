@@ -1,8 +1,9 @@
-"""Input: samples are read, transformed and used at the same time, as on a factory line.
+"""Input: samples are read, transformed and used at the same time, as on an assembly line.
 
 A sample goes through three stages: extract (read it from the disk), transform (decode, cut, scale)
 and train. They take e, t and l seconds for each sample. One after another, n samples take n times
-the sum. But a disk, a processor and a GPU can work at the same time, on different samples:
+the sum of the three. But a disk, a processor and a GPU can work at the same time, on different
+samples:
 
     extract      0    1    2    3
     transform         0    1    2    3
@@ -11,13 +12,13 @@ the sum. But a disk, a processor and a GPU can work at the same time, on differe
     one after another       n (e + t + l)
     overlapped          (e + t + l) + (n - 1) max(e, t, l)
 
-So the slowest stage alone decides. Where it is not the training, the training waits for its input.
+So only the slowest stage decides. If it is not the training, the training waits for its input.
 
-Each stage before the training is a thread with a queue behind it (page prefetch). A queue has room
-for a few samples; if it is full, its thread waits. The samples stay in their order.
+Each stage before the training is a thread that puts its results into a queue (page prefetch). A
+queue has room for a few samples. If it is full, its thread waits. The samples stay in their order.
 
 Source: Murray et al., "tf.data: A Machine Learning Data Processing Framework", 2021.
-The real one, minidl/data/pipeline.py, adds: any number of stages, several threads in one of them, a
+The real one, minidl/data/pipeline.py, adds: any number of stages, several threads in one stage, a
 shuffle, batches, a part of the samples for each rank, and a position that can be saved.
 """
 
@@ -25,16 +26,18 @@ from minidl.plain.prefetch import prefetch
 
 
 def samples(names, extract, transform, room=2):
-    """transform(extract(name)) of each name; both stages run while the caller computes."""
+    """Yields transform(extract(name)) of each name. Both stages run while the caller computes."""
     extracted = prefetch(map(extract, names), room)
     return prefetch(map(transform, extracted), room)
 
 
 def finish_times(costs, n):
-    """When sample 0, 1, ... leaves the last stage, if stage s takes costs[s] for each sample and
-    queues are never full. A stage begins a sample when it has finished its last sample and the
-    stage before it has finished this one."""
-    done = [0] * len(costs)  # when each stage is done with its last sample
+    """Returns the times when sample 0, 1, ... leaves the last stage, if stage s takes costs[s] for
+    each sample and queues are never full.
+
+    A stage begins a sample when it has finished the sample before, and the stage before it has
+    finished this sample."""
+    done = [0] * len(costs)  # when each stage has finished its latest sample
     times = []
     for _ in range(n):
         ready = 0

@@ -1,28 +1,30 @@
 """Large batches: with more samples in a step, the learning rate grows, and each layer has its own.
 
-Many ranks make the batch large. The gradient is a mean over the batch, so with 8 times as many
-samples it is not longer, only more exact; and for the same samples there are 8 times fewer steps.
-So each step should go about 8 times as far. Three rules:
+With many ranks the batch is large. The gradient is a mean over the batch. So with 8 times more
+samples it is not longer, only more exact. But the same number of samples takes 8 times fewer steps.
+So each step should go about 8 times farther. Three rules:
 
     linear scaling   rate = base rate * batch / base batch
-    warm-up          the first gradients change fast from step to step, and long steps go astray.
-                     So the rate begins at the base rate, and rises by the same amount every step
-    layer by layer   one rate does not fit all layers: in one of them the gradient g is 100 times
-                     shorter than in another, compared with the weights w. LARS and LAMB give a
-                     step the length of a share of |w|, however long g is. The share is rate *
-                     trust in LARS, whose momentum then adds earlier steps, and rate in LAMB
+    warm-up          the first gradients change fast from step to step, and long steps go in wrong
+                     directions. So the rate begins at the base rate, and rises by the same amount
+                     every step
+    layer by layer   one rate does not fit all layers. Compared with the weights w, the gradient g
+                     of one layer can be 100 times shorter than the gradient of another. In LARS and
+                     LAMB the length of a step is a share of |w|, for any length of g. The share is
+                     rate * trust in LARS, where momentum then adds earlier steps. In LAMB it is
+                     rate
 
-    LARS    v: velocity, the sum of earlier steps that fade. decay: pulls weights towards 0
+    LARS    v: velocity, a sum of steps: older ones fade. decay: pulls weights towards 0
             local = trust * |w| / (|g| + decay * |w|)
             v = momentum * v + rate * local * (g + decay * w)
             w = w - v
 
     LAMB    m, v: means of past g and g^2, as in Adam (page optimizers), corrected for their
-            start at 0. r is Adam's direction
+            start at 0. r: the direction of Adam's step
             r = m / (sqrt(v) + eps) + decay * w
             w = w - rate * |w| / |r| * r
 
-|w| is the length of all weights of a layer together, the root of the sum of their squares.
+|w| is the length of all weights of a layer together: the square root of the sum of their squares.
 
 Papers: Goyal et al., "Accurate, Large Minibatch SGD", 2017; You et al., "Large Batch Training of
 Convolutional Networks", 2017 (LARS); You et al., "Large Batch Optimization for Deep Learning", 2019
@@ -35,7 +37,8 @@ import numpy as np
 
 
 def learning_rate(step, base_rate, batch, base_batch, n_warmup):
-    """The rate of a step, counted from 0: from base_rate to the scaled rate in n_warmup steps."""
+    """Returns the rate of a step, counted from 0. It rises from base_rate to the scaled rate in
+    n_warmup steps."""
     scaled = base_rate * batch / base_batch
     return base_rate + (scaled - base_rate) * min(step / n_warmup, 1)
 
@@ -45,7 +48,7 @@ def length(x):
 
 
 def lars(w, g, v, rate, momentum=0.9, decay=5e-4, trust=1e-3):
-    """One step of LARS on one layer: weights w and velocity v change in place."""
+    """Does one step of LARS on one layer. Changes the weights w and the velocity v in place."""
     local = trust * length(w) / (length(g) + decay * length(w))
     v *= momentum
     v += rate * local * (g + decay * w)
@@ -53,7 +56,7 @@ def lars(w, g, v, rate, momentum=0.9, decay=5e-4, trust=1e-3):
 
 
 def lamb(w, g, m, v, step, rate, beta1=0.9, beta2=0.999, eps=1e-6, decay=0.01):
-    """One step of LAMB on one layer, counted from 1: w, m and v change in place."""
+    """Does one step of LAMB on one layer. Changes w, m and v in place. step: counted from 1."""
     m += (1 - beta1) * (g - m)
     v += (1 - beta2) * (g * g - v)
     m_corrected = m / (1 - beta1**step)

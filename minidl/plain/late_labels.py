@@ -1,39 +1,41 @@
 """Late labels: a click is paired with its label, which comes hours later or never.
 
 The label says, for example, that a purchase followed. Clicks and labels come in two streams, and
-training wants pairs. A click waits for its label, but not for ever: when its window ends, it is
-given out with the label 0, "no purchase as far as we know".
+training needs pairs. A click waits for its label, but not for ever. When its window ends, the click
+is given out with the label 0: "no purchase is known".
 
     clicks    ──a────b─────c───────────────d─────────►  time     a, 1    its label came in time
     labels    ──────a──────────────────c─────────────►           b, 0    when b's window ends
                                                                  c, 0    c's label came too late
-               window = 10 signs                                 d       may still get one
+               window = 10 characters                            d       may still get one
 
-When is a window over? No clock is asked. Both streams are in order of time, and of the two next
-records the earlier one is read. So a record of 12:00 says that everything before 12:00 has been
-read, in both. So all windows that end before 12:00 are over; a label at the very end is in time.
-This moving time is the watermark. The result depends on the records alone: to join yesterday's
-streams again gives the same pairs.
+When is a window over? The records decide this, not a clock. Both streams are in order of time. Of
+the next records of the two streams, the earlier one is read first. So when a record of 12:00 is
+read, everything before 12:00 has been read in both streams, and all windows that end before 12:00
+are over. A label that comes exactly at the end of a window is in time. This moving time is the
+watermark. The result depends only on the records: joining yesterday's streams again gives the same
+pairs.
 
-The clicks that wait are part of the state of a training, as are the places where the streams were
-left (page stream). They are at most the clicks of one window. A long window gives truer labels,
+The waiting clicks are part of the state of a training, and so are the positions in the streams
+(page stream). There are at most the clicks of one window. A longer window gives truer labels, but
 later.
 
 Papers: Akidau et al., "The Dataflow Model", 2015; Ananthanarayanan et al., "Photon: Fault-tolerant
 and Scalable Joining of Continuous Data Streams", 2013. The real one, minidl/data/stream/join.py,
-adds: streams in partitions over ranks, records that are out of order by a bounded time, a second
-sample where a label is late, a place in both logs that can be saved, and streams that stand still.
+adds: streams in partitions on several ranks, records that are out of order by a limited time, a
+second sample if a label is late, a position in both logs that can be saved, and streams that stop
+for a while.
 """
 
 import heapq
 
 
 def join(clicks, labels, window):
-    """Yields (key, 1 or 0) of each click. clicks, labels: [(time, key)], in the order of time."""
+    """Yields (key, 1 or 0) for each click. clicks, labels: [(time, key)], in the order of time."""
     # at equal times "click" comes before "label", as in the alphabet
     both = heapq.merge([(time, "click", key) for time, key in clicks],
                        [(time, "label", key) for time, key in labels])
-    waiting = {}  # key: when its window ends; the oldest first, as a dict keeps its order
+    waiting = {}  # {key: when its window ends}, the oldest first: a dict keeps its order
     for now, kind, key in both:
         yield from over(waiting, now)
         if kind == "click":
@@ -45,7 +47,7 @@ def join(clicks, labels, window):
 
 
 def over(waiting, watermark):
-    """Gives out the clicks whose windows end before the watermark."""
+    """Yields (key, 0) for each click whose window ends before the watermark. Removes the click."""
     for key, end in list(waiting.items()):
         if end < watermark:
             del waiting[key]

@@ -1,7 +1,8 @@
 """Lengths: texts of unequal lengths in one array, with little padding.
 
-A batch is one array, so short texts are filled up to the longest one. These places are computed and
-thrown away. Four texts a, b, c, d of the lengths 1 2 3 4, in batches of two, and packed:
+A batch is one array, so short texts are padded to the length of the longest one. The padded places
+are computed and thrown away. Below are four texts a, b, c, d of the lengths 1, 2, 3, 4, in batches
+of two, and packed:
 
     in any order        by length           packed in rows of 5
     a . .               a .                 d d d d a
@@ -11,26 +12,28 @@ thrown away. Four texts a, b, c, d of the lengths 1 2 3 4, in batches of two, an
     d d d d             d d d d
     4 of 14 lost        2 of 12 lost        0 of 10 lost
 
-    by length   sort the texts, then cut into batches: neighbours are alike. All epochs would have
-                the same batches; so first shuffle, cut into pools of some hundred texts, and sort
-                inside of each pool
-    packed      several texts in one row of a fixed length. First fit: the longest text first, each
-                into the first row that has room
+    by length   sort the texts, then cut them into batches: neighbours have similar lengths. But all
+                epochs would have the same batches. So first shuffle, cut into pools of a few
+                hundred texts, and sort inside each pool
+    packed      several texts share one row of a fixed length. First fit: take the longest text
+                first, and put each text into the first row that has room
 
-In a packed row a token must not see another text. So the row comes with the positions of its tokens
-in their texts, 0 1 2 3 0 1 2: where a 0 stands, a text begins. From it follows the mask.
+In a packed row a token must not see another text. So each row comes with the position of every
+token in its text, such as 0 1 2 3 0 1 2. At each 0 a text begins. The mask follows from this.
 
 Papers: Johnson, "Near-optimal bin packing algorithms", 1973; Krell et al., "Efficient sequence
 packing without cross-contamination", 2021.
-The real one, minidl/data/lengths.py, adds: batches by their number of tokens, a faster first fit,
-targets, batches of like length for ranks that would wait for each other, and the expected waste.
+The real one, minidl/data/lengths.py, adds: batches with a limit on their number of tokens, a faster
+first fit, targets, batches of similar length on all ranks (else ranks wait for each other), and the
+expected waste.
 """
 
 import numpy as np
 
 
 def by_length(lengths, order, batch_size, pool):
-    """Batches, lists of indices. order: the indices in random order, cut into pools."""
+    """Returns batches, lists of indices. order: the indices in random order. pool: how many of them
+    are sorted together."""
     batches = []
     for start in range(0, len(order), pool):
         some = sorted(order[start:start + pool], key=lambda i: lengths[i])
@@ -39,7 +42,7 @@ def by_length(lengths, order, batch_size, pool):
 
 
 def first_fit(lengths, capacity):
-    """Rows, lists of indices, whose lengths have a sum of at most `capacity`."""
+    """Returns rows, lists of indices. The lengths of a row have a sum of at most `capacity`."""
     rows, room = [], []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         fitting = [row for row in range(len(rows)) if room[row] >= lengths[i]]
@@ -54,7 +57,7 @@ def first_fit(lengths, capacity):
 
 
 def pack(texts, capacity):
-    """(ids, positions) of one row; texts: arrays of ids. The padding is 0 in both."""
+    """Returns (ids, positions) of one row. texts: arrays of ids. The padding is 0 in both."""
     ids, positions = np.zeros(capacity, int), np.zeros(capacity, int)
     place = 0
     for text in texts:
@@ -65,13 +68,14 @@ def pack(texts, capacity):
 
 
 def mask(positions):
-    """(T, T): whether token i may see token j: one that is not later, of the same text."""
-    text = (positions == 0).cumsum()  # which text of the row; each padded place counts as one
+    """Returns a (T, T) array: True if token i may see token j. Then j is not later than i, and both
+    are in the same text."""
+    text = (positions == 0).cumsum()  # the number of each token's text; padded places count, too
     return np.tril(text[:, None] == text)
 
 
 def waste(lengths, batches):
-    """The part of all places that is padding."""
+    """Returns the share of all places that is padding."""
     places = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
     return 1 - sum(lengths) / places
 

@@ -1,30 +1,31 @@
-"""Local SGD and DiLoCo: ranks train by themselves, and meet only after every H steps.
+"""Local SGD and DiLoCo: ranks train by themselves, and communicate only after every H steps.
 
-    rank 0   w ─ step ─ step ─► w0 ─┐             ┌─ w ─ step ─ step ─► ...
-    rank 1   w ─ step ─ step ─► w1 ─┼─ they meet ─┼─ w ─ step ─ step ─► ...         H = 2
-    rank 2   w ─ step ─ step ─► w2 ─┘             └─ w ─ step ─ step ─► ...
+    rank 0   w ─ step ─ step ─► w0 ─┐              ┌─ w ─ step ─ step ─► ...
+    rank 1   w ─ step ─ step ─► w1 ─┼─ all-reduce ─┼─ w ─ step ─ step ─► ...        H = 2
+    rank 2   w ─ step ─ step ─► w2 ─┘              └─ w ─ step ─ step ─► ...
 
     local SGD    w = mean of w0, w1, w2
     DiLoCo       d = mean of w - w0, w - w1, w - w2
                  m = momentum * m + d
                  w = w - rate * (d + momentum * m)
 
-On average the ranks have gone from w to w - d. So d has the sign of a gradient: the way down is -d.
-DiLoCo takes d for a gradient of w, and makes a step of SGD. Its momentum is Nesterov's: the step is
-d + momentum * m, and not m alone.
+On average the ranks have gone from w to w - d. So d has the sign of a gradient: the loss falls in
+the direction of -d. DiLoCo uses d as a gradient of w, and does one step of SGD with it. Its
+momentum is Nesterov's: the step is d + momentum * m, and not m alone.
 
-Local SGD is DiLoCo with rate 1 and momentum 0. The momentum m remembers d of earlier rounds. With
-this momentum H can be several hundred.
+Local SGD is DiLoCo with rate 1 and momentum 0. The sum m remembers d of earlier rounds. With it H
+can be several hundred.
 
-A rank sends the weights once in H steps, where data parallel training sends gradients of the same
-size in each step: 1/H of the bytes. The price: each rank goes down on its own samples. The mean of
-the w's is not where one rank with all samples would be. Only with H = 1 and plain SGD is it there.
+A rank sends the weights once in H steps. Data parallel training sends gradients of the same size in
+each step. So local SGD sends 1/H of the bytes. The price: each rank follows its own samples only.
+The mean of w0, w1, w2 differs from the weights that one rank with all samples would get. They are
+the same only with H = 1 and plain SGD.
 
 Papers: Stich, "Local SGD Converges Fast and Communicates Little", 2019; Douillard et al., "DiLoCo:
 Distributed Low-Communication Training of Language Models", 2023. The real one,
 minidl/parallel/data/local_sgd.py and minidl/parallel/data/diloco.py, adds: data parallel steps at
-the beginning, periods that follow the loss, rounds without slow ranks, parts of the weights that
-travel while the ranks train on, and the averages of batch norm.
+the beginning, periods that depend on the loss, rounds without slow ranks, parts of the weights that
+are sent while the ranks train on, and the averages of batch norm.
 """
 
 import numpy as np
@@ -33,12 +34,14 @@ from minidl.plain import ring
 
 
 def mean(t, x):
-    """The mean of all ranks' x, a new array."""
+    """Returns the mean of all ranks' x, a new array."""
     return ring.all_reduce(t, x.flatten()).reshape(x.shape) / t.size
 
 
 def local_sgd(t, weights, step, n_steps, period):
-    """step(weights) is one step of any optimizer on this rank's samples, in place."""
+    """Trains n_steps steps, in place. Every `period` steps the weights are averaged over the ranks.
+
+    step(weights) does one step of any optimizer on this rank's samples, in place."""
     for i in range(1, n_steps + 1):
         step(weights)
         if i % period == 0:
@@ -47,8 +50,8 @@ def local_sgd(t, weights, step, n_steps, period):
 
 
 def diloco(t, weights, step, n_steps, period, rate=0.7, momentum=0.9):
-    """The same, but a round ends with a step of the common weights, with d as the gradient."""
-    common = [w.copy() for w in weights]  # the same on all ranks, as is m
+    """Does the same, but a round ends with a step of the common weights, with d as the gradient."""
+    common = [w.copy() for w in weights]  # the same on all ranks; so is m
     ms = [np.zeros_like(w) for w in weights]
     for i in range(1, n_steps + 1):
         step(weights)
@@ -66,7 +69,7 @@ if __name__ == "__main__":
 
     def example(t):
         def step(weights):
-            weights[0] -= t.rank / 2  # rank 0 stays, rank 1 goes by 1/2, rank 2 by 1
+            weights[0] -= t.rank / 2  # rank 0 does not move, rank 1 moves by 1/2, rank 2 by 1
 
         result = []
         for n_steps in (2, 4, 6):

@@ -1,4 +1,4 @@
-"""Memory: what training holds in memory, counted before anything runs.
+"""Memory: what training holds in memory, computed before anything runs.
 
     states          for each parameter, independent of the batch size. Mixed precision with Adam
                     (master weight: page amp; m and v: page optimizers):
@@ -7,27 +7,27 @@
                     float16    float16      float32           float32 each
                     2        + 2          + 4               + 4   + 4      = 16 bytes
 
-    activations     what forward keeps for backward, in proportion to the batch size. A layer
-                    x @ w + b needs x for the gradient of w. A relu needs its result, to know
-                    where it is positive; but this is the next layer's x. So a network whose
-                    layers have the sizes n0, n1, ... nL needs the inputs of its L layers. Its
-                    last result, of size nL, is no layer's input:
+    activations     the results that forward keeps for backward, proportional to the batch size. A
+                    layer x @ w + b needs x for the gradient of w. A relu needs its result, to know
+                    where it is positive. But this result is the x of the next layer. So a network
+                    whose layers have the sizes n0, n1, ... nL needs the inputs of its L layers. Its
+                    last result, of size nL, is not the input of a layer:
 
                     batch * (n0 + n1 + ... + n(L-1))    numbers
 
 The engine of the page autograd keeps more: every Tensor keeps its parents. For each hidden layer
-these are three results, of x @ w, of + b and of relu, and for the last layer two:
+these are three results: of x @ w, of + b and of relu. For the last layer they are two:
 
                     batch * (n0 + 3 (n1 + ... + n(L-1)) + 2 nL)    numbers
 
-A billion parameters need 16 GB before the first sample comes. So one divides the states among ranks
-(page zero), and computes activations a second time instead of keeping them (page recompute).
+A billion parameters need 16 GB before the first sample comes. So the states are divided among ranks
+(page zero), and activations are computed a second time instead of kept (page recompute).
 
 Paper: Rajbhandari et al., "ZeRO: Memory optimizations toward training trillion parameter models",
 2020.
 The real one, minidl/memory/predict.py and minidl/memory/ledger.py, adds: other precisions and
-optimizers, states divided among ranks, activations of any model from two small forwards, and a
-recording of every array as it comes and goes. Formulas and recording agree to the byte.
+optimizers, states divided among ranks, the activations of any model, predicted from two small
+forwards, and a record of every array that is made or freed. Formulas and record agree to the byte.
 """
 
 from itertools import pairwise
@@ -39,27 +39,27 @@ from minidl.plain.training import mlp
 
 
 def n_parameters(sizes):
-    """Of a network of layers of these sizes: a matrix and a bias for each."""
+    """Returns the number of parameters of a network: each layer has a matrix and a bias."""
     return sum(n_in * n_out + n_out for n_in, n_out in pairwise(sizes))
 
 
 def states(n):
-    """The bytes of the states of n parameters, in mixed precision with Adam."""
+    """Returns the bytes of each state of n parameters, in mixed precision with Adam."""
     return {"weights": 2 * n, "gradients": 2 * n, "masters": 4 * n, "m": 4 * n, "v": 4 * n}
 
 
 def needed(sizes, batch):
-    """How many numbers backward needs."""
+    """Returns how many numbers backward needs."""
     return batch * sum(sizes[:-1])
 
 
 def kept_by_autograd(sizes, batch):
-    """How many numbers the Tensors of the page autograd keep."""
+    """Returns how many numbers the Tensors of the page autograd keep."""
     return batch * (sizes[0] + 3 * sum(sizes[1:-1]) + 2 * sizes[-1])
 
 
 def counted(y, weights):
-    """How many numbers the Tensors from which y was computed really hold, without the weights."""
+    """Returns how many numbers y and the Tensors before it really hold, without the weights."""
     nodes = order(y)  # y, and all Tensors from which it was computed
     return sum(node.array.size for node in nodes if node not in weights)
 

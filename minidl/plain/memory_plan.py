@@ -2,7 +2,7 @@
 
 A line of a program is one operation, or several that were fused (page compiler), and makes one
 result. The result must be kept from the line that makes it to the last line that reads it: its
-lifetime. Two results whose lifetimes do not meet may lie at the same place of one large array:
+lifetime. Two results whose lifetimes do not overlap may use the same place in one large array:
 
     line                  1  2  3  4      size    place
     %1 = ...              ■  ■  .  .      400     0
@@ -10,16 +10,17 @@ lifetime. Two results whose lifetimes do not meet may lie at the same place of o
     %3 = ... %2           .  .  ■  ■      300     0
     %4 = ... %3           .  .  .  ■      100     300
 
-No plan can need less than the results that are alive at one line together: here 600, at line 2. In
-a chain only two results are alive at a time, however long it is.
+Every plan needs at least the sum of the results that are alive at one line: here 600, at line 2. In
+a chain of any length, only two results are alive at a time.
 
-The best plan is hard to find in general. A simple rule is mostly near it: the largest result goes
-first, and each goes to the lowest place that is free during its whole lifetime.
+The best plan is hard to find in general. A simple rule mostly gives a plan that is nearly as good.
+It places the largest result first. It puts each result at the lowest place that is free during the
+whole lifetime of the result.
 
 Paper: Pisarchyk & Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
-The real one, minidl/infer/memory.py, adds: a result takes the smallest gap that fits, and not the
-lowest; several orders of the results until the plan needs no more than the bound; and places that
-begin at a cache line of the processor.
+The real one, minidl/infer/memory.py, adds: a result goes into the smallest gap that fits, and not
+into the lowest; several orders of the results are tried until the plan reaches the bound; and
+places begin at a cache line of the processor.
 """
 
 import numpy as np
@@ -28,10 +29,10 @@ from minidl.plain import compiler
 
 
 def lifetimes(lines):
-    """{name: (size, the line that makes it, the last line that reads it)} of a traced program."""
+    """Returns {name: (size, the line that makes it, the last line that reads it)} of a program."""
     found = {}
     for i, line in enumerate(lines):
-        made = line[-1]  # the last of the line's operations: its result leaves the line
+        made = line[-1]  # the line's last operation: other lines may read its result
         readers = [j for j, later in enumerate(lines) if compiler.reads(later, made.out)]
         last = max(readers, default=len(lines))  # the program's result is kept to the end
         found[made.out] = int(np.prod(made.shape)), i, last
@@ -39,14 +40,14 @@ def lifetimes(lines):
 
 
 def meet(one, other):
-    """Whether two of the lifetimes have a line in common."""
+    """Returns True if the two lifetimes have a line in common."""
     _, first, last = one
     _, other_first, other_last = other
     return first <= other_last and other_first <= last
 
 
 def plan(lifetimes):
-    """{name: where it begins}, and the size of the whole."""
+    """Returns {name: where it begins}, and the size of the large array."""
     place = {}
     for name in sorted(lifetimes, key=lambda name: -lifetimes[name][0]):
         size = lifetimes[name][0]
@@ -62,14 +63,16 @@ def plan(lifetimes):
 
 
 def bound(lifetimes):
-    """The most that is alive at one line."""
+    """Returns the largest sum of the results that are alive at one line."""
     return max(sum(size for size, first, last in lifetimes.values() if first <= line <= last)
                for _, line, _ in lifetimes.values())
 
 
 def run(lines, place, size, **arrays):
-    """The program's result. Every line's result is copied to its place: if two results that are
-    needed at the same time shared a place, the program's result would be wrong."""
+    """Returns the program's result, and copies every line's result to its place.
+
+    If two results that are needed at the same time shared a place, the program's result would be
+    wrong."""
     memory = np.empty(size)
     known = dict(arrays)
     for line in lines:

@@ -5,20 +5,20 @@
     0 ──► 1, 2, 3      broadcast: rank 0 sends the sum to every rank
 
 For arrays of K bytes on n ranks, rank 0 receives (n-1) K bytes, and sends (n-1) K bytes. The others
-wait for it. With twice as many ranks an all-reduce takes twice as long. The pages ring, tree,
-halving_doubling and double_tree do better.
+wait for it. With twice the number of ranks, an all-reduce takes twice the time. The pages ring,
+tree, halving_doubling and double_tree do better.
 
 Source: Message Passing Interface Forum, "MPI: A Message-Passing Interface Standard", 1994, gather
 and broadcast. The real one, minidl/comm/shared_memory.py, adds: ranks of one machine write into
-memory that all of them read, and each rank adds a part. The order of the additions is the same, and
-so is the result, to the last bit.
+memory that all of them read, and each rank adds a part. The additions have the same order, so the
+result has the same bits.
 """
 
 import numpy as np
 
 
 def gather(t, x):
-    """The x of all ranks, a list in rank order, on rank 0; None on the other ranks."""
+    """Returns the x of all ranks on rank 0, a list in rank order; None on the other ranks."""
     if t.rank > 0:
         t.send(x, 0)
         return None
@@ -26,7 +26,7 @@ def gather(t, x):
 
 
 def broadcast(t, x):
-    """Copies rank 0's x into the x of every rank; returns x."""
+    """Copies rank 0's x into the x of every rank. Returns x."""
     if t.rank > 0:
         return t.recv(x, 0)
     for to in range(1, t.size):
@@ -35,7 +35,7 @@ def broadcast(t, x):
 
 
 def all_reduce(t, x, op=np.add):
-    """The sum of all ranks' x, in place; returns x. With op=np.maximum it is the largest."""
+    """Sums x over all ranks, in place. Returns x. With op=np.maximum x becomes the largest."""
     arrays = gather(t, x)
     if t.rank == 0:
         for other in arrays[1:]:

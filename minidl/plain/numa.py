@@ -1,19 +1,19 @@
 """NUMA: a rank stays on the cores that are near its memory.
 
-The word means non-uniform memory access: some memory is farther away. A large machine has several
+NUMA means non-uniform memory access: some memory is farther away. A large machine has several
 nodes. A node is a processor with some cores and a part of the memory:
 
     node 0:  cores 0 1 2 3, memory ─── link ─── node 1:  cores 4 5 6 7, memory
 
-A core reads the memory of its own node fast, the other's only over the link, often at half of the
-speed. If a part f of B bytes is far away, to read them takes
+A core reads the memory of its own node fast. It reads the memory of the other node over the link,
+often at half of the speed. If a share f of B bytes is far away, reading the B bytes takes
 
-    time = B ((1 - f) / near + f / far)            near, far: bytes a second
+    time = B ((1 - f) / near + f / far)            near, far: speeds, bytes a second
 
-Memory lies on the node whose core first writes it. Later the system may move a process to the other
-node, and its memory stays behind. So each rank is bound, before it writes to its memory, to the
-cores of one node, which the ranks of that node share. The nodes get ranks in turn: with four ranks
-node 0 gets 0 and 2, node 1 gets 1 and 3.
+A piece of memory is placed on the node whose core writes to it first. Later the system may move a
+process to the other node, but the memory of the process stays behind. So before a rank writes to
+its memory, it is bound to the cores of one node. The ranks of a node share its cores. The nodes get
+ranks in turn: with four ranks node 0 gets 0 and 2, and node 1 gets 1 and 3.
 
 Source: the Linux kernel's Documentation/ABI/stable/sysfs-devices-node.
 The real one, minidl/cli/numa.py, adds: it asks the launcher of MPI to bind the ranks, finds the
@@ -25,7 +25,7 @@ import os
 
 
 def numbers(text):
-    """[0, 1, 2, 3, 8] of "0-3,8": so Linux writes a set of cores."""
+    """Returns [0, 1, 2, 3, 8] for "0-3,8": Linux writes a set of cores in this form."""
     found = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -35,7 +35,7 @@ def numbers(text):
 
 
 def nodes():
-    """The cores of each node of this machine."""
+    """Returns the cores of each node of this machine, a list of lists."""
     found = []
     for path in sorted(glob.glob("/sys/devices/system/node/node[0-9]*/cpulist")):
         with open(path) as file:
@@ -46,16 +46,17 @@ def nodes():
 
 
 def cores_of(rank, nodes):
-    """The cores on which this rank may run: all cores of one node."""
+    """Returns the cores on which this rank may run: all cores of one node."""
     return nodes[rank % len(nodes)]
 
 
 def bind(rank):
-    """From now on this process runs on the cores of its node."""
+    """Binds this process: from now on it runs only on the cores of its node."""
     os.sched_setaffinity(0, cores_of(rank, nodes()))
 
 
 def time_s(n_bytes, far_part, near_speed, far_speed):
+    """Returns the seconds to read n_bytes. Speeds are in bytes a second."""
     return n_bytes * ((1 - far_part) / near_speed + far_part / far_speed)
 
 
@@ -64,4 +65,4 @@ if __name__ == "__main__":
     for rank in range(4):
         print("rank", rank, "cores", cores_of(rank, machine))
     for part in (0, 0.5, 1):  # 100 GB, at 100 and at 50 GB/s
-        print(part, "of the bytes far, seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))
+        print(part, "of the bytes are far; seconds:", round(time_s(100e9, part, 100e9, 50e9), 3))

@@ -1,4 +1,4 @@
-"""Offload: what only the optimizer needs lies in the host's memory, and its work is done there.
+"""Offload: the optimizer's data is kept in the host's memory, and its work is done there.
 
     device   weights (float16) ── forward, backward ──► gradients (float16)
                  ▲                                          │
@@ -7,16 +7,17 @@
     host     new weights ◄──── Adam ◄──────────────── gradients
                                master weights, m and v (float32)
 
-The device is a GPU, with a small memory; the host is the computer around it. For each weight Adam
-in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for a float32 copy
-of the weight (the master, which keeps small steps: page amp), m and v. With offload the device
-holds 2 bytes for each weight, and the piece of the gradients that is on its way. In each step 2
-bytes a weight go down and 2 go up.
+The device is a GPU, with a small memory; the host is the computer around it. For each weight, Adam
+in mixed precision needs 16 bytes: 2 for the weight, 2 for its gradient, and 12 for m, v and a
+float32 copy of the weight (the master, which keeps small steps: page amp). With offload the device
+holds 2 bytes for each weight, and the piece of the gradients that is being copied. In each step 2
+bytes for each weight are copied down, and 2 bytes up.
 
-The weights are cut into pieces, here one for each layer. A gradient goes down as soon as backward
-has made it, and its device memory is free again. When all gradients are there (only then one knows
-whether they must be clipped), piece after piece is updated on the host, and its new weights go up.
-Copies run at the same time as the computation before or after them:
+The weights are cut into pieces, here one for each layer. A gradient is copied down as soon as
+backward has made it, and its device memory is free again. The host waits for all gradients, because
+only all of them together tell whether they must be clipped. Then it updates piece after piece, and
+copies the new weights of each piece up. Copies can run at the same time as the computation of other
+pieces:
 
     device   | backward 2 | backward 1 | backward 0 |
     down                  | g2         | g1         | g0 |
@@ -26,7 +27,7 @@ Copies run at the same time as the computation before or after them:
 On this page everything happens one after the other.
 
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021. The real one,
-minidl/parallel/zero/offload.py, adds: threads for the lanes of the picture, memory that a GPU can
+minidl/parallel/zero/offload.py, adds: a thread for each lane of the picture, memory that a GPU can
 read without the processor, pieces of one size, any optimizer, and updates that run during the next
 step.
 """
@@ -35,7 +36,7 @@ import numpy as np
 
 
 class Link:
-    """Copies between the device and the host. Here both are arrays of NumPy."""
+    """Copies arrays between the device and the host. On this page both hold NumPy arrays."""
 
     def __init__(self):
         self.copies = []  # ("down" or "up", bytes)
@@ -50,10 +51,11 @@ class Link:
 
 
 def step(link, weights, masters, backward, update):
-    """weights: float16 arrays on the device. masters: the same in float32 on the host.
+    """Does one training step, in place. weights: float16 arrays on the device. masters: float32
+    copies of them on the host.
 
-    backward(weights) yields their gradients, the last one first. update(i, w, g) is the optimizer's
-    step on piece i, in place, on the host."""
+    backward(weights) yields their gradients, the last one first. update(i, w, g) does the
+    optimizer's step on piece i, in place, on the host."""
     gradients = [link.down(g) for g in backward(weights)]
     for i, g in zip(reversed(range(len(weights))), gradients):
         update(i, masters[i], g.astype(np.float32))

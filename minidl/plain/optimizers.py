@@ -1,26 +1,26 @@
-"""Optimizers: what a training step makes of a gradient: momentum, Adam, clipping, a schedule.
+"""Optimizers: how a training step uses a gradient: momentum, Adam, clipping, a schedule.
 
-g is the gradient of the loss with respect to the weights w, of the same shape. Every operation
-below is for each element by itself, except for the norm of clipping: one number for all gradients
+g is the gradient of the loss with respect to the weights w, and has the same shape. Every operation
+below works on each element by itself. Only the norm of clipping is one number for all gradients
 together.
 
     momentum    v <- momentum * v + g                     a sum of past gradients, older ones fade:
-                w <- w - lr * v                           equal signs add up, changing ones cancel
+                w <- w - lr * v                           equal signs add up, changing signs cancel
 
     Adam        m <- b1 m + (1 - b1) g                    a mean of past g, older ones fade
                 v <- b2 v + (1 - b2) g^2                  the same of g^2
                 w <- w - lr * m' / (sqrt(v') + eps)       for constant g, m' / sqrt(v') is 1 or -1:
-                                                          a step of about lr, however large g is
+                                                          a step of about lr, for any size of g
                 m' = m / (1 - b1^t),  v' = v / (1 - b2^t)     t = 1, 2, ... m and v begin at 0 and
                                                               are too small at first. The divisor
                                                               1 - b^t corrects this
 
     clipping    all g <- all g * min(1, max_norm / norm),  norm = sqrt(sum of all g^2):
-                the direction stays, and one bad batch cannot throw the weights far away
+                the direction stays, and one bad batch cannot move the weights far
 
-    schedule    the lr of each step: up in a straight line during the warmup, while the weights
-                are still random; then down along half a cosine. It would reach 0 at step `total`,
-                one after the last
+    schedule    the lr of each step. It rises in a straight line during the warmup, when the weights
+                are still random. Then it falls along half a cosine. It would reach 0 at step
+                `total`, one after the last
 
 Memory: momentum keeps one number for each weight, Adam two.
 
@@ -28,7 +28,8 @@ Papers: Sutskever et al., "On the importance of initialization and momentum in d
 Kingma & Ba, "Adam", 2014; Pascanu et al., "On the difficulty of training recurrent neural
 networks", 2012; Loshchilov & Hutter, "SGDR", 2016.
 The real one, minidl/optim/adam.py and minidl/optim/clip.py, adds: weight decay (AdamW), all weights
-updated in one pass over memory, weights of two bytes, norms of weights that are cut over ranks.
+updated in one pass over memory, weights of two bytes, and norms of weights that are divided among
+ranks.
 """
 
 import math
@@ -37,13 +38,13 @@ import numpy as np
 
 
 def momentum_step(w, g, v, lr, momentum=0.9):
-    """One step of w, in place. v: the velocity, zeros at first, changed in place."""
+    """Does one step of w, in place. v: the velocity, zeros at first, changed in place."""
     v[...] = momentum * v + g
     w -= lr * v
 
 
 def adam_step(w, g, m, v, t, lr, b1=0.9, b2=0.999, eps=1e-8):
-    """Step number t of w, in place. m, v: zeros at first, changed in place. t begins at 1."""
+    """Does step number t of w, in place. m, v: zeros at first, changed in place. t begins at 1."""
     m[...] = b1 * m + (1 - b1) * g
     v[...] = b2 * v + (1 - b2) * g**2
     mean = m / (1 - b1**t)  # m'
@@ -52,7 +53,7 @@ def adam_step(w, g, m, v, t, lr, b1=0.9, b2=0.999, eps=1e-8):
 
 
 def clip(gradients, max_norm):
-    """Bounds the norm of all gradients as one vector, in place; returns the norm from before."""
+    """Bounds the norm of all gradients together, in place. Returns the norm before clipping."""
     norm = math.sqrt(sum((g**2).sum() for g in gradients))
     scale = min(1, max_norm / (norm + 1e-6))  # 1e-6: no division by 0
     for g in gradients:
@@ -61,7 +62,7 @@ def clip(gradients, max_norm):
 
 
 def schedule(step, warmup, total, lr):
-    """The learning rate of this step of 0, 1, ..., total - 1. lr: the largest one."""
+    """Returns the learning rate of a step: 0, 1, ..., total - 1. lr: the largest one."""
     if step < warmup:
         return lr * (step + 1) / warmup
     way = (step - warmup) / (total - warmup)  # from 0 to almost 1

@@ -6,17 +6,18 @@
     ranks 1, 2, 3, workers  each has its own samples
 
     together    the server waits for the gradients of all workers, and takes one step with their
-                mean. This is data parallel training. Everybody waits for the slowest worker
+                mean. This is data parallel training. All workers wait for the slowest one
     in turn     the server takes a step with the gradient of one worker, sends the new weights to
-                that worker alone, and turns to the next one. Nobody waits for a mean. But a
+                that worker alone, and turns to the next one. No worker waits for a mean. But a
                 gradient is stale: while a worker computed it, every other worker has changed the
                 weights once. With N workers it comes from weights that are N-1 steps old
 
-For weights of K bytes each worker receives K and sends K in a step, and so the server sends N K and
-receives N K. It is the bottleneck: in a ring (page ring) every rank sends less than 2 K.
+If the weights have K bytes, each worker receives K and sends K in a step. So the server sends N K
+and receives N K. The server is the bottleneck: in a ring every rank sends less than 2 K (page
+ring).
 
-A stale step goes in a direction that was right N-1 steps ago. So the rate must be smaller, or the
-weights run past the minimum. In the example the minimum is at 0.
+A stale step goes in a direction that was right N-1 steps ago. So the rate must be smaller.
+Otherwise the weights go past the minimum. In the example the minimum is at 0.
 
 Papers: Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014; Dean et
 al., "Large Scale Distributed Deep Networks", 2012. The real one, minidl/parallel/server/server.py
@@ -29,8 +30,9 @@ import numpy as np
 
 
 def work(t, weights, gradient, n_steps):
-    """A worker. gradient(weights) returns the gradient over its own samples. weights: a vector,
-    overwritten."""
+    """Runs a worker. gradient(weights) returns the gradient over its own samples.
+
+    weights: a vector, overwritten."""
     t.recv(weights, 0)
     for _ in range(n_steps):
         t.send(gradient(weights), 0)
@@ -38,7 +40,7 @@ def work(t, weights, gradient, n_steps):
 
 
 def serve_together(t, weights, n_steps, rate):
-    """The server: one step with the mean of all workers' gradients."""
+    """Runs the server. Each step uses the mean of all workers' gradients."""
     workers = range(1, t.size)
     for worker in workers:
         t.send(weights, worker)
@@ -50,7 +52,7 @@ def serve_together(t, weights, n_steps, rate):
 
 
 def serve_in_turn(t, weights, n_steps, rate):
-    """The server: one step with each gradient, worker after worker."""
+    """Runs the server. It takes one step with each gradient, worker after worker."""
     workers = range(1, t.size)
     for worker in workers:
         t.send(weights, worker)
@@ -66,7 +68,7 @@ if __name__ == "__main__":
     def example(t, serve):
         weights, seen = np.array([8.0]), []
 
-        def gradient(weights):  # of w^2 / 2
+        def gradient(weights):  # of the loss w^2 / 2
             seen.append(weights[0].item())
             return weights.copy()
 

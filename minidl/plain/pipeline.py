@@ -4,8 +4,9 @@
                           ◄───gradients───         ◄───gradients───
 
 While stage 1 works on a batch, stage 0 would have nothing to do. So the batch is cut into m
-micro-batches, and stage 0 begins the second while stage 1 has the first. A schedule is the list of
-what a stage does: F3 is forward of micro-batch 3, B3 its backward. Two schedules, 3 stages, m = 4:
+micro-batches, and stage 0 begins the second while stage 1 works on the first. A schedule is the
+list of the tasks of a stage: F3 is the forward of micro-batch 3, B3 is its backward. Two schedules
+for 3 stages and m = 4:
 
     GPipe   stage 0   F0 F1 F2 F3 .  .  .  .  B0 B1 B2 B3     all forwards first: a stage keeps
             stage 1   .  F0 F1 F2 F3 .  .  B0 B1 B2 B3 .      activations of m micro-batches
@@ -15,25 +16,26 @@ what a stage does: F3 is forward of micro-batch 3, B3 its backward. Two schedule
             stage 1   .  F0 F1 .  B0 F2 B1 F3 B2 .  B3 .      one: a stage keeps activations
             stage 2   .  .  F0 B0 F1 B1 F2 B2 F3 B3 .  .      of at most n micro-batches
 
-With n stages, both leave a stage without work for (n-1) / (m + n-1) of the time, the bubble.
+With n stages, in both schedules a stage has no work for (n-1) / (m + n-1) of the time. This is the
+bubble.
 
 Papers: Huang et al., "GPipe", 2019; Narayanan et al., "Efficient Large-Scale Language Model
 Training on GPU Clusters Using Megatron-LM", 2021. The real one, minidl/parallel/model/pipeline.py,
-adds: several stages a rank, shapes that the first message announces, weights that two stages share,
-recompute, and more schedules.
+adds: several stages on a rank, shapes that the first message announces, weights that two stages
+share, recompute, and more schedules.
 """
 
 import numpy as np
 
 
 def gpipe(stage, n, m):
-    """What this of n stages does with m micro-batches: a list such as F0 F1 B0 B1."""
+    """Returns the tasks of this one of n stages for m micro-batches: a list such as F0 F1 B0 B1."""
     return [f"F{i}" for i in range(m)] + [f"B{i}" for i in range(m)]
 
 
 def one_f_one_b(stage, n, m):
-    """As many forwards as there are stages after this one, then one forward and one backward in
-    turn."""
+    """Returns the tasks: first one forward for each stage after this one, then one forward and one
+    backward in turn."""
     ahead = min(n - stage - 1, m)
     tasks = [f"F{i}" for i in range(ahead)]
     for i in range(m):
@@ -44,12 +46,13 @@ def one_f_one_b(stage, n, m):
 
 
 def step(t, schedule, forward, micro_batches, shape):
-    """The forwards and backwards of this stage, rank t.rank, in the order of the schedule.
+    """Does the tasks of this stage, rank t.rank, in the order of the schedule. Returns the losses;
+    the list is empty unless this is the last stage.
 
-    forward(x, i) computes this stage on micro-batch i, and returns y and a function: backward(gy)
-    adds to the gradients of this stage's weights, and returns the gradient of x. The last stage's y
-    is the loss: there forward knows the targets of micro-batch i. `shape` is that of activations
-    between stages."""
+    forward(x, i) computes this stage on micro-batch i. It returns y and a function: backward(gy)
+    adds to the gradients of this stage's weights, and returns the gradient of x. In the last stage
+    y is the loss: its forward knows the targets of micro-batch i. `shape`: the shape of the
+    activations between stages."""
     first, last = t.rank == 0, t.rank == t.size - 1
     before, after = t.rank - 1, t.rank + 1
     losses, backwards, sends = [], {}, []

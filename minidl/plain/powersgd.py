@@ -1,26 +1,27 @@
-"""PowerSGD: a gradient matrix travels as the product of two thin matrices.
+"""PowerSGD: a gradient matrix is sent as the product of two thin matrices.
 
-    A      n x m    this rank's gradient, divided by the number of ranks, plus what it still owes
+    A      n x m    this rank's gradient, divided by the number of ranks, plus the part that it owes
     Q_old  m x r    Q of the step before, its columns made orthonormal. The same on all ranks
     P      n x r    the sum over ranks of A Q_old: an all-reduce. Its columns are made orthonormal
     Q      m x r    the sum over ranks of A' P: an all-reduce
 
-    every rank takes P Q' for the mean gradient, and owes what is missing of its A: A - P P' A
+    every rank uses P Q' as the mean gradient. It owes the missing part of its A: A - P P' A
 
-(' swaps rows and columns.) P Q' is P P' (the sum of all A): the best that P's columns can give, as
-they are orthonormal. One such step turns P towards the r columns that rebuild the sum best when
-they are combined: the power method. Gradients change slowly, and Q stays from step to step, so one
-step is enough each time. The part of A that P does not reach is not lost: the rank adds it to its
-next share ("error feedback").
+(' swaps rows and columns.) P Q' is P P' (the sum of all A). No other combination of P's columns is
+nearer to the sum, because the columns are orthonormal. One such step turns P towards the r columns
+from which the sum can be rebuilt best: this is the power method. Gradients change slowly, and Q
+stays from step to step, so one step is enough each time. The part of A that P cannot rebuild is not
+lost: the rank adds it to its next gradient ("error feedback").
 
-Both products are linear in A. So the sum of the ranks' products is the product of the ranks' sum,
-and an all-reduce can add them. It carries r (n + m) numbers and not n m: for a matrix of 768 x 768
-and r = 4 that is 1/96.
+Both products are linear in A. So the sum of all ranks' products is the product with the sum of all
+A, and an all-reduce can add the products. The two all-reduces add r (n + m) numbers and not n m.
+For a matrix of 768 x 768 and r = 4 this is 1/96.
 
 Paper: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
 Distributed Optimization", 2019. The real one, minidl/parallel/data/powersgd.py, adds: all matrices
-of a model in two messages, vectors and small matrices that travel whole, the shorter side first,
-whole gradients in the first steps, and snapshots of what is owed.
+of a model in two messages, vectors and small matrices that are sent whole, the transpose of a
+matrix with more rows than columns, whole gradients in the first steps, and snapshots of the owed
+part.
 """
 
 import numpy as np
@@ -29,19 +30,20 @@ from minidl.plain import ring
 
 
 def total(t, x):
-    """The sum over all ranks."""
+    """Returns the sum over all ranks."""
     return ring.all_reduce(t, x.flatten()).reshape(x.shape)
 
 
 def orthonormal(x):
-    """A matrix whose columns span the same space as the columns of x, have length 1, and stand at
-    right angles to each other."""
+    """Returns a matrix whose columns span the same space as the columns of x. They have length 1,
+    and are orthogonal to each other."""
     return np.linalg.qr(x)[0]
 
 
 def mean_gradient(t, gradient, q, owed):
-    """Returns about the mean over ranks of the gradients, n x m, and the next q; `owed`, n x m and
-    at first zeros, changes in place."""
+    """Returns, approximately, the mean over ranks of the gradients, n x m, and the next q.
+
+    `owed`, n x m and at first zeros, changes in place."""
     a = gradient / t.size + owed
     p = orthonormal(total(t, a @ orthonormal(q)))
     own = a.T @ p
@@ -57,6 +59,6 @@ if __name__ == "__main__":
         q, owed = np.array([[1.0], [0.0]]), np.zeros((2, 2))
         for gradient in ([[3.0, 0.0], [4.0, 0.0]], [[3.0, 1.0], [4.0, 0.0]]):
             mean, q = mean_gradient(t, np.array(gradient), q, owed)
-            print("mean", *mean.round(2), " owed", *(owed.round(2) + 0))  # + 0: no -0
+            print("mean", *mean.round(2), " owed", *(owed.round(2) + 0))  # + 0: prints 0 and not -0
 
     simulate(1, example)

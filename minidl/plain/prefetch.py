@@ -5,21 +5,22 @@ batch:
 
     load 0 | step 0 | load 1 | step 1 | load 2 | step 2
 
-A thread does the loading. It puts what is ready into a queue, and training takes it from there:
+A thread does the loading. It puts every loaded batch into a queue, and training takes the batches
+from there:
 
     thread      load 0 | load 1 | load 2 | load 3 | wait ...
-    training             step 0   | step 1   | step 2   | ...         max(L, S) a batch
+    training             step 0   | step 1   | step 2   | ...         max(L, S) for a batch
 
-The queue has places for n batches. When it is full, the thread waits: otherwise a fast loader would
-fill the memory. So at most n + 1 batches are ahead of training, n in the queue and one in the hands
-of the thread. The order stays as it was, for a queue gives back first what came first.
+The queue has places for n batches. When it is full, the thread waits. Otherwise a fast loader would
+fill the memory. So at most n + 1 batches are ahead of training: n in the queue, and one that the
+thread holds. The order does not change, because a queue gives back first what came first.
 
-Python runs one thread at a time, but a thread that waits for a disk, or computes in NumPy, lets the
-other one run.
+Python runs one thread at a time, but a thread that waits for a disk, or computes in NumPy, lets
+other threads run.
 
 Source: Dijkstra, "Cooperating sequential processes", 1965 (a queue with a bound).
-The real one, minidl/data/prefetch.py, adds: several threads, and how many of them keep up; errors
-of the loader arise in the training loop; the threads end when the loop does.
+The real one, minidl/data/prefetch.py, adds: several threads, and a rule for their number; errors of
+the loader are raised in the training loop; the threads end when the loop ends.
 """
 
 import queue
@@ -27,16 +28,16 @@ import threading
 
 
 def prefetch(items, n):
-    """The same items in the same order. A thread draws up to n + 1 of them ahead."""
+    """Yields the same items in the same order. A thread takes up to n + 1 of them ahead."""
     ready = queue.Queue(n)
-    end = object()  # a mark of its own: no item is the same object
+    end = object()  # marks the end: no item is this object
 
     def work():
         for item in items:
             ready.put(item)  # waits while there are n items
         ready.put(end)
 
-    threading.Thread(target=work, daemon=True).start()  # daemon: it does not outlive the program
+    threading.Thread(target=work, daemon=True).start()  # daemon: it ends with the program
     while (item := ready.get()) is not end:
         yield item
 
@@ -52,5 +53,5 @@ if __name__ == "__main__":
             yield i
 
     for i in prefetch(load(7), n=2):
-        time.sleep(0.03)  # the step: long enough for the thread to load all it may
+        time.sleep(0.03)  # the step: long enough for the thread to fill the queue
         print("step", i, " loaded so far:", *loaded)

@@ -1,6 +1,6 @@
 """Profile: where the time of a step goes, and whether it could be shorter.
 
-A span is a name, a begin and an end. Spans may lie inside of others:
+A span has a name, a begin and an end. A span may contain other spans:
 
     0         2         4         6         8        10       own time
     ├─────────────── step ─────────────────────────────┤      step 10 - 5 - 3 = 2
@@ -8,24 +8,24 @@ A span is a name, a begin and an end. Spans may lie inside of others:
               ├─ matmul ─┤                                    matmul 2
 
 Every moment counts once, for the innermost span around it. So the own time of a span is its length
-without its children. The own times of all spans add up to the whole time: nothing is missing,
-nothing is counted twice.
+minus the lengths of its children. The own times of all spans add up to the whole time: nothing is
+missing, nothing is counted twice.
 
-Is a time long? An operation does F additions and multiplications, and moves B bytes to and from the
-memory. A machine does at most P of them, and moves at most W bytes, a second. So the operation
-takes at least
+Could a time be shorter? An operation does F additions and multiplications, and moves B bytes to and
+from the memory. In a second a machine does at most P additions and multiplications, and moves at
+most W bytes. So the operation takes at least
 
     time = max(F / P, B / W)              the roofline
 
 F / B is the intensity: additions and multiplications for each byte. Below P / W the memory decides
-the time, above it the processor. A product of two n x n matrices has 2 n^3 of them on 3 n^2
-numbers, 2n/3 for each: a large product is limited by the processor. A sum of two arrays has one
-addition for three numbers: the memory.
+the time. Above P / W the processor decides it. A product of two n x n matrices does 2 n^3 additions
+and multiplications on 3 n^2 numbers, 2n/3 for each number: the processor limits a large product. A
+sum of two arrays does one addition for three numbers: the memory limits it.
 
 Paper: Williams, Waterman & Patterson, "Roofline: An Insightful Visual Performance Model", 2009.
 The real one, minidl/profile/summary.py and minidl/profile/flops.py, adds: spans of every operation
-without a change of the model, of several ranks and of a GPU, who waited for whom, and peaks that
-are measured on this machine.
+without a change of the model, spans of several ranks and of a GPU, which rank waited for which, and
+peaks that are measured on this machine.
 """
 
 import contextlib
@@ -34,41 +34,41 @@ import time
 
 @contextlib.contextmanager
 def span(spans, name, clock=time.perf_counter):
-    """with span(spans, "forward"): ... adds (name, begin, end) to the list."""
+    """Measures a block of code: `with span(spans, name):` adds (name, begin, end) to spans."""
     begin = clock()
     yield
     spans.append((name, begin, clock()))
 
 
 def own_times(spans):
-    """{name: seconds in which it was the innermost span}."""
+    """Returns {name: seconds in which it was the innermost span}."""
     own = {}
     open_spans = []  # (name, end) of the spans around the current one
-    # by begin; of two that begin together the longer one is the outer one
+    # by begin; if two begin together, the longer one is the outer one
     outer_first = sorted(spans, key=lambda span: (span[1], -span[2]))
     for name, begin, end in outer_first:
         while open_spans and open_spans[-1][1] <= begin:
             open_spans.pop()  # it ended before this one began
         if open_spans:
-            own[open_spans[-1][0]] -= end - begin  # this time is its child's
+            own[open_spans[-1][0]] -= end - begin  # this time belongs to its child
         own[name] = own.get(name, 0) + end - begin
         open_spans.append((name, end))
     return own
 
 
 def matmul_work(m, k, n, bytes_each=4):
-    """(operations, bytes) of a product (m, k) @ (k, n): it reads two arrays and writes one."""
+    """Returns (operations, bytes) of a product (m, k) @ (k, n): two arrays read, one written."""
     return 2 * m * k * n, (m * k + k * n + m * n) * bytes_each
 
 
 def roofline(operations, n_bytes, peak, bandwidth):
-    """The least time, in seconds, and what limits it."""
+    """Returns the least time, in seconds, and what limits it: "processor" or "memory"."""
     compute, memory = operations / peak, n_bytes / bandwidth
     return max(compute, memory), "processor" if compute > memory else "memory"
 
 
 if __name__ == "__main__":
-    ticks = iter([0, 1, 2, 4, 6, 6, 9, 10])  # what the clock will say
+    ticks = iter([0, 1, 2, 4, 6, 6, 9, 10])  # the times that the clock will return
     spans, clock = [], lambda: next(ticks)
     with span(spans, "step", clock):
         with span(spans, "forward", clock):

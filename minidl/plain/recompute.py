@@ -1,18 +1,18 @@
 """Recompute: keep only the inputs of a segment of layers, and run the segment again in backward.
 
 Backward needs the results of all layers, the activations. So forward keeps them: memory grows with
-the number of layers n. Here the layers are cut into k segments, and a segment is ONE operation:
+the number of layers n. Here the layers are cut into k segments, and each segment is ONE operation:
 
-    forward     x ─► [ layer ─► layer ─► layer ] ─► y      keeps x and y (the next x) alone
+    forward     x ─► [ layer ─► layer ─► layer ] ─► y      keeps only x and y (the next x)
     backward    x ─► [ layer ─► layer ─► layer ] ◄─ gy     runs the layers again from x and keeps
                                                            all results, then goes back through them
 
     memory      the k inputs of the segments, and during backward the n/k results in one segment:
-                k + n/k in place of n. It is least for k = sqrt(n), and is 2 sqrt(n) then
+                k + n/k instead of n. This is least for k = sqrt(n): it is 2 sqrt(n)
     time        one more forward. Backward costs about two forwards, so a step is a third longer
 
-The gradients are exactly the same, if a segment does the same when it runs again: the same dropout,
-for example.
+The gradients are exactly the same if the second run of a segment does the same as the first. For
+example, dropout must drop the same elements.
 
 Paper: Chen et al., "Training deep nets with sublinear memory cost", 2016.
 The real one, minidl/memory/recompute.py, adds: the same random numbers and settings in the second
@@ -24,22 +24,23 @@ from minidl.plain.autograd import Tensor, grad, order
 
 
 def recompute(segment, *inputs):
-    """segment(*inputs), one Tensor. Only `inputs` get gradients: weights must be among them."""
+    """Returns segment(*inputs), one Tensor. Only `inputs` get gradients: weights must be among
+    them."""
     def run():
         fresh = [Tensor(x.array) for x in inputs]  # without parents: the graph ends here
         return fresh, segment(*fresh)
 
     def rule(g):
         fresh, y = run()
-        return grad((y * g).sum(), fresh)  # y's gradient here is g: it passes back from there
+        return grad((y * g).sum(), fresh)  # the gradient of this sum with respect to y is g
 
     array = run()[1].array  # the graph of this first run is dropped
     return Tensor(array, inputs, rule)
 
 
 def kept(y):
-    """How many results of operations are kept for the backward of y."""
-    return sum(1 for node in order(y) if node.parents)  # order: all that y was computed from
+    """Returns how many results of operations are kept for the backward of y."""
+    return sum(1 for node in order(y) if node.parents)  # order(y): y and all before it
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The ring all-reduce: each rank has an array, and in the end each has the sum of all of them.
+"""The ring all-reduce: each rank has an array, and at the end each has the sum of all arrays.
 
-The ranks stand in a circle. Each cuts its array into n chunks, one for each rank. In every step
-each rank sends one chunk to its right neighbour, and receives one from its left neighbour.
+The ranks form a circle. Each cuts its array into n chunks, one for each rank. In every step each
+rank sends one chunk to its right neighbour, and receives one from its left neighbour.
 
     reduce-scatter    n-1 steps. A chunk travels around the circle, and every rank adds its own
-                      part to it. Then rank r holds the whole sum of chunk r+1, the last one that
-                      came to it (the last rank: of chunk 0)
+                      part to it. At the end rank r holds the whole sum of chunk r+1, the last chunk
+                      that it received (the last rank: of chunk 0)
     all-gather        n-1 steps. The whole sums travel around the circle; every rank copies them
 
     3 ranks, the chunks A B C of each:
@@ -16,11 +16,11 @@ each rank sends one chunk to its right neighbour, and receives one from its left
              the start     after step 0             reduce-scatter     all-gather
                                                     is done            is done
 
-S_a = a0 + a1 + a2 is the whole sum of chunk A; in the same way S_b is that of B, and S_c of C. A
-point is a part of a sum that nobody reads any more.
+S_a = a0 + a1 + a2 is the whole sum of chunk A. In the same way S_b is the sum of chunk B, and S_c
+the sum of chunk C. A point marks a part of a sum that no rank reads any more.
 
-For an array of K bytes each rank sends 2 (n-1)/n K bytes: less than 2K, however many ranks there
-are, and every connection between neighbours is in use in every step. The price is 2 (n-1) messages,
+For an array of K bytes each rank sends 2 (n-1)/n K bytes. This is less than 2K for any number of
+ranks. In every step every connection between neighbours is in use. The price is 2 (n-1) messages,
 one after the other.
 
 Paper: Patarasuk & Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
@@ -35,7 +35,7 @@ def reduce_scatter(t, x):
     """Rank r gets the sum over all ranks of chunk r+1 of x, in place."""
     n, r = t.size, t.rank
     left, right = (r - 1) % n, (r + 1) % n
-    chunks = np.array_split(x, n)  # views: to write into a chunk is to write into x
+    chunks = np.array_split(x, n)  # views: writing into a chunk writes into x
     for step in range(n - 1):
         outgoing = chunks[(r - step) % n]
         own = chunks[(r - 1 - step) % n]  # the left neighbour, r - 1, sends this one now
@@ -56,7 +56,7 @@ def all_gather(t, x):
 
 
 def all_reduce(t, x):
-    """The sum over all ranks of x, a vector, in place; returns x."""
+    """Sums x, a vector, over all ranks, in place. Returns x."""
     reduce_scatter(t, x)
     all_gather(t, x)
     return x

@@ -1,8 +1,8 @@
-"""Ring attention: a text that is too long for one rank, where every token looks at all before it.
+"""Ring attention: each token looks at all earlier tokens of a text too long for one rank.
 
 Each rank has a part of the tokens, and a query q, a key k and a value v for each of them. Query i
-wants all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
-block. The blocks travel around the ring, one place a step. The queries stay at home:
+needs all keys j <= i, and most of these are on other ranks. The keys and values of one rank are a
+block. In each step every block goes to the next rank of the ring. The queries stay on their rank:
 
     step          0    1    2
     rank 0 has    0    2    1
@@ -17,30 +17,33 @@ The result for a query is a mean of values with the weights of a softmax:
     o = sum over j of  e^s_j v_j / e^lse         s_j = q k_j / sqrt(width)
     lse = log(sum over j of e^s_j)               "log of the sum of exponentials"
 
-A block alone gives its own o and lse. Two such pairs, over different keys, become one pair:
+Each block alone gives an o and an lse. Two such pairs, over different keys, become one pair:
 
     lse = log(e^lse1 + e^lse2)        o = e^(lse1 - lse) o1 + e^(lse2 - lse) o2
 
 This is the online softmax (page flash): no rank ever has all keys, or all scores of a query.
 
-Backward sends keys and values around again. Their gradients travel with them, every rank adds its
-part, and after n steps they are home. From lse each weight is known at once: p_j = e^(s_j - lse).
-If the gradient of o is called go, the gradient of s_j is p_j (go v_j - go o). Here, as in q k_j,
-the product of two vectors is their dot product.
+Backward sends keys and values around the ring again. Their gradients go with them, and every rank
+adds its part. After n steps they are back on their own rank. With lse each weight follows at once:
+p_j = e^(s_j - lse). Let go be the gradient of o. Then the gradient of s_j is p_j (go v_j - go o).
+Here, as in q k_j, the product of two vectors is their dot product.
 
-A block has K bytes of keys and values. Forward sends (n-1) K bytes on each rank, backward 2 n K.
+If a block has K bytes of keys and values, each rank sends (n-1) K bytes in forward, and 2 n K in
+backward.
 
 Paper: Liu, Zaharia & Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite
-Context", 2023. The real one, minidl/parallel/model/ring_attention.py, adds: the next block travels
-while this one is computed, several heads, an order of the tokens that gives all ranks equal work,
-other masks, dropout, parts of unequal length, and backward sends n-1 times and not n.
+Context", 2023. The real one, minidl/parallel/model/ring_attention.py, adds: sending of the next
+block while this one is computed, several heads, an order of the tokens that gives all ranks equal
+work, other masks, dropout, parts of unequal length, and a backward that sends n-1 times and not n.
 """
 
 import numpy as np
 
 
 def scores(q, k, is_own):
-    """The scores of each query and key; -inf where the key comes later in the text."""
+    """Returns the score of each query and key; -inf if the key comes later in the text.
+
+    is_own: queries and keys belong to the same tokens. Otherwise all keys are earlier."""
     s = q @ k.T / np.sqrt(q.shape[1])
     if is_own:  # only here some keys come later: query i sees the keys j <= i
         s = np.where(np.tri(len(q), dtype=bool), s, -np.inf)
@@ -48,21 +51,21 @@ def scores(q, k, is_own):
 
 
 def merge(o1, lse1, o2, lse2):
-    """Two results for the same queries, over different keys, as one."""
+    """Merges two results for the same queries, over different keys. Returns (o, lse)."""
     lse = np.logaddexp(lse1, lse2)
     return np.exp(lse1 - lse) * o1 + np.exp(lse2 - lse) * o2, lse
 
 
 def pass_on(t, block):
-    """Sends the block to the right neighbour, returns the left neighbour's."""
+    """Sends the block to the right neighbour. Returns the left neighbour's block."""
     coming = np.empty_like(block)
     t.sendrecv(block, (t.rank + 1) % t.size, coming, (t.rank - 1) % t.size)
     return coming
 
 
 def forward(t, q, k, v):
-    """Causal attention. q, k, v (tokens of this rank, width) -> o, of the same shape, and lse."""
-    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # without any key: log 0
+    """Returns o and lse of causal attention. q, k, v and o: (tokens of this rank, width)."""
+    o, lse = np.zeros_like(q), np.full((len(q), 1), -np.inf)  # no key yet: log 0
     block = np.stack([k, v])
     for step in range(t.size):
         owner = (t.rank - step) % t.size
@@ -77,7 +80,7 @@ def forward(t, q, k, v):
 
 
 def backward(t, q, k, v, o, lse, go):
-    """The gradients of q, k and v, from that of o."""
+    """Returns the gradients of q, k and v. go: the gradient of o."""
     gq = np.zeros_like(q)
     block, gradient = np.stack([k, v]), np.zeros((2, *k.shape))
     for step in range(t.size):

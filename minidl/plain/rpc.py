@@ -8,22 +8,22 @@
 
 A call is a request and an answer. The request has the name of a function (not its code) and the
 arguments. The answer has the result. If the function fails, the answer has the error, and the
-client raises it: otherwise the client would wait for ever.
+client raises it. Otherwise the client would wait for ever.
 
-Messages carry arrays of bytes, so a request becomes a text first (JSON). The receiver must know how
-many bytes will come. So the length is sent first, as a message of its own.
+Messages carry arrays of bytes, so a request is first written as a text (JSON). The receiver must
+know how many bytes will come. So the length is sent first, as a separate message.
 
-The server here takes one request of each client in turn. So a client that has not called yet lets
-all others wait. A client that has no more to ask sends None.
+On this page the server takes one request of each client in turn. So all clients wait for a client
+that has not called yet. A client that makes no further calls sends None.
 
-A call costs twice the time that a message needs before its first byte arrives, and the time of the
-bytes there and back. The server does the work of all its clients. So where all ranks do the same at
-the same time, a collective such as the ring is faster.
+A call costs the latency of two messages, and the time to send the bytes there and back. (The
+latency of a message is the time until its first byte arrives.) The server does the work of all its
+clients. So if all ranks do the same at the same time, a collective such as the ring is faster.
 
 Paper: Birrell & Nelson, "Implementing Remote Procedure Calls", 1984.
-The real one, minidl/comm/rpc.py, adds: every rank serves and calls, requests in the order in which
-they arrive, several open calls, functions that make calls themselves, arrays and any objects, and a
-rank that dies.
+The real one, minidl/comm/rpc.py, adds: ranks that both serve and call, requests in the order in
+which they arrive, several open calls, functions that make calls themselves, arrays and any objects,
+and an error if a rank dies.
 """
 
 import json
@@ -32,19 +32,21 @@ import numpy as np
 
 
 def send(t, value, to):
+    """Sends a value as JSON: first the number of bytes, then the bytes."""
     data = np.frombuffer(json.dumps(value).encode(), np.uint8)
     t.send(np.array([len(data)]), to)
     t.send(data, to)
 
 
 def receive(t, source):
+    """Returns the value that rank `source` sends."""
     length = t.recv(np.empty(1, int), source)[0]
     data = t.recv(np.empty(length, np.uint8), source)
     return json.loads(data.tobytes())
 
 
 def call(t, server, name, *arguments):
-    """The result of the server's function of this name."""
+    """Returns the result of the server's function of this name; RuntimeError if it failed."""
     send(t, [name, arguments], server)
     answer = receive(t, server)
     if "error" in answer:
@@ -53,7 +55,7 @@ def call(t, server, name, *arguments):
 
 
 def stop(t, server):
-    """This client makes no more calls."""
+    """Tells the server that this client makes no further calls."""
     send(t, None, server)
 
 

@@ -1,20 +1,21 @@
-"""Shuffle: a new order of the samples in every epoch, dealt to any number of ranks.
+"""Shuffle: a new order of the samples in every epoch, divided among any number of ranks.
 
-    order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation that depends on (seed, epoch) alone
+    order of the epoch    7 2 9 0 4 1 8 3 5 6      a permutation that depends only on (seed, epoch)
     dealt like cards      a b c a b c a b c a      rank a has 7 0 8 6, b has 2 4 3, c has 9 1 5
 
-The order is a function of two numbers (page data). So all ranks compute the same one, and send no
+The order is a function of two numbers (page data). So all ranks compute the same order, and send no
 message. Rank r of n takes the places r, r + n, r + 2n, ... Together the ranks see each sample once.
 
-The dealing also makes a position simple. When each rank has used k samples, the ranks together have
-used the first k * n of the order. So one number says how far the whole run is, and a restarted run
-deals the rest to the ranks that it has, more or fewer than before:
+This also makes the position of a run simple. When each rank has used k samples, the ranks together
+have used the first k * n samples of the order. So one number says how far the whole run is. A
+restarted run divides the rest among its ranks. They may be more or fewer than before:
 
-    used = 3 (one of each)      7 2 9 │ 0 4 1 8 3 5 6
+    used = 3 (one by each)      7 2 9 │ 0 4 1 8 3 5 6
     the rest, to two ranks              a b a b a b a
 
-The last samples may not suffice for all ranks: above rank a has one more. To give all ranks the
-same number, one often repeats some samples from the beginning of the order; this page does not.
+The last samples may not be enough for all ranks: above, rank a has one more. Often some samples
+from the beginning of the order are repeated, to give all ranks the same number. This page does not
+do that.
 
 Source: torch.utils.data.distributed.DistributedSampler. The real one, minidl/data/sampler.py and
 minidl/data/partition.py, adds: three ways to treat the last samples, groups of neighbours that stay
@@ -27,17 +28,17 @@ from minidl.plain.data import order
 
 
 def share(order, rank, n_ranks, used=0):
-    """The samples of this rank, in its order; `used` of the order are done already."""
+    """Returns the samples of this rank. The first `used` samples of the order are done already."""
     return order[used:][rank::n_ranks]
 
 
 if __name__ == "__main__":
     epoch = order(10, seed=0, epoch=0)
     shares = [share(epoch, rank, 4) for rank in range(4)]
-    print("of each rank", [len(samples) for samples in shares])
-    print("of all ranks", np.sort(np.concatenate(shares)))
+    print("number of samples of each rank", [len(samples) for samples in shares])
+    print("the samples of all ranks", np.sort(np.concatenate(shares)))
 
     done = [samples[:2] for samples in shares]  # each rank has used two, then the run dies
     rest = [share(epoch, rank, 3, used=8) for rank in range(3)]  # it goes on with three ranks
-    print("done and rest", np.sort(np.concatenate(done + rest)))
+    print("done and rest together", np.sort(np.concatenate(done + rest)))
     print("the next epoch has the same order:", np.array_equal(epoch, order(10, seed=0, epoch=1)))

@@ -1,21 +1,21 @@
-"""Batch norm over all ranks: each channel has the mean and the variance of the whole batch.
+"""Batch norm over all ranks: each channel uses the mean and the variance of the whole batch.
 
     y = weight * (x - mean) / sqrt(variance + eps) + bias        for each channel, a column of x
 
-In data parallel training a rank sees a part of the batch. The mean of a small part is far from the
-mean of the batch, so every rank would divide by something else. Here the ranks add up what they
-need first. With n samples on all ranks together, `normal` for (x - mean) / sqrt(...), and g for the
-gradient of the loss with respect to y:
+In data parallel training a rank sees a part of the batch. The mean of a small part can be far from
+the mean of the batch, so every rank would subtract and divide by other numbers. So here the ranks
+first add up their sums. All ranks together have n samples. `normal` is (x - mean) / sqrt(...), and
+g is the gradient of the loss with respect to y:
 
     forward     mean = (sum of x) / n
                 variance = (sum of (x - mean)^2) / n
     backward    gx = weight / sqrt(variance + eps)
                      * (g - (sum of g) / n - normal * (sum of g * normal) / n)
 
-Every sum goes over all samples of all ranks: an all-reduce of one number for each channel. The two
-last terms of gx are there because x also moves the mean (the first of them) and the variance (the
-second). The gradients of weight and bias are sums over this rank's samples: data parallel training
-adds the gradients of all weights over the ranks, and so these, too.
+Every sum goes over all samples of all ranks: it is an all-reduce of one number for each channel. gx
+has its last two terms because x also changes the mean (the first of the two) and the variance (the
+second). The gradients of weight and bias are sums over this rank's samples only. Later, data
+parallel training adds the gradients of all weights over the ranks. These two are among them.
 
 For C channels there are two all-reduces of C numbers in forward, and two in backward. One more, of
 one number, adds up n.
@@ -32,13 +32,14 @@ from minidl.plain import ring
 
 
 def total(t, numbers):
-    """The sum over all ranks."""
+    """Returns the sum over all ranks."""
     return ring.all_reduce(t, np.array(numbers, float))
 
 
 def batch_norm(t, x, weight, bias, eps=1e-5):
-    """x: this rank's samples, (samples, channels). Returns y and a function: backward(g) returns
-    the gradients of x, weight and bias."""
+    """Returns y and a function: backward(g) returns the gradients of x, weight and bias.
+
+    x: this rank's samples, (samples, channels)."""
     n = total(t, [len(x)])
     mean = total(t, x.sum(0)) / n
     variance = total(t, ((x - mean)**2).sum(0)) / n

@@ -8,14 +8,14 @@ into rows. With two ranks:
     B = [B0]         [h0 h1] B = h0 B0 + h1 B1      each rank has one term of a sum
         [B1]
 
-Here h = relu(x A). With one rank f and g do nothing; they mark where messages are sent:
+Here h = relu(x A). f and g mark where messages are sent. With one rank they do nothing:
 
     x ──f──► x A0 ──relu──► h0 B0 ──┐
                                     ├──g──► y       rank 0 computes the upper line,
     x ──f──► x A1 ──relu──► h1 B1 ──┘               rank 1 the lower one
 
-relu looks at each number alone. So h0 stays where it is, and nothing is sent between the layers. x
-is used by all ranks, so its gradient is a sum over ranks:
+relu works on each number alone. So h0 stays on its rank, and nothing is sent between the layers.
+All ranks use x, so the gradient of x is a sum over ranks:
 
     f    forward   nothing: all ranks have x       backward   each rank has one term of the
                                                               gradient of x: all-reduce
@@ -23,12 +23,12 @@ is used by all ranks, so its gradient is a sum over ranks:
                                                               gradient of y
 
 Each rank holds 1/n of the weights and of h, and does 1/n of the work. The price is two all-reduces,
-for which all ranks wait: of y forward, and of the gradient of x backward.
+and all ranks wait for them: one of y in forward, and one of the gradient of x in backward.
 
 Paper: Shoeybi et al., "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
 Parallelism", 2019. The real one, minidl/parallel/model/tensor.py and
-minidl/parallel/model/functions.py, adds: biases, attention cut by heads, embeddings, sums that
-travel while the next product is computed, and a part of the tokens on each rank between the layers.
+minidl/parallel/model/functions.py, adds: biases, attention cut by heads, embeddings, sums that are
+sent while the next product is computed, and a part of the tokens on each rank between the layers.
 """
 
 import numpy as np
@@ -37,31 +37,32 @@ from minidl.plain import ring
 
 
 def columns(t, matrix):
-    """This rank's part of the first matrix."""
+    """Returns this rank's part of the first matrix."""
     return np.array_split(matrix, t.size, axis=1)[t.rank]
 
 
 def rows(t, matrix):
-    """This rank's part of the second matrix."""
+    """Returns this rank's part of the second matrix."""
     return np.array_split(matrix, t.size, axis=0)[t.rank]
 
 
 def sum_over_ranks(t, x):
+    """Returns the sum of all ranks' x, with the shape of x."""
     return ring.all_reduce(t, x.ravel()).reshape(x.shape)
 
 
 def f(t, x):
-    """Returns x, and its backward: takes this rank's term of the gradient, returns the sum."""
+    """Returns x, and its backward: a function that sums the ranks' terms of the gradient."""
     return x, lambda term: sum_over_ranks(t, term)
 
 
 def g(t, term):
-    """Returns the sum of the ranks' terms, and its backward."""
+    """Returns the sum of the ranks' terms, and its backward: it returns the gradient unchanged."""
     return sum_over_ranks(t, term), lambda gy: gy
 
 
 def mlp(t, x, a, b):
-    """y = relu(x A) B, where a is this rank's columns of A and b its rows of B.
+    """Computes y = relu(x A) B. a is this rank's columns of A, and b this rank's rows of B.
 
     Returns y, and a function: backward(gy) returns the gradients of x, a and b."""
     x, f_backward = f(t, x)

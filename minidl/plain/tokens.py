@@ -1,31 +1,32 @@
-"""Tokens: byte pair encoding, which writes a text with fewer, longer symbols than its bytes.
+"""Tokens: byte pair encoding writes a text with fewer and longer symbols than its bytes.
 
-A language model reads numbers, the tokens. Bytes would do (0 to 255), but then a text is long. So
-the most frequent pair of neighbours becomes a new token, again and again:
+A language model reads numbers, the tokens. Tokens could be bytes (0 to 255), but then a text is
+long. So the most frequent pair of neighbours becomes a new token, again and again:
 
-    b a n a n a _ b a n d      11 tokens. The pair a n stands there 3 times, b a and n a 2 times
-    b an an a _ b an d         token 256 is an: 8 tokens. Now b an stands there 2 times
+    b a n a n a _ b a n d      11 tokens. The pair a n occurs 3 times, b a and n a 2 times
+    b an an a _ b an d         token 256 is an: 8 tokens. Now b an occurs 2 times
     ban an a _ ban d           token 257 is ban: 6 tokens
 
-    learn       a list of pairs: the first is token 256, the next one token 257, ... A pair may be
-                of tokens that were made before, so that a frequent word becomes one token. Of
+    learn       makes a list of pairs: the first is token 256, the next token 257, ... A pair may
+                contain tokens that were made before, so a frequent word becomes one token. Among
                 equally frequent pairs the smallest comes first: (97, 98) before (256, 97)
     encode      joins the pairs in a text, in the order in which they were learned
-    decode      puts the bytes of each token one after the other: exactly the text again
+    decode      puts the bytes of all tokens one after the other: this is exactly the text
 
-Whatever the text, it can be written: in the worst case byte by byte.
+Every text can be written in tokens: in the worst case byte by byte.
 
 Papers: Gage, "A new algorithm for data compression", 1994; Sennrich et al., "Neural machine
 translation of rare words with subword units", 2016.
-The real one, minidl/data/byte_pairs.py, adds: words, which no pair reaches over; special tokens;
-GPT-2's files; a table of the places of each pair, so that a merge visits these places alone.
+The real one, minidl/data/byte_pairs.py, adds: words, so that no pair crosses the end of a word;
+special tokens; GPT-2's files; and a table of the places of each pair, so that a merge visits only
+these places.
 """
 
 from collections import Counter
 
 
 def join(ids, pair, token):
-    """ids, a list, with `token` in the place of each `pair`, from the left: a a a is [aa] a."""
+    """Returns ids, a list, with `token` in place of each `pair`, from the left: a a a is [aa] a."""
     joined, i = [], 0
     while i < len(ids):
         if tuple(ids[i:i + 2]) == pair:
@@ -38,12 +39,12 @@ def join(ids, pair, token):
 
 
 def learn(text, n_pairs):
-    """At most n_pairs pairs, from a text of bytes; fewer, if at some time no pair stands there
+    """Returns at most n_pairs pairs, learned from a text of bytes. Stops early if no pair occurs
     twice. Pairs that overlap are counted, too: a a a has the pair a a twice."""
     ids, pairs = list(text), []
     while len(pairs) < n_pairs:
         counts = Counter(zip(ids, ids[1:]))
-        # the most frequent pair; of equals the smallest
+        # the most frequent pair; among equals the smallest
         pair = min(counts, key=lambda pair: (-counts[pair], pair))
         if counts[pair] < 2:
             break
@@ -53,7 +54,7 @@ def learn(text, n_pairs):
 
 
 def encode(text, pairs):
-    """The tokens of a text of bytes."""
+    """Returns the tokens of a text of bytes."""
     ids = list(text)
     for number, pair in enumerate(pairs):
         ids = join(ids, pair, 256 + number)
@@ -61,7 +62,7 @@ def encode(text, pairs):
 
 
 def decode(ids, pairs):
-    """The bytes of some tokens."""
+    """Returns the bytes of some tokens."""
     spelled = [bytes([byte]) for byte in range(256)]
     for left, right in pairs:
         spelled.append(spelled[left] + spelled[right])

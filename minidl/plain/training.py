@@ -2,21 +2,21 @@
 
     x ──► @ w0 + b0 ──► relu ──► @ w1 + b1 ──► scores ──► softmax ──► p ──► loss = -log p[target]
 
-    scores     one number for each class. A row of x is a sample, a row of scores its answer
-    softmax    p_c = e^score_c / (sum over classes of e^score): positive, and their sum is 1
+    scores     one number for each class. A row of x is a sample, and a row of scores is its answer
+    softmax    p_c = e^score_c / (sum over classes of e^score): all positive, with the sum 1
     loss       the mean over the samples of -log p[target]. It is 0 if the network is sure and
-               right, and log(n) if it thinks all n classes equally likely
+               right, and log(n) if all n classes have the same probability
     a step     w <- w - lr * (the gradient of the loss with respect to w), for every weight
 
 The gradient of one sample's loss with respect to its scores is p - onehot(target), where onehot is
-1 at the target and 0 elsewhere. The code does not need this, as autograd finds it by itself; it
-helps to check a step by hand. The log of the softmax is score_c - log(sum of e^score). To subtract
-the largest score from all scores first changes nothing in this formula, and keeps e^score from
-becoming too large for a float.
+1 at the target and 0 elsewhere. The code does not need this formula, because autograd computes the
+gradient. The formula helps to check a step by hand. The log of the softmax is score_c - log(sum of
+e^score). The code first subtracts the largest score from all scores. This does not change the log
+of the softmax, and e^score cannot become too large for a float.
 
 Source: Goodfellow, Bengio & Courville, "Deep Learning", 2016, chapter 6.
 The real one, minidl/ops/cross_entropy.py and minidl/optim/sgd.py, adds: softmax and logarithm in
-one operation with its own gradient, rows that do not count, weights of classes, all weights updated
+one operation with its own gradient, rows that are left out, weights of classes, all weights updated
 by one kernel.
 """
 
@@ -26,7 +26,7 @@ from minidl.plain.autograd import Tensor, grad
 
 
 def mlp(weights, x):
-    """x (samples, features) -> scores (samples, classes). weights: w0, b0, w1, b1, ..."""
+    """Returns the scores (samples, classes) of x (samples, features). weights: w0, b0, w1, ..."""
     for i in range(0, len(weights), 2):
         if i > 0:
             x = x.relu()
@@ -35,16 +35,16 @@ def mlp(weights, x):
 
 
 def cross_entropy(scores, targets):
-    """The mean of -log softmax(scores)[target] over the rows; targets: integers (samples,)."""
+    """Returns the mean of -log softmax(scores)[target] over the rows. targets: ints (samples,)."""
     n = len(targets)
-    # .array is a constant for the gradient. It may be one: to subtract it changes no result
+    # .array is a constant for autograd. That is right: subtracting it changes no result
     scores = scores - scores.array.max(axis=1, keepdims=True)
     log_p = scores - scores.exp().sum(1).log()  # sum(1) keeps the axis, with length 1
     return -log_p[np.arange(n), targets].sum() / n
 
 
 def step(weights, x, targets, lr):
-    """One step of gradient descent: returns the loss before it, and the new weights."""
+    """Does one step of gradient descent. Returns the loss before it, and the new weights."""
     loss = cross_entropy(mlp(weights, Tensor(x)), targets)
     gradients = grad(loss, weights)
     return loss.array.item(), [Tensor(w.array - lr * g.array) for w, g in zip(weights, gradients)]

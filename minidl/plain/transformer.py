@@ -1,32 +1,33 @@
-"""A transformer block, as in Llama: tokens exchange what they know, then a network works on each.
+"""A transformer block, as in Llama: attention mixes the tokens, then a network works on each token.
 
     x ──┬──► RMSNorm ──► attention ──► + ──┬──► RMSNorm ──► SwiGLU ──► + ──► y     x, y (T, C)
         └──────────────────────────────┘   └───────────────────────────┘
 
-x has T rows, one of C numbers for each token. Attention is causal, in H heads of E = C / H numbers
-(page attention). The two paths around (residuals) let gradients pass unchanged. A model is many
-such blocks.
+x has T rows, one for each token. A row has C numbers. Attention is causal, and has H heads of
+E = C / H numbers (page attention). The two paths around attention and SwiGLU (residual connections)
+let gradients pass unchanged. A model has many such blocks.
 
     RMSNorm    x / sqrt(mean of x^2) * weight, each token by itself: the length of its vector
                does not matter
     SwiGLU     (silu(x @ gate) * (x @ up)) @ down,  silu(a) = a / (1 + e^-a): one hidden layer,
                the same network for each token. x @ gate decides how much of x @ up passes
-    RoPE       a score does not tell where two tokens stand. So query and key of token t are turned.
-               The E numbers of a head are E/2 points (a_i, b_i), a the first half, b the second;
-               point i turns by the angle  t * theta_i,  theta_i = 10000^(-2i/E):
+    RoPE       without it, a score does not depend on the places of the two tokens. So query and key
+               of token t are rotated. The E numbers of a head are E/2 points (a_i, b_i). a is the
+               first half, b the second. Point i turns by  t * theta_i,  theta_i = 10000^(-2i/E):
 
                    a' = a cos - b sin        b' = b cos + a sin
 
-               The dot product of two turned vectors depends on the difference of their angles. So a
-               score depends on how far apart two tokens are, and not on where they stand.
+               The dot product of two rotated vectors depends on the difference of their angles. So
+               a score depends on how far apart two tokens are, and not on where they stand.
 
-In the code a product with a constant matrix makes (-b, a) of (a, b): it moves the halves. So all
-operations stand on the page autograd, and have a gradient.
+In the code a product with a constant matrix turns (a, b) into (-b, a): it exchanges the halves. So
+all operations are on the page autograd, and have a gradient.
 
 Papers: Touvron et al., "LLaMA", 2023; Su et al., "RoFormer" (RoPE), 2021; Shazeer, "GLU variants
 improve transformer" (SwiGLU), 2020; Zhang & Sennrich, "Root mean square layer normalization", 2019.
 The real one, minidl/nn/llama.py, adds: a batch of texts, fewer heads of keys than of queries,
-longer contexts, the words' vectors at the beginning and scores for words at the end.
+longer contexts, the vectors of the tokens at the beginning, and the scores of the next token at the
+end.
 """
 
 import numpy as np
@@ -36,20 +37,20 @@ from minidl.plain.autograd import Tensor
 
 
 def rms_norm(x, weight, eps=1e-5):
-    """x (T, C), weight (C,)."""
+    """Scales each token's vector to a mean square of 1. x (T, C), weight (C,) -> (T, C)."""
     mean_square = (x * x).sum(-1) / x.array.shape[-1]  # (T, 1): sum keeps the axis
     return x * (mean_square + eps)**-0.5 * weight
 
 
 def swiglu(x, gate, up, down):
-    """x (T, C), gate and up (C, hidden), down (hidden, C)."""
+    """Returns (T, C) for x (T, C). gate and up: (C, hidden), down: (hidden, C)."""
     a = x @ gate
     silu = a / ((-a).exp() + 1)
     return (silu * (x @ up)) @ down
 
 
 def rope(x, first=0):
-    """x (H, T, E), token t turned as at the position first + t."""
+    """Returns x (H, T, E), with token t rotated for the position first + t."""
     _, n_tokens, width = x.array.shape
     theta = 10000.0 ** (-np.arange(0, width, 2) / width)  # (E / 2,)
     angle = (first + np.arange(n_tokens))[:, None] * theta  # (T, E / 2)
@@ -60,7 +61,7 @@ def rope(x, first=0):
 
 
 def block(x, weights, n_heads):
-    """x (T, C) -> (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
+    """Returns (T, C) for x (T, C). weights: a dict of Tensors; query, key, value, out: (C, C)."""
     w = weights
     normed = rms_norm(x, w["norm1"])
     q, k, v = (split_heads(normed @ w[name], n_heads) for name in ("query", "key", "value"))
@@ -71,7 +72,7 @@ def block(x, weights, n_heads):
 if __name__ == "__main__":
     print("RMSNorm:", rms_norm(Tensor([[3.0, 4.0], [30.0, 40.0]]), Tensor([1, 1])).array.round(3))
 
-    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: it turns by 1 a position
+    arrow = Tensor([[[1.0, 0.0]]])  # one head, one token, E = 2: each position turns it by 1
     for q_at, k_at in [(0, 0), (1, 0), (8, 7), (3, 0)]:
         score = rope(arrow, q_at) @ rope(arrow, k_at).swap()
         print(f"query at {q_at}, key at {k_at}: score", round(score.array.item(), 3))

@@ -7,26 +7,26 @@
     step 2   0 ◄──────────────── 4
 
 For a broadcast, read the picture from the bottom up, and turn every arrow around. In each step
-every rank that has the array sends it to one that has not.
+every rank that has the array sends it to a rank that does not have it.
 
-In the step of a reduce with the distance d, ranks d apart meet. The higher one sends its array to
-the lower one, and is finished. The lower one adds it to its own. So half of the remaining ranks
-drop out in each step.
+A reduce has a step for each distance d = 1, 2, 4, ... In this step, two ranks d apart form a pair.
+The higher rank sends its array to the lower rank, and is finished. The lower rank adds it to its
+own array. So in each step half of the remaining ranks finish.
 
 A reduce and a broadcast of K bytes on n ranks take 2 log2 n steps, and each message has K bytes.
-That is best for short arrays, where each message costs the same time. For long arrays the ring is
-better: there a rank sends less than 2K bytes in all.
+This is best for short arrays: the time of a short message hardly depends on its length. For long
+arrays the ring is better: there a rank sends less than 2K bytes in all.
 
-Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in
-MPICH", 2005. The real one, minidl/comm/tree.py, adds: any root, other operations than the sum, a
-check that all ranks make the same call, and a barrier, which is an all-reduce of nothing.
+Paper: Thakur, Rabenseifner & Gropp, "Optimization of Collective Communication Operations in MPICH",
+2005. The real one, minidl/comm/tree.py, adds: any root, other operations than the sum, a check that
+all ranks make the same call, and a barrier, which is an all-reduce of an empty array.
 """
 
 import numpy as np
 
 
 def distances(n):
-    """1, 2, 4, ...: the distances in the tree of n ranks."""
+    """Returns 1, 2, 4, ...: the distances in the tree of n ranks."""
     result = []
     d = 1
     while d < n:
@@ -36,7 +36,7 @@ def distances(n):
 
 
 def reduce(t, x):
-    """Adds the x of all ranks; rank 0 has the sum in its x, other ranks have a partial sum."""
+    """Adds the x of all ranks. Rank 0 gets the sum in its x, other ranks get a partial sum."""
     for d in distances(t.size):
         if t.rank % (2 * d) == d:
             t.send(x, t.rank - d)
@@ -55,7 +55,7 @@ def broadcast(t, x):
 
 
 def all_reduce(t, x):
-    """The sum over all ranks of x, in place; returns x."""
+    """Sums x over all ranks, in place. Returns x."""
     reduce(t, x)
     broadcast(t, x)
     return x

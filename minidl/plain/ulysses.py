@@ -1,8 +1,9 @@
 """Ulysses: attention over a long text, by two exchanges between all ranks.
 
-Each rank has T/n of the T tokens. Most layers look at each token alone; attention looks at all
+Each rank has T/n of the T tokens. Most layers look at each token alone. Attention looks at all
 tokens, but at each head alone (page attention). So before attention the ranks exchange tokens for
-heads, and after it heads for tokens. Two ranks, four tokens, two heads; 3b is head b of token 3:
+heads, and after it heads for tokens. The picture has two ranks, four tokens and two heads. 3b is
+head b of token 3:
 
     rank 0    0a 0b  1a 1b                 0a 1a 2a 3a                 0a 0b  1a 1b
                             ── exchange ─►              ── exchange ─►
@@ -11,14 +12,15 @@ heads, and after it heads for tokens. Two ranks, four tokens, two heads; 3b is h
               all heads of                 all tokens of               all heads of
               a part of the tokens         a part of the heads         a part of the tokens
 
-Between the exchanges each rank computes attention as one rank alone does. The number of heads must
-be a multiple of the number of ranks.
+Between the exchanges each rank computes attention for its heads, as on a single rank. The number of
+heads must be a multiple of the number of ranks.
 
-Both exchanges are an all-to-all: every rank has one block for every other rank. In step i a rank
-sends to the rank i places to its right, and receives from the rank i places to its left. Of its
-array of K bytes each rank sends (n-1)/n K. There are four arrays: q, k, v and the result.
+Both exchanges are an all-to-all: every rank has one block for every other rank. This takes n-1
+steps. In step i a rank sends to the rank i places to its right, and receives from the rank i places
+to its left. If a rank's array has K bytes, it sends (n-1)/n K of them. Four arrays are exchanged:
+q, k, v and the result.
 
-Backward is the same, the other way: the gradient of an exchange is the exchange back.
+Backward does the same in the other direction: the gradient of an exchange is the exchange back.
 
 Paper: Jacobs et al., "DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long
 Sequence Transformer Models", 2023. The real one, minidl/parallel/model/ulysses.py, adds: backward,
@@ -29,7 +31,7 @@ import numpy as np
 
 
 def all_to_all(t, outgoing, incoming):
-    """Sends outgoing[j] to rank j; writes into incoming[i] what rank i sends. Lists of arrays."""
+    """Sends outgoing[j] to rank j, and receives incoming[i] from rank i. Both: lists of arrays."""
     n, r = t.size, t.rank
     incoming[r][...] = outgoing[r]
     for step in range(1, n):
@@ -38,8 +40,9 @@ def all_to_all(t, outgoing, incoming):
 
 
 def exchange(t, x, split, join):
-    """Cuts x along the axis `split` into a block for each rank; joins what comes along `join`."""
-    # copy: a message is one piece of memory, and some columns of an array are not
+    """Cuts x along the axis `split` into a block for each rank, and sends the blocks. Returns the
+    received blocks, joined along the axis `join`."""
+    # copy: a message must be one piece of memory; some columns of an array are not one piece
     outgoing = [block.copy() for block in np.split(x, t.size, axis=split)]
     incoming = [np.empty_like(block) for block in outgoing]
     all_to_all(t, outgoing, incoming)
@@ -47,14 +50,14 @@ def exchange(t, x, split, join):
 
 
 def attend(q, k, v):
-    """Causal attention of one head: (tokens, width) each."""
+    """Returns the causal attention of one head. q, k, v and the result: (tokens, width)."""
     scores = q @ k.T / np.sqrt(q.shape[1])
     p = np.exp(scores - scores.max(axis=1, keepdims=True)) * np.tri(len(q))
     return (p / p.sum(axis=1, keepdims=True)) @ v
 
 
 def attention(t, q, k, v):
-    """q, k, v and the result: (tokens of this rank, heads, width)."""
+    """Returns the causal attention. q, k, v and the result: (tokens of this rank, heads, width)."""
     q, k, v = (exchange(t, x, split=1, join=0) for x in (q, k, v))  # (tokens, heads / n, width)
     heads = range(q.shape[1])
     o = np.stack([attend(q[:, h], k[:, h], v[:, h]) for h in heads], axis=1)

@@ -60,7 +60,7 @@ def test_a_file_that_is_there_already_stays_and_both_are_named(place, work, caps
     (work / "05_numbers.py").write_text(OLD.replace("3 * x", "4 * x"))
     (work / "07_numbers.py").write_text(test_exercise.TUTORIAL)
     assert report.check("07", root=place) == 0
-    assert "work/05_numbers.py is left alone" in capsys.readouterr().out
+    assert "work/05_numbers.py is not changed" in capsys.readouterr().out
     assert "4 * x" in (work / "05_numbers.py").read_text()
 
 

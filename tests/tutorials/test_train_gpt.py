@@ -161,7 +161,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(options, train, tmp_path, monkeyp
     ({"pp": 2, "micro": 3}, "--batch 4 must be divisible by 1 replicas x 3 micro-batches"),
     ({"vocabulary": 255}, "want --vocabulary 256 or more.* got 255"),
     ({"text": "no such package"}, "--text the name of a folder; got .*no such package"),
-    ({"micro": 2}, "--micro 2: wanted with --pp or --tp alone"),
+    ({"micro": 2}, "--micro 2 needs --pp or --tp"),
     ({"dp": 1}, "--dp 1 --pp 1 --tp 1 want 1 x 1 x 1 ranks, there are 2"),
     ({"tp": 3}, "--dp 0 --pp 1 --tp 3 want"), ({"pp": 2, "layers": 1}, "want --pp and"),
     ({"recompute": 3}, "--recompute at most --layers 2, .* got 1, 3, 1"),
@@ -175,7 +175,7 @@ def test_options_that_cannot_be_are_errors(options, words, train):
 
 def test_a_run_that_is_over_cannot_be_resumed(train):
     train(save="over", steps=2)
-    with pytest.raises(RankFailed, match="--steps 2: over holds step 2, there are none"):
+    with pytest.raises(RankFailed, match="--steps 2: over holds step 2, so no step"):
         train(resume="over", steps=2)
 
 
