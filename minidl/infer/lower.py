@@ -143,9 +143,9 @@ class Lowering:
 
 
 def packed(w):
-    """Returns w (n, k) as a flat array of panels. A panel is PANEL rows of w, transposed: for each k
-    it stores PANEL numbers next to each other. The last panel may be narrower. Zeros fill its width
-    to a multiple of 16."""
+    """Returns w (n, k) as a flat array of panels. A panel is PANEL rows of w, transposed. For each
+    k it stores PANEL numbers next to each other. The last panel may be narrower. Zeros fill its
+    width to a multiple of 16."""
     n, k = w.shape
     parts = []
     for first in range(0, n, PANEL):
