@@ -83,7 +83,8 @@ class Batcher:
         self.wanted = wanted[0] if wanted else None
         for its in wanted:
             if its != self.wanted:
-                raise ValueError("Batcher: the plans want requests of other shapes or dtypes")
+                raise ValueError("Batcher: all plans must take the same requests; got plans for "
+                                 "other shapes or dtypes. Trace one model with several batches")
         largest = self.plans[-1][0] if self.plans else max_batch
         self.max_batch = largest if max_batch is None else max_batch
         if not self.max_batch or not 1 <= self.max_batch <= largest:
@@ -201,7 +202,7 @@ class Batcher:
                 result = run(*columns)
             parts = result if isinstance(result, tuple) else (result,)
             if any(len(y) != size for y in parts):
-                raise ValueError(f"Batcher: {size} requests, and results of "
+                raise ValueError(f"Batcher: {size} requests, but results of "
                                  f"{', '.join(str(tuple(y.shape)) for y in parts)}; want one row "
                                  "for each request")
             rows = [tuple(y[i] for y in parts) for i in range(n)]
@@ -217,6 +218,7 @@ def rows_of(plan):
     """Returns the batch size of a Plan: the first dimension of all its inputs and results."""
     sizes = {v.shape[:1] for v in (*plan.graph.inputs, *plan.graph.outputs)}
     if len(sizes) != 1 or sizes == {()}:
-        raise ValueError("Batcher: the plan's inputs and results have no common first dimension, "
-                         f"the batch's; they are {sorted(sizes)}. Trace the model with a batch")
+        raise ValueError("Batcher: the plan's inputs and results have no common first dimension; "
+                         f"got {sorted(sizes)}, want the batch's size. Trace the model with a "
+                         "batch")
     return sizes.pop()[0]

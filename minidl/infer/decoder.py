@@ -105,7 +105,7 @@ class Decoder:
         if changed := self.guards.changed():
             raise RuntimeError(f"decoder: {changed}; make a new one")
         if length not in self.plans:
-            kept = [a.copy() for pair in self.caches for a in pair]  # tracing writes to them
+            kept = [a.copy() for pair in self.caches for a in pair]  # restored below
             positions = None if length == 1 else np.arange(length)
             ids = np.zeros((self.n_texts, length), np.int64)
             ids[:, 1:] = 1 % self.model.token.weight.shape[0]

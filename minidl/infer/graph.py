@@ -132,8 +132,8 @@ class Graph:
                                      "line that makes the value")
                 if value.array is not None and (value.array.shape, value.array.dtype) != (
                         value.shape, value.dtype):
-                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} holds an array "
-                                     f"{value.array.dtype}{list(value.array.shape)}")
+                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} has another "
+                                     f"array, {value.array.dtype}{list(value.array.shape)}")
             for k, step in enumerate(node.steps):
                 for x in step.operands:
                     if isinstance(x, tuple) and not (

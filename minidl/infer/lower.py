@@ -67,7 +67,8 @@ class Lowering:
                 raise ValueError(
                     f"lower: line {node.op}: its kernel wants {error}; got the attributes "
                     f"{sorted(node.attributes)} and the steps {[s.op for s in node.steps]}. Give "
-                    "the line what infer.trace writes for this op: print(graph)") from error
+                    "the line the attributes that infer.trace writes for this op: print(graph) "
+                    "shows them") from error
             if not done:
                 self.eager(node)
 

@@ -140,7 +140,7 @@ class Plan:
             args = [self._argument(a) for a in launch.args]
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
-            self._kept += [args, packed, kernel]  # the table has only their addresses
+            self._kept += [args, packed, kernel]  # keep alive: the table has only addresses
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
@@ -171,10 +171,10 @@ class Plan:
             return ()
         roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.array is None]
         written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
-        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or seen twice
+        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(launch.eager is not None for launch in self.launches)  # it reads the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []

@@ -57,7 +57,7 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
                          f"{', '.join(METHODS)}, and bits None, 8 or 4. 8 and 4 round only the "
                          "weights and want no calibration: leave out `calibrate`")
     if calibrate is not None:
-        from minidl.infer.passes.batch_norm import batch_norm  # the passes know conv_int8
+        from minidl.infer.passes.batch_norm import batch_norm  # passes import this file
 
         graph = Graph(graph.inputs, [copy(n) for n in graph.nodes], graph.outputs, graph.guards,
                       graph.single)
@@ -165,7 +165,7 @@ def observed(graph, batches, nodes, method):
     "minmax", and twice for the other methods.
 
     Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
-    batches = list(batches)  # a generator could be read once only
+    batches = list(batches)  # a generator can be read only once, but two runs read it
     if not batches:
         raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. An "
                          "iterator gives its inputs only once: pass a list")

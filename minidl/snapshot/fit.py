@@ -123,7 +123,7 @@ def _row_misfits(index, key, it):
 
 
 def _is_writeable(array):
-    return getattr(array.flags, "writeable", True)  # CuPy's arrays always are
+    return getattr(array.flags, "writeable", True)  # CuPy's are always
 
 
 def _optimizer_misfits(index, by_leaf, optimizer):

@@ -122,14 +122,14 @@ def _as_saved(body):
         if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
             raise ValueError(f"wanted {key!r} as save() writes it, got {str(body)[:200]}")
     if not len(body["files"]) == len(body["generators"]) > 0:
-        raise ValueError("wanted a file and the generators of every rank; got "
+        raise ValueError("wanted one file and one entry of generators for each rank; got "
                          f"{len(body['files'])} and {len(body['generators'])}")
     for key, parts in WITHIN.items():
         if body[key] is not None and body[key].keys() != parts:
             raise ValueError(f"wanted {sorted(parts)} in {key!r}, got {str(body[key])[:200]}")
-    body.setdefault("draws", list(range(len(body["files"]))))  # models that are not divided
+    body.setdefault("draws", list(range(len(body["files"]))))  # each rank draws alone
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
-        raise ValueError(f"wanted a number of every rank as draws, got {str(body['draws'])[:200]}")
+        raise ValueError(f"wanted a number for each rank as draws, got {str(body['draws'])[:200]}")
     for what, is_good in FORMS.items():
         for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
             try:

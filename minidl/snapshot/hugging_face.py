@@ -86,8 +86,8 @@ def whole_numbers(config, *names):
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:
-            raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a whole number "
-                             "from 1 on")
+            raise ValueError(f"config.json: {name} is {str(value)[:40]}; want an integer from 1 "
+                             "on, below 2^40")
     return [config[name] for name in names]
 
 
@@ -95,7 +95,7 @@ def number(config, name, default):
     """Returns the value of this option as a float. Raises ValueError if it is no finite number."""
     value = config.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a number")
+        raise ValueError(f"config.json: {name} is {str(value)[:40]}; want a finite number")
     return float(value)
 
 
@@ -176,7 +176,8 @@ class Tensors:
             files = sorted(set(map(str, files.values())))
         for file in files:
             if Path(file).name != file:
-                raise SnapshotError(f"{index}: a file {file[:80]!r} outside of the folder")
+                raise SnapshotError(f"{index}: it names {file[:80]!r}, a file outside of the "
+                                    "folder; want names without folders")
             try:
                 entries = header.read(folder / file)
             except ValueError as error:
@@ -204,7 +205,7 @@ class Tensors:
         try:
             x = np.memmap(path, DTYPES[dtype], "r", at, shape) if 0 not in shape else (
                 np.zeros(shape, DTYPES[dtype]))
-        except (OSError, ValueError):  # 70 dimensions, or 0 times 2^62 of them
+        except (OSError, ValueError):  # such as 70 dimensions, or the sizes 0 and 2^62
             raise SnapshotError(f"{path}: no array has the shape {str(shape)[:80]} of {name}"
                                 ) from None
         if dtype == "BF16":

@@ -65,9 +65,9 @@ def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, 
             return tensors
         return _built(json.loads(metadata[STRUCTURE]), tensors)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; it reads what minidl.save"
-                         " wrote, and safetensors files. A file of torch.save: write it with "
-                         "safetensors.torch.save_file there") from None
+        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; want a file of "
+                         "minidl.save, or a safetensors file. In PyTorch write one with "
+                         "safetensors.torch.save_file, not with torch.save") from None
 
 
 def _told(value, place, arrays):

@@ -73,7 +73,7 @@ def check(t, model, keep, others):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
     if keep < 1:
-        raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
+        raise ValueError(f"rank {rank}: wanted keep of at least 1, for the new one; got {keep}")
     _safetensors()  # only loading needs the library, but if it is missing, the error must come now
     return t, rank, size, _with_state(rank, others)
 

@@ -62,7 +62,7 @@ ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # minidl has no op for
 
 def Dropout(x, ratio=None, training_mode: Known = None, *, seed=0, _n=1):
     if training_mode is not None and training_mode.any():
-        raise Refused("training_mode: a graph is for inference")
+        raise Refused("training_mode is not supported: a graph is for inference")
     return (x, m.ones(*x.shape, dtype=bool)) if _n > 1 else x
 
 

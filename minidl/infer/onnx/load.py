@@ -29,7 +29,7 @@ from minidl.nest import each
 from minidl.tensor import Tensor
 
 MOST_OPERATORS = 50_000  # a large language model has about 5,000
-MOST_BYTES = 4 << 30  # of a result: a batch of 32 full-size images in a large network needs half
+MOST_BYTES = 4 << 30  # in a large network a batch of 32 full-size images needs half of this
 
 MOST_RESULTS = 16  # all results of a model together may have this many times most_bytes
 

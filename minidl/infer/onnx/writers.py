@@ -87,7 +87,8 @@ def rounded_div(w, xs, o, node):
         return w.add("Div", xs)
     if o["mode"] == "floor" and node.output.dtype.kind == "f":
         return w.add("Floor", [w.add("Div", xs)])
-    raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype}")
+    raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype} is "
+                  "not supported")
 
 
 def trunc(w, xs, o, node):

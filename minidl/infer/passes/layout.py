@@ -62,7 +62,7 @@ def _by(kind, x, *others, **options):
 
 def layout(graph):
     """Puts the channels last in every line that allows it. Returns how many lines."""
-    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {(N, C, H, W) value: its (N, H, W, C) one}
+    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {image (N, C, H, W): as (N, H, W, C)}
 
     def last(x):
         if x not in lasts:
