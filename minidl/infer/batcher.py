@@ -11,7 +11,7 @@ A batch begins when the plan is free and one of these is true: max_batch request
 request has waited max_delay seconds, or the Batcher is closing.
 
 A batch of n costs less than n batches of one, because the weights are read once. While the plan
-runs, the requests of the next batch collect.
+runs, new requests wait for the next batch.
 
     L = lambda W    (Little 1961)    mean requests inside = requests in a second x mean seconds that
                                      a request stays. `report` measures all three.

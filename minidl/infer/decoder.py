@@ -6,9 +6,9 @@ prompt in one call.
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
 
-    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two. It also
-                   writes cache entries after the prompt. A later step overwrites each of them
-                   before a token attends to it
+    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, at most
+                   the context. So it also writes cache entries after the prompt. A later step
+                   overwrites each of them before a token attends to it
     step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
                    takes the time of reading all weights once
 

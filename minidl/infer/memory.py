@@ -3,12 +3,12 @@
 The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap in
 place of the lowest gap, several orders, and a check that nothing overlaps.
 
-At each step the values that are alive need some bytes. The largest of these sums is the bound: no
-plan can need less. Placing values greedily, the largest first, mostly reaches it. The result
-depends on the order, so `plan` tries three orders. While the best plan needs more than the bound,
-the value with the highest end goes to the front of the order, and all values are placed again. The
-exact optimum is NP-hard to find. tests/infer/test_memory.py computes it for small inputs, by a
-mixed-integer program.
+The bytes of all values that are alive at one step, added up, must fit in the arena. The largest of
+these sums over all steps is the bound: no plan can need less. Placing values greedily, the largest
+first, mostly reaches it. The result depends on the order, so `plan` tries three orders. While the
+best plan needs more than the bound, the value with the highest end goes to the front of the order,
+and all values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py
+computes it for small inputs, by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """

@@ -164,8 +164,9 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
-        """Returns [(a word of the table that is an address in the value's bytes, the distance in
-        bytes from the first of them)]. Returns () if the value is small or must be in the arena."""
+        """Returns [(word, distance)] for each word of the table that is an address in the value's
+        bytes. distance: from the value's first byte, in bytes. Returns () if the value is small or
+        must be in the arena."""
         graph, low = self.graph, self._low
         if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()

@@ -42,8 +42,8 @@ MAX_K = (2**31 - 1) // (255 * 127)  # with a larger k a sum could overflow 32 bi
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):
-    """Returns a copy of the graph whose linear layers compute in integers. With `calibrate` its
-    convolutions do, too.
+    """Returns a new Graph like this one, whose linear layers compute in integers. With `calibrate`
+    its convolutions do, too.
 
     calibrate: a list of inputs of the graph, each an array or a tuple of arrays. The ranges of x
                come from them. Without it, each run finds the ranges.

@@ -101,7 +101,7 @@ def races(lines):
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
     """A value's Lifetime, and the numbers of all launches that touch it. The first one writes it.
-    -1: the value is an input. The number of launches: the value is a result."""
+    For an input the first number is -1. For a result the last one is the number of launches."""
 
     touched: tuple
 

@@ -37,8 +37,8 @@ class Behind:
 
     n_bytes: the bytes that the last save() copied.
     exposed_s: the seconds of the last save() in which the rank could not train.
-    after: another Behind of this rank. It shares that one's thread, so that the saves of both are
-           written in the order of their calls."""
+    after: another Behind of this rank. Both then use the same thread, so that their saves are
+           written in the order of the calls."""
 
     def __init__(self, t, after=None):
         self.t, self.job = t, None

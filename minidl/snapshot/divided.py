@@ -7,12 +7,12 @@
     rank 3: the other half of rank 1's    ─┘   ...
     rank 4, 5, 6, 7: the next layers          c, ...
 
-Saving. Every rank tells the others which slices of which named tensor it has. From this all ranks
-make the same plan. One of the ranks that have a part of a tensor writes it. The plan chooses the
-writers so that all ranks write about the same number of bytes. The other ranks send their slices to
-the writer. This happens tensor by tensor, so a rank never has more than one whole tensor. The files
-have the same form as for a model that is not divided. Each kind of model can load the other's
-snapshot.
+Saving. Every rank sends the others a list of its slices, with the names of their tensors. From this
+all ranks make the same plan. One of the ranks that have a part of a tensor writes it. The plan
+chooses the writers so that all ranks write about the same number of bytes. The other ranks send
+their slices to the writer. This happens tensor by tensor, so a rank never has more than one whole
+tensor. The files have the same form as for a model that is not divided. Each kind of model can load
+the other's snapshot.
 
 Loading. Each rank reads its tensors one after another, and keeps only its parts.
 

@@ -6,7 +6,8 @@ checksum. The two calls of fsync protect against a power failure. Without the fi
 on the disk without the bytes. Without the second, the name of a later file may be on the disk
 without this one's name.
 
-Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
+Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI): which writes a
+file system may reorder.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
 

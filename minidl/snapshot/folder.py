@@ -91,8 +91,8 @@ def _index_of(folder, step):
 
 
 def damage(folder, step, rank=0, size=1):
-    """Returns a sentence if a snapshot's index or one of its files has changed since it was
-    written, else "". It checks the files rank, rank + size, rank + 2 size, and so on."""
+    """Returns a sentence if a snapshot's index or one of its files is missing or has changed since
+    it was written, else "". It checks the files rank, rank + size, rank + 2 size, and so on."""
     try:
         files = _index_of(folder, step)["files"]
     except (ValueError, OSError) as error:
@@ -113,9 +113,9 @@ def set_aside(folder, step):
 
 
 def _as_saved(body):
-    """Returns the index. Raises ValueError if it has not the form that save() writes. The files
-    that it names must be in its own folder, so a snapshot from a stranger cannot make you read your
-    other files."""
+    """Returns the index. Raises ValueError if it does not have the form that save() writes. The
+    files that it names must be in its own folder, so a snapshot from a stranger cannot make you
+    read your other files."""
     if isinstance(body, dict):
         body.setdefault("kept", None)  # older versions saved no compression
     for key, kind in KINDS.items():

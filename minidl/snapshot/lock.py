@@ -5,9 +5,9 @@
 Without a lock, two runs that save into one folder would remove each other's files: `folder.prune`
 removes every file that belongs to no index, so also a file that the other run is writing.
 
-The operating system holds the lock (flock) on an open file. That the file exists locks nothing. So
-if a process is killed, its lock ends at that moment, on every host. The file that it leaves blocks
-no other process.
+The operating system holds the lock (flock) on an open file. A file that only exists locks nothing.
+So if a process is killed, its lock ends at that moment, on every host. The file that it leaves
+blocks no other process.
 
 Source: flock(2). Linux passes the lock to the server of an NFS folder, so it works between hosts.
 Test: tests/snapshot/test_lock.py   Used by: snapshot.py

@@ -178,7 +178,7 @@ class Piece(NamedTuple):
 
 def mine(model, optimizer, rank, size):
     """Yields the Pieces of this rank: its shards, its share of the tensors that all ranks hold, and
-    on rank 0 the buffers. Others' tensors are empty Pieces."""
+    on rank 0 the buffers. If this rank writes nothing of a tensor, its Piece is empty."""
     everything = list(arrays_of(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]

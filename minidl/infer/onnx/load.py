@@ -38,8 +38,8 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
     """Returns the Graph of an ONNX file.
 
     path: the file, or onnx's ModelProto.
-    known: {name of a dimension: its size}, {name of an input: its shape} or {name of an input: an
-           array}, all in one dict. An input with an array becomes a constant.
+    known: a dict with three kinds of entries: {name of a dimension: its size}, {name of an input:
+           its shape}, {name of an input: its value, an array}. A known value becomes a constant.
     table: {operator: function}. The default is the table of minidl.infer.onnx.
     most_bytes: the most bytes that one result may have.
 

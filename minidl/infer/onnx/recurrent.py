@@ -11,8 +11,8 @@ from minidl.nn import functional as F
 
 
 def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, run):
-    """Calls run(x W^T, states, r, b) for each direction. order: which of ONNX's gates are minidl's
-    gates 0, 1, and so on. layout: 1 if the batch is the first axis. Returns (y, *last states)."""
+    """Calls run(x W^T, states, r, b) for each direction. order[j]: the number of ONNX's gate that
+    is minidl's gate j. layout: 1 if the batch is the first axis. Returns (y, *last states)."""
     if lengths is not None and (lengths != x.shape[0]).any():
         raise Refused("sequences of different lengths are not supported")
     if layout:

@@ -133,7 +133,8 @@ def cumsum(w, xs, o, node):
 
 
 def expand(w, xs, o, node):
-    """Writes an empty result as a constant: onnxruntime computes a wrong shape for it."""
+    """Writes an expand. An empty result is written as a constant, because onnxruntime computes a
+    wrong shape for it."""
     shape = node.output.shape
     return w.add("Identity", [np.empty(shape, node.output.dtype)]) if 0 in shape else w.add(
         "Expand", [xs[0], np.array(shape, np.int64)])
@@ -385,8 +386,8 @@ def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
 
 def _recurrent(w, operator, xs, node, n_gates, order, **attributes):
     """Writes a recurrent layer. In minidl another op has already multiplied x by its weights. So
-    ONNX's input weights are the unit matrix. order: which of minidl's gates are ONNX's gates 0, 1,
-    and so on."""
+    ONNX's input weights are the unit matrix. order[j]: the number of minidl's gate that is ONNX's
+    gate j."""
     x, *states, weight, bias = xs
     n = node.inputs[1].shape[-1]
     rows = np.concatenate([np.arange(i * n, i * n + n) for i in order])

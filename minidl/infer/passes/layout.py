@@ -1,4 +1,4 @@
-"""Puts the channels last, (N, H, W, C), for convolutions and poolings. The writer of an image pads.
+"""Puts the channels last, (N, H, W, C), for convolutions and poolings, and adds their borders.
 
     %0 = conv2d(x, w) then relu          %0 = to_nhwc(x) pad 1
     %1 = max_pool2d(%0)            ->    %1 = conv_nhwc(%0, w) then relu
