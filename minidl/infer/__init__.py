@@ -1,15 +1,15 @@
-"""Inference: from a trained model to a plan, a table of launches that one C loop replays.
+"""Inference: turns a trained model into a plan, a table of launches that one C loop replays.
 
-    graph = infer.trace(model.eval(), x)     every Function that ran, as lines  trace, graph
+    graph = infer.trace(model.eval(), x)     a line for each Function that ran  trace, graph
     print(infer.optimise(graph))             {'batch_norm': 3, 'epilogue': 6}   passes/
     plan = infer.compile(graph)              kernels and one arena              lower, memory
-    y = plan(x)                              what model(x) gives                program
+    y = plan(x)                              the same result as model(x)        program
     print(plan.source("linear_0"))           the generated .cu
     step = infer.decoder(gpt, context=512)   text token by token                decoder, cache
     plan = infer.streamed(graph)             on a GPU: streams, one CUDA graph  streams
-    q = infer.quantize(graph, batches)       linear layers in whole numbers     quantize, whole
+    q = infer.quantize(graph, batches)       linear layers in integers          quantize, whole
     infer.export_onnx(graph, "m.onnx"); graph = infer.import_onnx("m.onnx")     onnx/
-    with infer.Batcher(plan) as b: b.submit(x[0]).result()    requests together batcher, load
+    with infer.Batcher(plan) as b: b.submit(x[0]).result()    batched requests  batcher, load
 
 Test: tests/infer/
 """
@@ -31,7 +31,7 @@ decoder = Decoder
 
 
 def compile(graph, threads=1, poison=False):
-    """The Plan of a graph; see program.Plan."""
+    """Returns the Plan of a Graph. The arguments are explained at program.Plan."""
     if not hasattr(graph, "verify"):
         raise TypeError(f"compile wants infer.trace(model, example); got {type(graph).__name__}")
     return Plan(graph, threads, poison)

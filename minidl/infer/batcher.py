@@ -1,17 +1,20 @@
-"""Dynamic batching: requests that come one by one are answered together.
+"""Dynamic batching: joins single requests into batches.
 
     with infer.Batcher(plan, max_batch=32, max_delay=1e-3) as b:
         future = b.submit(x[0])              one request, without the batch's dimension
         y = future.result()
 
-    arrivals   | |  |   ||| ||  |          a batch begins when the plan is free, and max_batch wait
-    the plan        [== 3 ==][=== 6 ===]   or the oldest has waited max_delay or none will come
+    arrivals   | |  |   ||| ||  |
+    the plan        [== 3 ==][=== 6 ===]
 
-A batch of n costs less than n batches of one: weights are read once. While the plan runs, the next
-batch collects by itself.
+A batch begins when the plan is free and one of these is true: max_batch requests wait, the oldest
+request has waited max_delay seconds, or the Batcher is closing.
 
-    L = lambda W    (Little 1961)    requests inside, on average, are those that come in a second
-                                     times the seconds that each stays. `report` measures all three.
+A batch of n costs less than n batches of one, because the weights are read once. While the plan
+runs, new requests wait for the next batch.
+
+    L = lambda W    (Little 1961)    mean requests inside = requests in a second x mean seconds that
+                                     a request stays. `report` measures all three.
 
 Source: Crankshaw et al. 2017 (Clipper).   Test: tests/infer/test_batcher.py   Load: load.py
 Tutorial: tutorials/20_inference.py
@@ -32,9 +35,16 @@ from minidl.mode import no_grad
 
 @dataclass(frozen=True)
 class Report:
-    """Of a Batcher so far: requests answered, and how many of them with an error; batches; rows
-    that the plan computed; seconds since the first request came, of them busy; the integral of
-    `how many are inside` over time; the sum of all latencies."""
+    """The sums of a Batcher since its first request.
+
+    n_requests: requests answered.    n_failed: requests answered with an error.
+    n_batches: batches.    n_rows: rows that the plan computed, with the rows that only fill up.
+    elapsed_s: seconds since the first request.    busy_s: seconds in which the plan ran.
+    inside_s: the number of requests inside, integrated over time.
+    latency_s: the sum of all latencies.
+
+    inside: L, mean requests inside.    rate: lambda, requests in a second.
+    latency: W, mean seconds of a request.    batch: mean requests in a batch."""
 
     n_requests: int
     n_failed: int
@@ -52,9 +62,14 @@ class Report:
 
 
 class Batcher:
-    """plans: a Plan, several for batches of other sizes, or any function of arrays (n, ...); a
-    batch runs in the smallest that holds it, filled up with its last row. max_batch: the largest
-    plan's unless given. max_waiting: more are refused. One thread runs the plans."""
+    """One thread collects requests and runs the plans.
+
+    plans: a Plan, a list of Plans for batches of different sizes, or one function of arrays
+    (n, ...). A batch runs in the smallest plan that holds it. Copies of its last row fill it up.
+    max_batch: the most requests in a batch. The default is the rows of the largest plan.
+    max_delay: the most seconds that a request waits for others.
+    max_waiting: the most requests that may wait. submit refuses more.
+    clock: a function that returns the time in s."""
 
     def __init__(self, plans, max_batch=None, max_delay=1e-3, max_waiting=1024,
                  clock=time.perf_counter):
@@ -68,7 +83,8 @@ class Batcher:
         self.wanted = wanted[0] if wanted else None
         for its in wanted:
             if its != self.wanted:
-                raise ValueError("Batcher: the plans want requests of other shapes or dtypes")
+                raise ValueError("Batcher: all plans must take the same requests; got plans for "
+                                 "other shapes or dtypes. Trace one model with several batches")
         largest = self.plans[-1][0] if self.plans else max_batch
         self.max_batch = largest if max_batch is None else max_batch
         if not self.max_batch or not 1 <= self.max_batch <= largest:
@@ -86,8 +102,11 @@ class Batcher:
         self._thread.start()
 
     def submit(self, *inputs):
-        """A concurrent.futures.Future of the model's result for one request: arrays or Tensors
-        without the batch's dimension, copied here. TypeError where they do not fit the plan."""
+        """Submits one request. Returns a concurrent.futures.Future of the model's result for it.
+
+        inputs: arrays or Tensors without the batch's dimension. They are copied. Raises TypeError
+        if they do not fit the plan, and RuntimeError if max_waiting requests wait already or the
+        Batcher is closed."""
         arrays = [np.array(backend.array_of(x)) for x in inputs]
         got = [(a.shape, a.dtype) for a in arrays]
         if self.wanted is not None and got != self.wanted:
@@ -100,15 +119,16 @@ class Batcher:
             if self._closing:
                 raise RuntimeError("Batcher: it is closed; make a new one")
             if len(self._queue) >= self.max_waiting:
-                raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, as many as "
-                                   "max_waiting: they come faster than the plan answers")
+                raise RuntimeError(f"Batcher: {len(self._queue)} requests wait already, and "
+                                   "max_waiting allows no other. Requests come faster than the "
+                                   "plan answers: send fewer, or raise max_waiting")
             now = self._count(1)
             self._queue.append((now, arrays, future))
             self._change.notify_all()
         return future
 
     def close(self):
-        """Answer what waits, then end the thread. A second call does nothing."""
+        """Answers all waiting requests, then ends the thread. A second call does nothing."""
         with self._change:
             self._closing = True
             self._change.notify_all()
@@ -121,7 +141,7 @@ class Batcher:
         self.close()
 
     def report(self):
-        """The Report so far; None before the first request."""
+        """Returns the Report so far, or None before the first request."""
         with self._change:
             if self._first is None:
                 return None
@@ -129,7 +149,8 @@ class Batcher:
             return Report(elapsed_s=self._last - self._first, **self._sums)
 
     def _count(self, change):
-        """`change` requests come or go now; the time. Under the lock."""
+        """Notes that `change` requests come (> 0) or leave (< 0) now. Returns the time in s. The
+        caller must hold the lock."""
         now = self.clock()
         if self._first is None:
             self._first = self._last = now
@@ -139,7 +160,7 @@ class Batcher:
 
     def _serve(self):
         while batch := self._next():
-            # from here on nobody can cancel them
+            # from here on a future cannot be cancelled
             running = [r for r in batch if r[2].set_running_or_notify_cancel()]
             begin, rows, answers = self.clock(), 0, []
             if running:
@@ -156,7 +177,8 @@ class Batcher:
                 (future.set_result if ok else future.set_exception)(answer)
 
     def _next(self):
-        """The next batch, once it may begin; None when there is nothing more to come."""
+        """Waits until the next batch may begin. Returns its requests: [(time, arrays, future)].
+        Returns [] if the Batcher is closed and no request waits."""
         with self._change:
             while not self._queue and not self._closing:
                 self._change.wait()
@@ -168,8 +190,9 @@ class Batcher:
             return [self._queue.popleft() for _ in range(min(len(self._queue), self.max_batch))]
 
     def _answers(self, requests):
-        """(rows computed, [(whether it is a result, the result or the error)]). Where a batch
-        fails, each request runs alone: one bad index is one request's error."""
+        """Runs a batch. Returns (rows computed, a list of (True, result) or (False, error)). If a
+        batch fails, each request runs alone. So a bad index in one request is an error of this
+        request only."""
         n = len(requests)
         try:
             size, run = next(((size, p) for size, p in self.plans if size >= n), (n, self.function))
@@ -179,12 +202,12 @@ class Batcher:
                 result = run(*columns)
             parts = result if isinstance(result, tuple) else (result,)
             if any(len(y) != size for y in parts):
-                raise ValueError(f"Batcher: {size} requests, and results of "
+                raise ValueError(f"Batcher: {size} requests, but results of "
                                  f"{', '.join(str(tuple(y.shape)) for y in parts)}; want one row "
                                  "for each request")
             rows = [tuple(y[i] for y in parts) for i in range(n)]
             return size, [(True, r if isinstance(result, tuple) else r[0]) for r in rows]
-        except BaseException as error:  # whatever it is, somebody waits for it
+        except BaseException as error:  # of any kind: the caller waits for the future
             if n == 1:
                 return 0, [(False, error)]
         alone = [self._answers([r]) for r in requests]
@@ -192,9 +215,10 @@ class Batcher:
 
 
 def rows_of(plan):
-    """The batch that a Plan is for: the first dimension of its inputs and of its results."""
+    """Returns the batch size of a Plan: the first dimension of all its inputs and results."""
     sizes = {v.shape[:1] for v in (*plan.graph.inputs, *plan.graph.outputs)}
     if len(sizes) != 1 or sizes == {()}:
-        raise ValueError("Batcher: the plan's inputs and results have no common first dimension, "
-                         f"the batch's; they are {sorted(sizes)}. Trace the model with a batch")
+        raise ValueError("Batcher: the plan's inputs and results have no common first dimension; "
+                         f"got {sorted(sizes)}, want the batch's size. Trace the model with a "
+                         "batch")
     return sizes.pop()[0]

@@ -1,14 +1,15 @@
-"""Attention that keeps keys and values (KV cache): a new token costs its own products alone.
+"""Attention that keeps keys and values (KV cache), so a new token needs only its own products.
 
-The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a prompt in one go, and a
-kernel that reads keys in blocks of 16.
+The plain form: minidl/plain/kv_cache.py. Here: heads that share keys, a whole prompt in one call,
+and a kernel that reads keys in blocks of 16.
 
-    keys (B, K, blocks of 16, E, 16), values (B, K, context, E)    a token's go where it stands
-    T = 1    out = softmax(scale q keys[:position + 1]) values, one pass over what is kept
-    T > 1    a text from position 0 on: kept, and attended to as in training
+    keys (B, K, blocks of 16, E, 16), values (B, K, context, E)    stored at the token's position
+    T = 1    out = softmax(scale q keys[:position + 1]) values, in one pass over the cache
+    T > 1    a text from position 0 on: stores its keys and values, and attends as in training
 
-Without it the n-th token is n tokens' work. The cache's memory is no arena's: it lives on between
-calls. Several heads of queries may share a head of keys. Bytes: n_bytes below.
+Without a cache the n-th token costs the work of n tokens. The cache is not in the plan's arena,
+because it must stay between calls. Several heads of queries may share a head of keys. Bytes:
+n_bytes below.
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
 """
 
@@ -24,16 +25,20 @@ from minidl.ops.attention import SelfAttention
 
 
 def n_bytes(n_layers, n_texts, context, n_kv_heads, head_width):
-    """Returns the bytes of all keys and values, float32. If the blocks are full, that is
-    2 n_layers n_texts context n_kv_heads head_width numbers."""
+    """Returns the bytes of all keys and values, in float32. If context is a multiple of 16, they
+    are 2 n_layers n_texts context n_kv_heads head_width numbers."""
     keys = -(-context // 16) * 16  # whole blocks of 16
     return 4 * n_layers * n_texts * n_kv_heads * head_width * (keys + context)
 
 
 class CachedAttention(Function):
-    """qkv (B, T, (H + 2 K) E) of the tokens at `position` (T,), the next in a row, of H heads of
-    queries and n_kv = K of keys and values -> (B, T, H E). angles (context, E): cos and sin that
-    turn queries and keys (nn.llama), or None. Writes to the cache, so it has no gradient."""
+    """Stores the keys and values of T new tokens, and attends to all tokens so far.
+
+    qkv (B, T, (H + 2 K) E):   queries, keys and values of the new tokens. H = n_heads, K = n_kv.
+    position (T,):             the positions of the new tokens, which follow each other.
+    keys, values:              the cache. It is written in place, so there is no gradient.
+    angles (context, E):       cos and sin that rotate queries and keys (nn.llama), or None.
+    Returns (B, T, H E)."""
 
     differentiable = False
 
@@ -55,12 +60,13 @@ class CachedAttention(Function):
 
 
 def in_order(keys):
-    """The blocks of 16 keys as (B, K, E, context)."""
+    """Returns the keys as (B, K, E, 16 times the number of blocks)."""
     n_batch, n_heads, n_blocks, width, _ = keys.shape
     return keys.swapaxes(2, 3).reshape(n_batch, n_heads, width, n_blocks * 16)
 
 
 def cached_attention(low, node):
+    """Adds the launches of a CachedAttention. Returns False if it must run as an eager op."""
     qkv, position, keys, values, angles = node.inputs
     (n_batch, length, width), h, kv = qkv.shape, *map(node.attributes.get, ("n_heads", "n_kv"))
     e, context, group = width // (h + 2 * kv), values.shape[2], h // kv
@@ -104,7 +110,8 @@ def cached_attention(low, node):
 
 
 def turn(e):
-    """C text: y = x (E) turned by a row of angles, E / 2 cosines and E / 2 sines."""
+    """Returns C text of a function turn(y, x, c): y (E) is x (E) rotated by a row of angles c. A
+    row has E / 2 cosines, then E / 2 sines."""
     n = e // 2
     return f"""  const auto turn = [](float* y, const float* x, const float* c) {{
     SIMD for (int i = 0; i < {n}; ++i) {{
@@ -116,8 +123,9 @@ def turn(e):
 
 
 def whole_heads(low, qkv, angles, h, kv):
-    """A Value (B, T, 3 H E): queries and keys turned, and each head of keys and values there for
-    every head of queries: what the kernel of training reads."""
+    """Adds a launch that writes qkv in the form that the kernel of training reads. Returns its
+    Value (B, T, 3 H E). Queries and keys are rotated. Each head of keys and values is copied for
+    every head of queries that shares it."""
     n_batch, length, width = qkv.shape
     e = width // (h + 2 * kv)
     text = [turn(e), f"  const float* x = qkv + (blockIdx.y * {length}LL + blockIdx.x) * {width};",

@@ -1,10 +1,10 @@
-"""C text for operations on elements: what a chain, or the steps after a product, become.
+"""Writes C text for elementwise operations: for a chain, and for the steps after a product.
 
     then relu(.)  then add(., %3)        float v0 = x < 0.0f ? 0.0f : x;
                                          float v1 = v0 + in_3;
 
-The expressions come from @minidl.fuse (minidl/cuda/fuse.py). A few are added here, for which it has
-no gradient.   Test: tests/infer/test_lower.py
+The expressions come from @minidl.fuse (minidl/cuda/fuse.py). This file adds a few expressions that
+@minidl.fuse does not have, because it has no gradient for them.   Test: tests/infer/test_lower.py
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 
 from minidl.cuda.fuse import OPS
 
-# {0} {1}: operands; attributes by their names. NaN goes through relu, maximum and minimum, as it
-# does through NumPy's.
+# {0} and {1} are operands; {name} is an attribute. relu, maximum and minimum of NaN are NaN, as in
+# NumPy.
 EXPRESSIONS = {name: text for name, (text, _) in OPS.items()} | {
     "relu": "({0} < 0.0f ? 0.0f : {0})",
     "maximum": "({0} > {1} || {0} != {0} ? {0} : {1})",
@@ -26,8 +26,8 @@ BY_APPROXIMATE = {"none": "gelu_normal({0})", "tanh": "gelu_tanh({0})"}
 
 
 def expression(op, attributes, operands):
-    """The C expression of an operation, or None where there is none. operands: C texts; a number is
-    a number."""
+    """Returns the C expression of an operation, or None if it has none. operands: C texts (str) or
+    numbers."""
     if not all(isinstance(x, str) or type(x) in (int, float) and math.isfinite(x)
                for x in operands):
         return None
@@ -49,20 +49,22 @@ def expression(op, attributes, operands):
 
 
 def is_elementwise(op, attributes, operands, dtype):
-    """Whether an operation on these operands (any but numbers stand for arrays) has C text."""
+    """Returns True if an operation on these operands has C text. An operand that is not a number
+    stands for an array."""
     return dtype == np.float32 and expression(op, attributes, [
         x if type(x) in (int, float) else "x" for x in operands]) is not None
 
 
 def literal(x):
-    """A number as C's float."""
+    """Returns a number as a C float literal."""
     text = repr(float(x))
     return f"({text}f)" if text[0] == "-" else f"{text}f"
 
 
 def lines(steps, own, loads):
-    """([C statements], the name of the last result). own: the C name of what the node made; loads:
-    {number of an input: C expression that reads its element}."""
+    """Returns ([C statements], the name of the last result) of steps. own: the C name of the result
+    of the node's own operation. loads: {number of an input: C expression that reads its
+    element}."""
     names, used = {-1: own}, sorted({x[1] for s in steps for x in s.operands
                                      if isinstance(x, tuple) and x[0] == "in"})
     text = [f"const float in_{i} = {loads[i]};" for i in used]
@@ -75,8 +77,10 @@ def lines(steps, own, loads):
 
 
 def operand(i, value, shape):
-    """C text that reads element `at` of `shape`, in its last dimension `col`, of the node's input
-    i; None where that takes more than one of these two. value: with a shape."""
+    """Returns C text that reads an element of the node's input i for a result of `shape`. In the C
+    text, `at` is the index of the element in the result, and `col` is its index in the last
+    dimension. Returns None if neither `at` nor `col` alone addresses the input. value: the Value of
+    the input."""
     if value.array is not None and value.array.size == 1:
         return literal(value.array.item()) if math.isfinite(value.array.item()) else None
     if value.shape == tuple(shape):

@@ -1,17 +1,18 @@
-"""Text from a GPT or a Llama, token by token, with a cache of keys and values.
+"""Generates text with a GPT or a Llama, token by token, with a cache of keys and values.
 
-The plain form: minidl/plain/kv_cache.py. Here: whole models as plans, several texts, and a prompt
-in one go.
+The plain form: minidl/plain/kv_cache.py. Here: whole models as plans, several texts, and a whole
+prompt in one call.
 
     step = infer.decoder(gpt.eval(), context=512)
     step.generate(ids, 100, temperature=0.8, top_k=50, top_p=0.95, generator=g)
 
-    prefill(ids)   the prompt in one plan, of the next power of two of tokens: what it writes behind
-                   the prompt is written again before anybody reads it
-    step(ids)      one token of each text: a plan of matrices times vectors, as long as reading all
-                   weights once takes
+    prefill(ids)   runs the prompt in one plan. The plan's length is the next power of two, at most
+                   the context. So it also writes cache entries after the prompt. A later step
+                   overwrites each of them before a token attends to it
+    step(ids)      runs one token of each text. The plan multiplies matrices by vectors, so a step
+                   takes the time of reading all weights once
 
-Both give the logits of what comes next, equal to those of the whole text computed anew.
+Both return the logits of the next token. They equal the logits of the model on the whole text.
 Sampling: minidl/plain/sampling.py is the plain form. Here: several texts, and a draw by noise.
 Source: Pope et al. 2022 (arXiv 2211.05102); Holtzman et al. 2020 (top-p).
 Test: tests/infer/test_decoder.py   Tutorial: tutorials/28_transformer.py
@@ -37,8 +38,11 @@ BITS = {None: None, "int8": 8, "int4": 4}
 
 
 class Cached(Module):
-    """The model as its plans run it: (ids (B, T), the positions of the T tokens, which one of them
-    is to be answered (1,)) -> logits (B, 1, vocabulary)."""
+    """The model in the form that a plan runs: (ids (B, T), at (1,)) -> logits (B, 1, vocabulary).
+
+    positions: of the T tokens, fixed in the plan. Then `at` is the number of the token whose logits
+    are returned. If positions is None, T is 1, and `at` is the token's position.
+    caches: [(keys, values)] for each block. angles: see CachedAttention."""
 
     def __init__(self, model, caches, positions=None, angles=None):
         super().__init__()
@@ -62,9 +66,14 @@ class Cached(Module):
 
 
 class Decoder:
-    """A GPT or Llama in eval mode, for n_texts texts of up to `context` tokens at a time. position:
-    how many tokens it has. threads: as in infer.compile. weights: "int8" or "int4", those of its
-    linear layers (quantize.py): a step is as long as reading them takes."""
+    """Generates n_texts texts of up to `context` tokens together.
+
+    model: a GPT or Llama in eval mode, on the CPU.
+    context: the default is the model's own.
+    threads: as in infer.compile.
+    weights: "int8" or "int4" rounds the weights of the linear layers (quantize.py). A step then
+    reads fewer bytes, and takes less time.
+    position: the number of tokens in the cache so far."""
 
     def __init__(self, model, context=None, n_texts=1, threads=1, weights=None):
         if weights not in BITS:
@@ -88,20 +97,21 @@ class Decoder:
             e = a.qkv.weight.shape[0] // (a.n_heads + 2 * n_kv)
             self.caches.append((_zeros(n_texts, n_kv, blocks, e, 16),
                                 _zeros(n_texts, n_kv, self.context, e)))
-        self.plans, self.guards = {}, Guards(model)  # {tokens: Plan}; the cache is of this model
+        self.plans, self.guards = {}, Guards(model)  # {tokens: Plan}; a changed model is refused
 
     def plan(self, length):
-        """The plan for so many tokens: 1, from any position on; more, from position 0 on."""
+        """Returns the Plan for `length` tokens. 1 token may have any position. More tokens begin at
+        position 0. Raises RuntimeError if the model has changed."""
         if changed := self.guards.changed():
             raise RuntimeError(f"decoder: {changed}; make a new one")
         if length not in self.plans:
-            kept = [a.copy() for pair in self.caches for a in pair]  # tracing writes to them
+            kept = [a.copy() for pair in self.caches for a in pair]  # restored below
             positions = None if length == 1 else np.arange(length)
             ids = np.zeros((self.n_texts, length), np.int64)
             ids[:, 1:] = 1 % self.model.token.weight.shape[0]
             graph = trace(Cached(self.model, self.caches, positions, self.angles).eval(), ids,
                           np.array([length - 1]))
-            graph.guards = None  # ours are asked, above
+            graph.guards = None  # the Decoder's own guards are checked above
             for a, before in zip((a for pair in self.caches for a in pair), kept, strict=True):
                 a[...] = before
             if self.bits:
@@ -111,7 +121,8 @@ class Decoder:
         return self.plans[length]
 
     def prefill(self, ids):
-        """Begin anew with ids (n_texts, T); the logits (n_texts, vocabulary) after them."""
+        """Starts new texts with ids (n_texts, T). Returns the logits (n_texts, vocabulary) of the
+        next token."""
         ids = self._ids(_numpy(ids), 0)
         if (n := ids.shape[1]) == 1:
             self.position = 0
@@ -124,7 +135,8 @@ class Decoder:
         return logits
 
     def step(self, ids):
-        """One more token of each text, (n_texts,) or (n_texts, 1); the logits after it."""
+        """Adds one token to each text. ids: (n_texts,) or (n_texts, 1). Returns the logits
+        (n_texts, vocabulary) of the next token. Raises ValueError if the context is full."""
         ids = _numpy(ids)
         ids = self._ids(ids.reshape(-1, 1) if ids.ndim != 2 else ids, self.position)
         self._at[0] = self.position
@@ -139,12 +151,16 @@ class Decoder:
                              f"({self.n_texts}, at least 1)")
         if position + ids.shape[1] > self.context:
             raise ValueError(f"decoder: {position} tokens and {ids.shape[1]} more, in a context of "
-                             f"{self.context}; begin anew with the last ones: prefill(ids)")
+                             f"{self.context}. Start again with the last tokens: prefill(ids)")
         return ids if ids.dtype == np.int64 else ids.astype(np.int64)
 
     def generate(self, ids, n_tokens, temperature=1.0, top_k=None, top_p=None, generator=None):
-        """ids (n_texts, T) continued by n_tokens: an array (n_texts, T + n_tokens). temperature 0
-        takes the likeliest; generator: minidl's, the default one unless given."""
+        """Continues ids (n_texts, T) by n_tokens. Returns an array (n_texts, T + n_tokens).
+
+        temperature: 0 takes the likeliest token each time.
+        top_k: draws only from the top_k likeliest tokens.
+        top_p: draws only from the likeliest tokens that have top_p of the probability together.
+        generator: a minidl generator of random numbers. The default is minidl's default one."""
         generator = generator or random.default_generator()
         out = _numpy(ids)
         logits = self.prefill(out)
@@ -158,7 +174,7 @@ class Decoder:
 
 
 def _zeros(*shape):
-    """Of float32, from the beginning of a cache line on, as vectors are loaded."""
+    """Returns float32 zeros that begin at a cache line: vector loads are then aligned."""
     a = aligned(math.prod(shape)).reshape(shape)
     a[...] = 0
     return a
@@ -173,8 +189,9 @@ def _numpy(ids):
 
 
 def nucleus(logits, temperature, top_k, top_p):
-    """The logits (n, vocabulary), -inf where a token is not among the fewest likeliest, of the
-    top_k, whose probabilities make top_p of all. The likeliest always is."""
+    """Returns the logits (n, vocabulary), with -inf for the tokens that must not be drawn. It keeps
+    the top_k likeliest tokens. Among them it keeps the smallest set of likeliest tokens whose
+    probabilities add up to top_p. The likeliest token always stays."""
     if top_p is None or temperature == 0:
         return logits
     if not 0 < top_p <= 1:
@@ -185,7 +202,7 @@ def nucleus(logits, temperature, top_k, top_p):
     p = np.exp(x - x[:, :1])
     p /= p.sum(-1, keepdims=True)
     out = np.full(logits.shape, -np.inf, logits.dtype)
-    kept = np.cumsum(p, -1) - p < top_p  # what those before it have
+    kept = np.cumsum(p, -1) - p < top_p  # the sum of the likelier tokens
     np.put_along_axis(out, order, np.where(kept, np.take_along_axis(logits, order, -1), -np.inf),
                       -1)
     return out

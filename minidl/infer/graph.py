@@ -1,15 +1,15 @@
-"""A model as a list of operations: the form that passes rewrite and that becomes a plan.
+"""A model as a list of operations. Passes rewrite this list, and compile turns it into a plan.
 
     graph(x: float32[64, 784])
       %1: float32[64, 512] = linear(x, 0.weight, 0.bias)
       %2: float32[64, 512] = relu(%1)
       return %2
 
-Static single assignment (SSA): each value is made once, by the line that names it, and read by
-lines after that. So a pass can move or replace a line by looking at who reads its value.
+Static single assignment (SSA): one line makes each value, and only later lines read it. So a pass
+can move or replace a line if it knows which lines read its value.
 
     %4 = linear(x, 0.weight, 0.bias) then relu        `then`: steps on each element of the result,
-    %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while it is still in a register
+    %9 = chain(%3, %8) then v0 = add(%3, %8); ...     while the element is still in a register
 
 Source: Cytron et al. 1991 (SSA).   Test: tests/infer/test_graph.py
 """
@@ -22,14 +22,15 @@ import numpy as np
 from minidl.forward import op_name
 from minidl.mode import no_grad
 
-# One operation on elements, after a node's own. operands: ("in", i) is the node's input i, ("v", k)
-# the result of step k, where k = -1 is what the node itself made; or a number.
+# One elementwise operation after a node's own operation. An operand is one of: ("in", i), the
+# node's input i; ("v", k), the result of step k; ("v", -1), the result of the node's own operation;
+# a number.
 Step = namedtuple("Step", "op kind operands attributes")
 
 
 class Value:
-    """What a node makes or the graph is given. array: the array of a constant or a parameter; name:
-    the parameter's."""
+    """An array of the graph: an input, a result of a node, a constant or a parameter. array: the
+    array of a constant or a parameter, else None. name: of a parameter or an input, else None."""
 
     def __init__(self, shape, dtype, name=None, array=None):
         self.shape, self.dtype, self.name, self.array = tuple(shape), np.dtype(dtype), name, array
@@ -39,9 +40,12 @@ class Value:
 
 
 class Node:
-    """One line. kind: a Function, or a function of arrays; None of a chain, which is steps alone.
-    inputs: Values, numbers and None; the first n_own are the operation's, the others its steps'.
-    pad: ((top, bottom), (left, right)) zeros around an image (N, H, W, C), after the steps."""
+    """One line of a graph.
+
+    kind: a Function class or a function of arrays. It is None for a chain, which has only steps.
+    inputs: Values, numbers and None. The operation reads the first n_own. Its steps read the rest.
+    pad: ((top, bottom), (left, right)), zeros around an image (N, H, W, C), added after the
+    steps."""
 
     def __init__(self, op, kind, inputs, attributes, outputs, steps=(), n_own=None, pad=None):
         self.op, self.kind, self.inputs, self.outputs = op, kind, list(inputs), list(outputs)
@@ -52,7 +56,8 @@ class Node:
     values = property(lambda self: [x for x in self.inputs if isinstance(x, Value)])
 
     def evaluate(self, arrays):
-        """The results, as arrays, of the operation, its steps and its padding by eager ops."""
+        """Runs the operation, its steps and its padding by eager ops. arrays: one for each input.
+        Returns a tuple of arrays."""
         own = call(self.kind, arrays[:self.n_own], self.attributes) if self.kind else ()
         done = {-1: own[0] if own else None}
         for k, step in enumerate(self.steps):
@@ -64,7 +69,7 @@ class Node:
 
 
 def call(kind, arrays, attributes):
-    """A tuple of arrays: what a Function or a function of arrays makes of these."""
+    """Calls a Function class or a function of arrays. Returns a tuple of arrays."""
     if not isinstance(kind, type):
         result = kind(*arrays, **attributes)
         return result if isinstance(result, tuple) else (result,)
@@ -74,15 +79,18 @@ def call(kind, arrays, attributes):
 
 
 class Graph:
-    """inputs: Values; nodes: in an order that runs; outputs: Values. guards: what has to be as it
-    was when the model was traced (trace.py). single: whether the model returned one tensor."""
+    """inputs: Values. nodes: in an order in which they can run. outputs: Values.
+
+    guards: tells if the model has changed since the trace (trace.Guards), or None.
+    single: True if the model returned one tensor, False if it returned a tuple."""
 
     def __init__(self, inputs, nodes, outputs, guards=None, single=True):
         self.inputs, self.nodes, self.outputs = list(inputs), list(nodes), list(outputs)
         self.guards, self.single = guards, single
 
     def run(self, *arrays) -> Any:
-        """The results by eager ops, one line after the other: what every plan is compared with."""
+        """Runs the lines one after the other, by eager ops. Tests compare every plan with this.
+        Returns one array, or a tuple of arrays if the model returned a tuple."""
         known = dict(zip(self.inputs, arrays, strict=True))
         for node in self.nodes:
             made = node.evaluate([self._array(x, known) for x in node.inputs])
@@ -95,7 +103,8 @@ class Graph:
         return x if not isinstance(x, Value) else known[x] if x.array is None else x.array
 
     def users(self):
-        """{value: [nodes that read it, each once for every input]}."""
+        """Returns {value: [nodes that read it]}. A node that reads a value twice stands in the list
+        twice."""
         found = {}
         for node in self.nodes:
             for value in node.values:
@@ -103,26 +112,28 @@ class Graph:
         return found
 
     def producers(self):
+        """Returns {value: the node that makes it}."""
         return {value: node for node in self.nodes for value in node.outputs}
 
     def replace(self, old, new):
-        """Let whoever reads `old` read `new`."""
+        """Lets every node, and the graph's outputs, read `new` in place of `old`."""
         for node in self.nodes:
             node.inputs = [new if x is old else x for x in node.inputs]
         self.outputs = [new if v is old else v for v in self.outputs]
 
     def verify(self):
-        """ValueError unless this is a graph in SSA form that could run; returns it."""
+        """Returns the graph itself. Raises ValueError unless it is in SSA form and can run."""
         known = set(self.inputs)
         for i, node in enumerate(self.nodes):
             for value in node.values:
                 if value.array is None and value not in known:
                     raise ValueError(f"line {i}, {node.op}: reads a {value.type} that no line "
-                                     "before it makes; a pass put it too early or lost its maker")
+                                     "before it makes. A pass moved this line up, or removed the "
+                                     "line that makes the value")
                 if value.array is not None and (value.array.shape, value.array.dtype) != (
                         value.shape, value.dtype):
-                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} holds an array "
-                                     f"{value.array.dtype}{list(value.array.shape)}")
+                    raise ValueError(f"line {i}, {node.op}: a constant {value.type} has another "
+                                     f"array, {value.array.dtype}{list(value.array.shape)}")
             for k, step in enumerate(node.steps):
                 for x in step.operands:
                     if isinstance(x, tuple) and not (
@@ -140,11 +151,12 @@ class Graph:
         return self
 
     def count(self, *ops):
-        """How many lines are one of these operations; of all without names."""
+        """Returns how many lines have one of these operations. Without names, counts all lines."""
         return sum(not ops or node.op in ops for node in self.nodes)
 
     def names(self):
-        """{value: how it is printed}: its own name, or the number of its line."""
+        """Returns {value: the text that stands for it in print(graph)}: its own name, or the number
+        of its line."""
         named = {v: v.name for v in self.inputs}
         for i, node in enumerate(self.nodes):
             named.update({v: v.name or f"%{i}" + f".{k}" * (len(node.outputs) > 1)
@@ -186,5 +198,6 @@ def _short(x):
 
 
 def name_of(cls, options):
-    """An operation's name in the graph: of a Function that serves several, the one it was given."""
+    """Returns an operation's name in the graph. A Function class that serves several operations has
+    the name in its options."""
     return options.get("name") or op_name(cls)

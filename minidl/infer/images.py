@@ -1,12 +1,13 @@
-"""Convolutions and poolings with the channels last: the lines that cpu/infer.cuh leaves open.
+"""Launches of convolutions and poolings with the channels last. cpu/infer.cuh has their loops.
 
-    conv_nhwc    a block for each row of an image and each 32 channels of the result; of 3 x 3
-                 filters and many channels for some tiles of 2 x 2 pixels, by infer_winograd.cuh,
-                 where an infinite pixel makes NaN of the tiles that it is in. Pooled (2 x 2, the
-                 last step): a block for each two rows
-    *_pool_nhwc  a block for each row of an image
+    conv_nhwc    a block computes one row of an image, for 32 channels of the result. If the last
+                 step is a pooling of 2 x 2, a block computes two rows.
+                 With 3 x 3 filters, stride 1 and channels in multiples of 16: Winograd's algorithm,
+                 by infer_winograd.cuh. A block computes some tiles of 2 x 2 pixels. An infinite
+                 pixel makes all tiles that read it NaN
+    *_pool_nhwc  a block computes one row of an image
 
-The result may have a border of zeros (`Node.pad`), which the same blocks write.
+The result may have a border of zeros (`Node.pad`). The same blocks write it.
 Test: tests/infer/test_lower.py
 """
 
@@ -15,13 +16,15 @@ import numpy as np
 from minidl.infer import lower
 from minidl.ops.pool import fit
 
-WIDEST = 1024  # channels: 900 KB on the stack of a thread, for 14 tiles
-ENOUGH = 16  # blocks of all channels: with fewer, threads share a tile's channels, too
+WIDEST = 1024  # the most channels for Winograd: 14 tiles take 900 KB of a thread's stack
+ENOUGH = 16  # this many blocks take all channels each; with fewer, blocks divide the channels, too
 
 
 def where(node):
-    """(N, H, W, C) of the result without its border, C++ that addresses it, and border(first, last
-    channel, the name of the row): [the C++ line that writes it], [] where there is none."""
+    """Returns three things: (N, H, W, C) of the result without its border; a C++ type that
+    addresses the result; a function border(first, last, row). border returns a list with the C++
+    line that writes the border of channels first to last, or [] if there is no border. row: the C++
+    name of the row."""
     n, h, w, c = node.output.shape
     (top, bottom), (left, right) = node.pad or ((0, 0), (0, 0))
     h, w = h - top - bottom, w - left - right
@@ -34,6 +37,7 @@ def where(node):
 
 
 def conv(low, node):
+    """Adds the launch of a conv_nhwc line. Returns False if it must run as an eager op."""
     x, w, bias = node.inputs[:3]
     (n, rows, columns, o), image, border = where(node)
     (_, h, wide, c), (_, _, kh, kw), stride = x.shape, w.shape, node.attributes["stride"]
@@ -48,10 +52,10 @@ def conv(low, node):
     panel = "blockIdx.y * PANEL", f"min(blockIdx.y * PANEL + PANEL, {o}u)", "row"
     if (kh, kw, *stride) == (3, 3, 1, 1) and c % 16 == 0 and o >= 16 and c <= WIDEST:
         n_tiles = -(-oh // 2) * -(-ow // 2)
-        # as many tiles at a time as waste the fewest, and registers can sum up
+        # tiles in a block: 8 to 14, the number that wastes the fewest tiles in the last block
         m = min(range(min(n_tiles, 8), min(n_tiles, 14) + 1), key=lambda m: (-n_tiles % m, -m))
         blocks, matrix = -(-n_tiles // m), winograd_filters(w.array)
-        if n * blocks >= ENOUGH:  # a block takes all panels: its tiles are spread once
+        if n * blocks >= ENOUGH:  # a block takes all panels, so each tile is transformed once
             panels, of_block = 1, f"0, {panels}"
             panel = "0", o, "row"
         body = [f"  // {h} x {wide} x {c} with its border: {n_tiles} tiles of 2 x 2 pixels",
@@ -69,7 +73,7 @@ def conv(low, node):
                 f"      [=](float {lower.SINK}, int pixel, int col) {{"]
         borders = ""
     written = [f"out[{image}::at(n, h, pixel) + col] = {result};"]
-    if pooled:  # the first of its window, or the largest so far
+    if pooled:  # the window's first pixel is stored, the others are compared with it
         inside = f"if (h < {2 * rows} && pixel < {2 * columns}) "
         written = [f"float* kept = out + {image}::at(n, h / 2, pixel / 2) + col;",
                    f"{inside if (2 * rows, 2 * columns) != (oh, ow) else ''}*kept = "
@@ -84,13 +88,15 @@ def conv(low, node):
 
 
 def winograd_filters(w):
-    """(O, C, 3, 3) as (O, 16 C): what the sums of kernels/cpu/infer_winograd.cuh multiply."""
+    """Returns the filters (O, C, 3, 3), transformed for kernels/cpu/infer_winograd.cuh: (O, 16 C)
+    float32."""
     g = np.array([[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]])
     u = np.einsum("pi,ocij,qj->opqc", g, w.astype(np.float64), g)
     return u.reshape(len(w), -1).astype(np.float32)
 
 
 def pool(low, node):
+    """Adds the launch of a pooling with the channels last."""
     x, = node.inputs
     (n, oh, ow, c), image, border = where(node)
     (kh, kw), (down, right) = node.attributes["kernel"], node.attributes["stride"]
@@ -110,7 +116,8 @@ def pool(low, node):
 
 
 def moved(low, node):
-    """Into the other order, or with a border: a copy row by row."""
+    """Adds a launch that copies an image row by row: to_nhwc into the other order, pad_nhwc with a
+    border. Returns False if it must run as an eager op."""
     x, = node.inputs
     if x.array is not None or x.dtype != np.float32:
         return False
@@ -127,7 +134,7 @@ def moved(low, node):
 
 
 def turned(low, node):
-    """Back to the channels first: the same bytes, read in another order."""
+    """Makes to_nchw a view: the same bytes, read with other strides. Needs no launch."""
     x, = node.inputs
     y = low.dummies[x].transpose(0, 3, 1, 2)
     base = low.layouts[x]

@@ -1,13 +1,13 @@
-"""From lines of a graph to launches: which kernel, on what grid, with which arguments.
+"""Turns lines of a graph into launches: a kernel, its grid and its arguments.
 
     linear(x, w, b) then relu(.)     ->   extern "C" __global__ void linear_0(out, a, w, bias) {...}
                                           grid (1, 8), args (%0, x, w in panels, b)
-    reshape, permute, x[:, 0]        ->   nothing: another view of the same bytes
-    what has no kernel here          ->   its eager op, named in print(plan)
+    reshape, permute, x[:, 0]        ->   no launch: another view of the same bytes
+    a line without a kernel          ->   its eager op, named in print(plan)
 
-A kernel is generated where its sizes are to be constants of the compiler: `infer.cuh` has the
-loops, this file writes the lines that differ. Attention, norms and softmax are the kernels that
-training runs. Lines of the same text share a kernel.   Test: tests/infer/test_lower.py
+A generated kernel has its sizes as constants, so the compiler knows them. `infer.cuh` has the
+loops, and this file writes the lines that differ. Attention, norms and softmax use the kernels of
+training. Lines with the same text share a kernel.   Test: tests/infer/test_lower.py
 """
 
 import math
@@ -21,17 +21,21 @@ from minidl.infer.graph import Value
 from minidl.ops import attention_kernel, index, linear, shape
 
 PANEL = 32  # columns, as in kernels/cpu/infer.cuh
-ROWS = 32  # of a matrix that a block takes at most: two threads get equal parts of few panels, too
+ROWS = 32  # the most rows in a block: even with few panels, two threads get equal parts
 CHUNK = 4096  # elements of a chain that a block takes
 VIEWS = (shape.Reshape, shape.Permute, shape.Expand, shape.Split, shape.Unbind, index.Getitem)
-SINK = "x"  # what a product's result is called in its steps
-Layout = namedtuple("Layout", "root offset strides")  # a value lies in the bytes of `root`
+SINK = "x"  # the C name of a product's result in its steps
+Layout = namedtuple("Layout", "root offset strides")  # a value is a view of the bytes of `root`
 
 
 class Launch:
-    """One line of a plan. text: of a generated kernel, with NAME for its name; else kernel: a
-    function that gives one. args: arrays, numbers, Values, or (Value, function of its array).
-    eager: the Node, where there is no kernel."""
+    """One launch of a plan. It has one of text, kernel and eager.
+
+    text: C text of a generated kernel, with NAME in place of its name.
+    kernel: a function that returns a kernel of the project.
+    eager: the Node, if it has no kernel.
+    args: arrays, numbers, Values, or (Value, a function of its array).
+    writes, reads: the Values that it writes and reads."""
 
     def __init__(self, op, writes, args, grid=1, block=1, text=None, kernel=None, eager=None):
         self.op, self.writes, self.args, self.grid, self.block = op, writes, args, grid, block
@@ -41,14 +45,16 @@ class Launch:
 
 
 class Lowering:
-    """The launches of a graph, in order, and the layouts of its values. table: {operation: function
-    of (lowering, node) that adds its launches, or says False}."""
+    """The launches of a graph, in order, and the layouts of its values.
+
+    table: {operation: a function of (lowering, node)}. The function adds the launches of the node.
+    It returns False if it cannot, and then the node runs as an eager op."""
 
     def __init__(self, graph, table):
         self.launches, self.layouts, self.dummies = [], {}, {}
         self.inputs, self.checked = graph.inputs, []  # checked: (number of an input, its limit)
-        self.table = table  # {}: all is eager, as on a GPU (streams.py)
-        self.constants = []  # (launch, number of its argument): arrays that nobody writes
+        self.table = table  # if empty, all nodes are eager, as on a GPU (streams.py)
+        self.constants = []  # (launch, number of its argument): arrays that no launch writes
         for value in graph.inputs:
             self.own(value)
         for node in graph.nodes:
@@ -61,24 +67,27 @@ class Lowering:
                 raise ValueError(
                     f"lower: line {node.op}: its kernel wants {error}; got the attributes "
                     f"{sorted(node.attributes)} and the steps {[s.op for s in node.steps]}. Give "
-                    "the line what infer.trace writes for this op: print(graph)") from error
+                    "the line the attributes that infer.trace writes for this op: print(graph) "
+                    "shows them") from error
             if not done:
                 self.eager(node)
 
     def own(self, value):
-        """Bytes of its own for a value; returns it."""
+        """Gives a value bytes of its own. Returns the value."""
         self.dummies[value] = np.empty(value.shape, value.dtype)  # never touched: takes no memory
         self.layouts[value] = Layout(value, 0, self.dummies[value].strides)
         return value
 
     def array(self, value):
-        """An array of its shape and strides; the numbers are those of a constant alone."""
+        """Returns an array with the value's shape and strides. Only a constant's array has the
+        right numbers."""
         if value.array is None:
             return self.dummies[value]
         return launch.contiguous(np, value.array)
 
     def view(self, node):
-        """Whether the results are views of the input's bytes; then that is all there is to do."""
+        """Notes the results of a node as views of the input's bytes. Returns False if they are not
+        views. For a reshape of a strided input it adds a copy first."""
         source = node.inputs[0]
         if source.array is not None:
             return False
@@ -95,25 +104,28 @@ class Lowering:
         return True
 
     def contiguous(self, value):
-        """The value, or a copy of it without gaps."""
+        """Returns the value if its layout is C-contiguous, else a contiguous copy."""
         if self.array(value).flags.c_contiguous:
             return value
         return self.copy(value, Value(value.shape, value.dtype))
 
     def copy(self, value, to):
+        """Adds a launch that copies a float32 value to the Value `to`. Returns `to`."""
         if value.dtype != np.float32:
             raise NotImplementedError(f"a copy of a strided {value.type}")
         self.add(*elementwise(self, "copy", [value], (), self.own(to)))
         return to
 
     def eager(self, node):
+        """Adds an eager op for the node. Returns True."""
         for value in node.outputs:
             self.own(value)
         self.launches.append(Launch(node.op, node.outputs, (), eager=node))
         return True
 
     def add(self, op, writes, text, args, grid):
-        """A launch of a generated kernel. args: [(C declaration, argument)]."""
+        """Adds a launch of a generated kernel. text: the body of the kernel. args: [(C declaration,
+        argument)]. Returns True."""
         names = ", ".join(declared for declared, _ in args)
         text = f'extern "C" __global__ void NAME({names}) {{\n{text}\n}}'
         self.launches.append(Launch(op, writes, [a for _, a in args], grid, text=text))
@@ -122,7 +134,8 @@ class Lowering:
         return True
 
     def call(self, op, writes, kernel, grid, block, args):
-        """A launch of one of the project's kernels; kernel(): the one."""
+        """Adds a launch of one of the project's kernels. kernel: a function that returns it.
+        Returns True."""
         self.launches.append(Launch(op, writes, args, grid, block, kernel=kernel))
         return True
 
@@ -131,7 +144,9 @@ class Lowering:
 
 
 def packed(w):
-    """(columns, k) in panels: for each k 64 columns side by side; zeros fill the last panel."""
+    """Returns w (n, k) as a flat array of panels. A panel is PANEL rows of w, transposed. For each
+    k it stores PANEL numbers next to each other. The last panel may be narrower. Zeros fill its
+    width to a multiple of 16."""
     n, k = w.shape
     parts = []
     for first in range(0, n, PANEL):
@@ -139,15 +154,16 @@ def packed(w):
         panel = np.zeros((k, -(-width // 16) * 16), np.float32)
         panel[:, :width] = w[first:first + width].T
         parts.append(panel.reshape(-1))
-    out = linear.aligned(n * k + 16 * k + PANEL * 16)  # and what is prefetched past the end
+    out = linear.aligned(n * k + 16 * k + PANEL * 16)  # the kernel prefetches past the end
     flat = np.concatenate(parts)
     out[:flat.size] = flat
     return out
 
 
 def steps_of(low, node, shape, bias, steps=None):
-    """(C lines from the sum `x` to the last result, its name, arguments) after a product, or None
-    where an operand is neither of the result's shape nor a vector. steps: all, unless given."""
+    """Returns (C lines, the C name of the last result, arguments) for the steps after a product.
+    The first line reads the product's sum `x`. Returns None if an operand has another shape than
+    the result and is no vector along its last dimension. steps: the default is all of the node."""
     args, loads = [], {}
     for i in range(node.n_own, len(node.inputs)):
         value = node.inputs[i]
@@ -164,11 +180,13 @@ def steps_of(low, node, shape, bias, steps=None):
 
 
 def is_constant(x, n_dims=None):
+    """Returns True if x is a constant float32 Value, with n_dims dimensions if that is given."""
     return isinstance(x, Value) and x.array is not None and x.dtype == np.float32 and (
         n_dims is None or x.array.ndim == n_dims)
 
 
 def lower_linear(low, node):
+    """Adds the launch of a linear or matmul line. Returns False unless its weights are constant."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
     if not is_constant(w, 2) or x.array is not None or x.dtype != np.float32 or (
             bias is not None and not is_constant(bias)) or not x.n_bytes:
@@ -194,12 +212,13 @@ def lower_linear(low, node):
 
 
 def chain(low, node):
+    """Adds the launch of a chain of elementwise steps."""
     return low.add(*elementwise(low, "chain", node.inputs, node.steps, low.own(node.output)))
 
 
 def elementwise(low, op, inputs, steps, out):
-    """(op, writes, C text, arguments, grid) of a chain over the elements of `out`, its operands
-    broadcast to that shape by strides of 0; without steps a copy of the first."""
+    """Returns (op, writes, C text, arguments, grid) of a chain over the elements of `out`. Strides
+    of 0 broadcast the operands to the shape of `out`. Without steps it copies the first input."""
     arrays = [low.array(v) for v in inputs]
     dims = collapsed(out.shape, [*(np.broadcast_to(a, out.shape).strides for a in arrays),
                                  low.array(out).strides])
@@ -228,8 +247,8 @@ def elementwise(low, op, inputs, steps, out):
 
 
 def collapsed(shape, strides):
-    """[(size, strides in elements)] with dimensions joined that one counter can walk, for all
-    arrays; at least one."""
+    """Returns [(size, strides in elements)], with at least one entry. Neighbouring dimensions are
+    joined if one counter can walk both in all arrays."""
     dims = []
     for size, *s in zip(shape, *strides, strict=True):
         s = [b // 4 for b in s]
@@ -246,6 +265,7 @@ def collapsed(shape, strides):
 
 
 def layer_norm(low, node):
+    """Adds the launch of a layer norm or RMS norm."""
     x, w, b = node.inputs
     attributes, width = node.attributes, math.prod(node.attributes["shape"])
     if x.dtype != np.float32 or not x.n_bytes or (w and not is_constant(w)) or (
@@ -266,6 +286,7 @@ def layer_norm(low, node):
 
 
 def softmax(low, node):
+    """Adds the launch of a softmax or log-softmax over the last dimension."""
     (x,), dim = node.inputs, node.attributes["dim"]
     if x.dtype != np.float32 or node.attributes.get("dtype") or not x.n_bytes or (
             dim not in (-1, len(x.shape) - 1)):
@@ -280,6 +301,7 @@ def softmax(low, node):
 
 
 def self_attention(low, node):
+    """Adds the launch of a self-attention without a mask."""
     qkv, mask, n_heads = *(*node.inputs, None)[:2], node.attributes["n_heads"]
     if mask is not None:
         return False
@@ -304,7 +326,8 @@ def self_attention(low, node):
 
 
 def embedding(low, node):
-    """Indices of the input alone: the plan checks those before it starts."""
+    """Adds the launch of an embedding. Its indices must be an input of the graph, because the plan
+    checks only those before it runs."""
     ids, table = node.inputs
     if ids not in low.inputs or not is_constant(table, 2) or ids.dtype != np.int64 or (
             not ids.n_bytes):
@@ -324,7 +347,7 @@ LOWER = {"linear": lower_linear, "matmul": lower_linear, "layer_norm": layer_nor
 
 
 def source(launches):
-    """(the .cu text of all generated kernels, {launch: the name of its kernel})."""
+    """Returns (the .cu text of all generated kernels, {launch: the name of its kernel})."""
     names, chosen, texts = {}, {}, []
     for i, line in enumerate(launches):
         if line.text is None:

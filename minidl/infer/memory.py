@@ -1,13 +1,14 @@
-"""Where each value of a plan lies: values that are never alive together may share bytes.
+"""Chooses the place of each value of a plan. Values never alive at the same step may share bytes.
 
-The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap and
-not the lowest, several orders, and a check that nothing overlaps.
+The plain form, with a picture of lifetimes: minidl/plain/memory_plan.py. Here: the smallest gap in
+place of the lowest gap, several orders, and a check that nothing overlaps.
 
-No plan needs less than the most bytes that are alive at one step, the bound; greedy by size is
-mostly at it. What is left of a gap depends on the order, so three orders are tried; while the best
-needs more than the bound, the value that ends highest goes to the front, and all are placed again.
-The exact answer is NP-hard; tests/infer/test_memory.py has it for small ones, by a mixed-integer
-program.
+The bytes of all values that are alive at one step, added up, must fit in the arena. The largest of
+these sums over all steps is the bound: no plan can need less. Placing values greedily, the largest
+first, mostly reaches it. The result depends on the order, so `plan` tries three orders. While the
+best plan needs more than the bound, the value with the highest end goes to the front of the order,
+and all values are placed again. The exact optimum is NP-hard to find. tests/infer/test_memory.py
+computes it for small inputs, by a mixed-integer program.
 
 Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory.py
 """
@@ -15,12 +16,13 @@ Source: Pisarchyk & Lee 2020 (arXiv 2001.03288).   Test: tests/infer/test_memory
 from dataclasses import dataclass, replace
 
 ALIGN = 64  # bytes: a cache line, a vector register
-ROUNDS = 30  # in which a value goes to the front
+ROUNDS = 30  # how often, for each order, a value may go to the front
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """n_bytes, written first at step `first`, read last at step `last`."""
+    """A value of n_bytes. It is written at step `first` and read for the last time at step
+    `last`."""
 
     n_bytes: int
     first: int
@@ -29,8 +31,12 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Memory:
-    """offsets: where each value begins. total: without sharing; arena: with it; bound: the least
-    that any plan needs; all in bytes."""
+    """A memory plan. All numbers are bytes.
+
+    offsets: where each value begins.
+    total: the arena's size if no values shared bytes.
+    arena: the arena's size.
+    bound: the smallest size that any plan could have."""
 
     offsets: tuple
     total: int
@@ -42,13 +48,13 @@ class Memory:
 
 
 def meet(a, b):
-    """Whether both are alive at some step."""
+    """Returns True if both are alive at some step."""
     return a.first <= b.last and b.first <= a.last
 
 
 def plan(lifetimes, meet=meet):
-    """The Memory of these Lifetimes. meet(a, b): whether two may not share bytes; on several
-    streams more of them than here (streams.py)."""
+    """Returns the Memory of these Lifetimes. meet(a, b): a function that is True if a and b must
+    not share bytes. With several GPU streams more pairs meet (streams.py)."""
     padded = [replace(v, n_bytes=max(-(-v.n_bytes // ALIGN), 1) * ALIGN) for v in lifetimes]
 
     def length(v):
@@ -73,7 +79,8 @@ def plan(lifetimes, meet=meet):
 
 
 def greedy(lifetimes, order, meet=meet):
-    """Offsets: in this order, each into the smallest gap that fits, else above all."""
+    """Returns a list of offsets. It places the values in this order. Each goes into the smallest
+    gap that fits, or above all values that it meets."""
     offsets, placed = [0] * len(lifetimes), []
     for i in order:
         v, at, best = lifetimes[i], 0, None
@@ -88,17 +95,19 @@ def greedy(lifetimes, order, meet=meet):
 
 
 def size_of(lifetimes, offsets):
+    """Returns the bytes of the arena: the highest end of a value."""
     return max((o + v.n_bytes for o, v in zip(offsets, lifetimes, strict=True)), default=0)
 
 
 def bound(lifetimes):
-    """The most bytes alive at one step: at a step where some value begins."""
+    """Returns the most bytes alive at one step. It looks only at the steps where a value begins:
+    the sum grows only there."""
     return max((sum(w.n_bytes for w in lifetimes if w.first <= v.first <= w.last)
                 for v in lifetimes), default=0)
 
 
 def check(lifetimes, offsets, meet=meet):
-    """ValueError if two values that are alive together share a byte."""
+    """Raises ValueError if two values that are alive at the same step share a byte."""
     for i, (v, at) in enumerate(zip(lifetimes, offsets, strict=True)):
         for j in range(i):
             w, there = lifetimes[j], offsets[j]

@@ -1,16 +1,18 @@
-"""A plan: a table of launches with fixed addresses, and the arena that they compute in.
+"""A plan: a table of launches with fixed addresses, and the arena for their arrays.
 
-    plan(x)     is the model as it was?       versions, training flags, shapes, dtypes, indices
-                x into the arena              one copy: the addresses in the table stay
+    plan(x)     is the model unchanged?       versions, training flags, shapes, dtypes, indices
+                copy x into the arena         the addresses in the table stay
                 replay(table, 0, n)           one C loop over all launches (kernels/host/replay.cpp)
-                the result out of the arena   a new array: the next call overwrites the arena
+                copy the result out           a new array: the next call overwrites the arena
 
-Of 512 KiB or more, x is not copied, nor the result: its address is written into the table, in place
-of the arena's. A layer of 256 rows of 1,024 in int8 was a sixth of its time in the two copies; of
-64 rows it is faster with them, from and to memory that the caches have.
+An input or a result of 512 KiB or more is not copied. The plan writes its address into the table,
+in place of the address in the arena. Measured on an int8 layer of width 1,024: with 256 rows the
+two copies took a sixth of its time. With 64 rows the copies make it faster, because the arena is in
+the caches.
 
-A launch of Python's costs some microseconds, as much as all the arithmetic of a small layer; a
-replay costs a fraction of one. Lines without a kernel are eager ops between two parts of the table.
+One launch from Python costs some microseconds, as much as all the arithmetic of a small layer. One
+launch in a replay costs a fraction of a microsecond. A line without a kernel is an eager op between
+two parts of the table.
 Source: CUDA graphs are the same idea.   Test: tests/infer/test_program.py
 """
 
@@ -30,8 +32,8 @@ from minidl.ops import linear
 from minidl.tensor import Tensor
 
 HUGE = 2 << 20  # bytes of a large page
-DIRECT = 1 << 19  # bytes of an input or a result from which on it is used where it lies
-HEAD = 40  # bytes of a MinidlLaunch before its arguments, of 8 bytes each
+DIRECT = 1 << 19  # bytes: inputs and results of this size or more are not copied
+HEAD = 40  # bytes of a MinidlLaunch before its arguments, which take 8 bytes each
 
 
 class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
@@ -39,9 +41,11 @@ class Call(ctypes.Structure):  # MinidlCall of kernels/host/replay.cpp
 
 
 def memory_of(n_bytes):
-    """Bytes for the weights of a plan. A step of text reads them all, once, and with pages of 2 MB
-    (Linux gives them to memory that begins and ends with one, if asked) it finds their addresses
-    500 times less often: from memory that took 0.6 of the time, from the L3 cache 0.85 (Zen 4)."""
+    """Returns a uint8 array of n_bytes for the weights of a plan, in pages of 2 MiB if Linux allows
+    it. Linux gives large pages on request, to memory that begins and ends at a page's boundary. One
+    step of a text model reads all weights once. With large pages the processor looks up 500 times
+    fewer page addresses. On Zen 4 a step then took 0.6 of the time for weights in memory, and 0.85
+    for weights in the L3 cache."""
     if n_bytes < HUGE // 2 or not hasattr(mmap, "MADV_HUGEPAGE"):
         return linear.aligned(-(-n_bytes // 4)).view(np.uint8)
     size = -(-n_bytes // HUGE) * HUGE
@@ -52,7 +56,8 @@ def memory_of(n_bytes):
 
 
 def together(constants):
-    """Copy these arguments of launches into one block, in the order in which they are read."""
+    """Copies constant arguments of launches into one block, in the order in which the launches read
+    them. constants: [(launch, number of the argument)]."""
     sizes = [-(-launch.args[k].nbytes // memory.ALIGN) * memory.ALIGN for launch, k in constants]
     block, at = memory_of(sum(sizes)), 0
     for (launch, k), size in zip(constants, sizes, strict=True):
@@ -63,9 +68,17 @@ def together(constants):
 
 
 class Plan:
-    """plan(*inputs) -> Tensor, or a tuple of them, as the model. threads: CPU threads of a large
-    launch. poison: freed bytes become NaN after each line, for tests.
-    memory: how much, and the bound; launches: what runs, one line each."""
+    """plan(*inputs) runs the graph. It returns a Tensor or a tuple of Tensors, as the model does.
+
+    inputs: Tensors or NumPy arrays, with the shapes and dtypes of the trace.
+    threads: CPU threads for a large launch.
+    poison: for tests. After each line, all bytes that no value needs become NaN.
+    memory: the bytes of the arena and their lower bound (memory.Memory).
+    launches: a list with one Launch for each line that runs.
+
+    A call raises RuntimeError if the model has changed since the trace, or if the plan is running
+    in another thread. It raises TypeError for a wrong input, and IndexError for an index outside
+    of an embedding."""
 
     def __init__(self, graph, threads=1, poison=False):
         graph.verify()
@@ -81,15 +94,15 @@ class Plan:
         together(low.constants)
         self._bind(self._names, threads)
         self._inputs = [(self.array(v), v.shape, v.dtype, v) for v in graph.inputs]
-        # as unsigned numbers the negative ones are the largest
+        # viewed as unsigned, negative indices are very large, so one test finds both errors
         self._checked = [(self._inputs[i][0].view(np.uint64), n, self._inputs[i][3])
                          for i, n in low.checked]
         self._outputs = [self.array(v) for v in graph.outputs]
         self._direct = {v: self._words_of(v) for v in (*graph.inputs, *graph.outputs)}
 
     def _lifetimes(self):
-        """(values that have bytes, their Lifetimes). Step i is launch i; -1 and the end: the
-        inputs come, the results go."""
+        """Returns (the values that have bytes of their own, their Lifetimes). Step i is launch i.
+        At step -1 the inputs are written. At step len(launches) the results are read."""
         first, last, layouts = {}, {}, self._low.layouts
         end = len(self.launches)
         first.update({v: -1 for v in self.graph.inputs})
@@ -104,7 +117,7 @@ class Plan:
         return roots, [memory.Lifetime(v.n_bytes, first[v], last.get(v, first[v])) for v in roots]
 
     def array(self, value):
-        """The value's array in the arena, or the constant's own."""
+        """Returns the array of a value: a view of the arena, or a constant's own array."""
         if value.array is not None:
             return value.array
         layout = self._low.layouts[value]
@@ -112,13 +125,13 @@ class Plan:
         return np.ndarray(value.shape, value.dtype, base, layout.offset, layout.strides)
 
     def _bind(self, names, threads):
-        """The table, and the parts of it between eager lines."""
+        """Makes the table of calls, and the list of its parts between eager lines."""
         generated = {}
         if names:
             path = dispatch.generated(self.text)
             generated = run._library(path, (), None, "auto", run._stamp(path)).kernels
         calls, self._kept, self._parts = (Call * max(len(self.launches), 1))(), [], []
-        self._words = []  # (value, its bytes that an argument points to, where the table has that)
+        self._words = []  # (value, the array that an argument points to, its word in the table)
         for i, launch in enumerate(self.launches):
             if launch.eager is not None:
                 self._parts.append((i, i + 1, launch.eager))
@@ -127,7 +140,7 @@ class Plan:
             args = [self._argument(a) for a in launch.args]
             packed = ctypes.create_string_buffer(
                 kernel.signature.pack(launch.grid, launch.block, args, 0, 0, threads))
-            self._kept += [args, packed, kernel]  # as long as the table points to them
+            self._kept += [args, packed, kernel]  # keep alive: the table has only addresses
             words = np.frombuffer(packed, np.uint64, len(args), HEAD)
             for k, a in enumerate(launch.args):
                 value = a[0] if isinstance(a, tuple) else a
@@ -151,30 +164,31 @@ class Plan:
         return array if array.flags.c_contiguous else lower.attention_kernel.memory(array)
 
     def _words_of(self, value):
-        """[(the word of the table with an address in the value's bytes, how far from their first)];
-        () if it has to be in the arena, or is small."""
+        """Returns [(word, distance)] for each word of the table that is an address in the value's
+        bytes. distance: from the value's first byte, in bytes. Returns () if the value is small or
+        must be in the arena."""
         graph, low = self.graph, self._low
         if value.array is not None or value.n_bytes < DIRECT or self.poison:
             return ()
         roots = [low.layouts[v].root for v in (*graph.inputs, *graph.outputs) if v.array is None]
         written = [low.layouts[v].root for launch in self.launches for v in launch.writes]
-        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or seen twice
+        if (low.layouts[value].root is not value or roots.count(value) > 1  # a view, or used twice
                 or not self.array(value).flags.c_contiguous  # such as an image with its border
                 or value in graph.inputs and value in written
-                or any(launch.eager is not None for launch in self.launches)  # reads the arena
+                or any(launch.eager is not None for launch in self.launches)  # it reads the arena
                 or any(graph.inputs[i] is value for i, _ in low.checked)):
             return ()
         first, found = address(self._bytes[value]), []
         for whose, array, word in self._words:
             if whose is value:
                 apart = address(array) - first
-                if not 0 <= apart < value.n_bytes:  # a copy of it
+                if not 0 <= apart < value.n_bytes:  # the argument is a copy of the value
                     return ()
                 found.append((word, apart))
         return found
 
     def _point_to(self, value, array):
-        """Let the table use this array in place of the value's in the arena."""
+        """Lets the table use this array in place of the value's array in the arena."""
         first = address(array)
         for word, apart in self._direct[value]:
             word[0] = first + apart
@@ -201,7 +215,8 @@ class Plan:
         return results[0] if self.graph.single else results
 
     def _result(self, value, in_arena):
-        """A new array into which the launches write, or None: the result is copied."""
+        """Returns a new array into which the launches write, or None if the result is copied out of
+        the arena."""
         if not self._direct[value]:
             return None
         made = linear.aligned(-(-value.n_bytes // 4)).view(np.uint8)[:value.n_bytes]
@@ -210,7 +225,7 @@ class Plan:
         return made
 
     def _take(self, inputs):
-        """Check what the plan takes for granted, and copy the inputs in."""
+        """Checks the model and the inputs, and copies the inputs into the arena."""
         if self.graph.guards is not None and (changed := self.graph.guards.changed()):
             raise RuntimeError(f"plan: {changed}; trace and compile it again")
         if len(inputs) != len(self._inputs):
@@ -240,7 +255,8 @@ class Plan:
             self.array(value)[...] = y
 
     def _poison(self, step):
-        """NaN, or the largest negative integer, into all bytes that no value alive needs."""
+        """Writes 0xFF into all bytes that no value needs after this step. Floats there become NaN,
+        and integers become -1."""
         dead = np.ones(self.arena.size, bool)
         for v, span, at in zip(self._roots, self._spans, self.memory.offsets, strict=True):
             if span.first <= step < span.last:
@@ -248,7 +264,8 @@ class Plan:
         self.arena[dead] = 0xFF
 
     def source(self, name=None):
-        """The generated .cu text: of one kernel, as print(plan) names it, or of all."""
+        """Returns the generated .cu text of all kernels, or of one. name: as print(plan) shows it.
+        Raises KeyError if no generated kernel has this name."""
         if name is None:
             return self.text
         for launch, its_name in self._names.items():

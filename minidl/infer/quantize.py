@@ -1,25 +1,27 @@
-"""Linear layers and convolutions in whole numbers: 8 bits an operand, or 8 and 4 bits a weight.
+"""Linear layers and convolutions in integers: 8 bits for x and w, or 8 or 4 bits for w alone.
 
-The plain form, with what a zero point is: minidl/plain/quantize.py. Here: nodes of a graph, ranges
-from calibration, convolutions, 4 bits, and training that knows of the rounding.
+The plain form, which explains the zero point: minidl/plain/quantize.py. Here: nodes of a graph,
+ranges from calibration, convolutions, 4 bits, and training with the rounding.
 
-    q = infer.quantize(graph)                                        ranges of x when it runs
-    q = infer.quantize(graph, calibrate=batches, method="mse")       ranges from these inputs
+    q = infer.quantize(graph)                                        range of x found in each run
+    q = infer.quantize(graph, calibrate=batches, method="mse")       range of x from these inputs
 
     weights    symmetric, a scale for each output:   w = s_w w_q,              -127 ... 127
-    x          one scale and zero point for all:     x = s_x (x_q - zero),     0 ... 255
-               a convolution's padding is the zero point; its ranges are calibrated, or it stays
-               float. A batch norm behind it goes into its weights first
-    y = s_x s_w (x_q w_q^T - zero sum_k w_q) + bias         the sum exact in 32 bits
+    x          one scale and one zero point:         x = s_x (x_q - zero),     0 ... 255
+    y = s_x s_w (x_q w_q^T - zero sum_k w_q) + bias         the sum is exact in 32 bits
 
-The range of x: minmax, all that was seen; percentile, but for the rarest 0.01 per cent; mse, where
-the rounding inside and what is cut off outside make the least squared error; kl, where the
-histogram loses the least information. Rounding is to the nearest, ties to even: ONNX's rules.
+A convolution pads with the zero point. It needs a calibrated range, else it stays in float. A batch
+norm after it first goes into its weights.
 
-    infer.quantize(graph, bits=8)    weights only: x stays float, nothing is calibrated. A step of
-    infer.quantize(graph, bits=4)    text reads n k bits / 8 + 4 n ceil(k / group) bytes a layer
+Methods for the range of x. minmax: all values that were seen. percentile: all values except the
+rarest 0.01 per cent. mse: the range with the least squared error, from rounding inside and from
+cutting off outside. kl: the range where the histogram loses the least information. Numbers are
+rounded to the nearest, ties to even, as in ONNX.
 
-Training that knows of the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
+    infer.quantize(graph, bits=8)    rounds only the weights. x stays float, without calibration.
+    infer.quantize(graph, bits=4)    A layer reads n k bits / 8 + 4 n ceil(k / group) bytes
+
+Training with the rounding: fake_quantize. Source: Jacob et al. 2018 (arXiv 1712.05877);
 Migacz 2017 (TensorRT's kl).   Test: tests/infer/test_quantize.py
 """
 
@@ -34,20 +36,28 @@ from minidl.infer.graph import Graph, Node, Value, call
 from minidl.ops.conv import Conv2d
 
 METHODS = ("minmax", "percentile", "mse", "kl")
-GROUP = 32  # values of k that share a scale of 4 bits
-BINS = 2048
-MAX_K = (2**31 - 1) // (255 * 127)  # above it a sum could leave 32 bits
+GROUP = 32  # with 4 bits, this many values of k share a scale
+BINS = 2048  # of a histogram of x
+MAX_K = (2**31 - 1) // (255 * 127)  # with a larger k a sum could overflow 32 bits
 
 
 def quantize(graph, calibrate=None, method="minmax", bits=None):
-    """A Graph like this one, its linear layers in whole numbers; its convolutions, too, where there
-    is `calibrate`: a list of inputs, each an array or a tuple; else the ranges of linear layers are
-    found when it runs. bits: 8 or 4, of weights only."""
+    """Returns a new Graph like this one, whose linear layers compute in integers. With `calibrate`
+    its convolutions do, too.
+
+    calibrate: a list of inputs of the graph, each an array or a tuple of arrays. The ranges of x
+               come from them. Without it, each run finds the ranges.
+    method:    how a range is chosen: "minmax", "percentile", "mse" or "kl".
+    bits:      8 or 4: rounds only the weights, and x stays float32.
+
+    Raises ValueError if the graph has no layer to quantize, or if `calibrate` is empty or leads to
+    nan or inf."""
     if method not in METHODS or bits not in (None, 4, 8) or bits and calibrate is not None:
-        raise ValueError(f"quantize: method {method!r}, bits {bits}; want {', '.join(METHODS)}; 8 "
-                         "or 4 bits for weights alone, which want no calibration")
+        raise ValueError(f"quantize: method {method!r}, bits {bits}; want a method of "
+                         f"{', '.join(METHODS)}, and bits None, 8 or 4. 8 and 4 round only the "
+                         "weights and want no calibration: leave out `calibrate`")
     if calibrate is not None:
-        from minidl.infer.passes.batch_norm import batch_norm  # the passes know conv_int8
+        from minidl.infer.passes.batch_norm import batch_norm  # passes import this file
 
         graph = Graph(graph.inputs, [copy(n) for n in graph.nodes], graph.outputs, graph.guards,
                       graph.single)
@@ -55,14 +65,15 @@ def quantize(graph, calibrate=None, method="minmax", bits=None):
     ops = ("linear",) if calibrate is None else ("linear", "conv2d")
     chosen = [n for n in graph.nodes if n.op in ops and _fits(n, bits)]
     if not chosen:
-        raise ValueError("quantize: no linear layer with constant float32 weights in the graph; "
-                         "quantize what infer.trace gave")
+        raise ValueError("quantize: no linear layer with constant float32 weights in the graph. "
+                         "Quantize the graph that infer.trace returned, before other passes")
     ranges = observed(graph, calibrate, chosen, method) if calibrate is not None else {}
     nodes = [_whole(n, ranges.get(n), bits) if n in chosen else n for n in graph.nodes]
     return Graph(graph.inputs, nodes, graph.outputs, graph.guards, graph.single).verify()
 
 
 def _fits(node, bits):
+    """Returns True if the layer can compute in integers."""
     x, w = node.inputs[:2]
     if node.op == "conv2d" and (node.attributes["groups"] != 1
                                 or node.attributes["dilation"] != (1, 1)):
@@ -72,7 +83,7 @@ def _fits(node, bits):
 
 
 def _whole(node, limits, bits):
-    """The line in whole numbers."""
+    """Returns the line in integers. limits: the range of x, or None."""
     x, w, bias = (*node.inputs[:node.n_own], None)[:3]
     q, scale = weights_of(w.array.reshape(w.shape[0], -1), bits or 8)
     made = [Value(a.shape, a.dtype, None, a) for a in (q.reshape(w.shape), scale)]
@@ -86,8 +97,8 @@ def _whole(node, limits, bits):
 
 
 def weights_of(w, bits=8):
-    """(whole numbers (n, k) int8, scales (n, groups)) of w (n, k): symmetric, one scale for each
-    output; of 4 bits, for each GROUP of its k."""
+    """Rounds w (n, k). Returns (int8 weights (n, k), scales (n, groups)). Symmetric: the zero point
+    is 0. With 8 bits each output has one scale. With 4 bits each GROUP of its k has one."""
     n, k = w.shape
     group, top = (k, 127) if bits == 8 else (GROUP, 7)
     padded = np.zeros((n, -(-k // group), group), np.float32)
@@ -98,19 +109,21 @@ def weights_of(w, bits=8):
 
 
 def scale_of(low, high):
-    """(scale, zero point) of x between two numbers, 0 among them: ONNX's DynamicQuantizeLinear."""
+    """Returns (scale, zero point) for x from `low` to `high`. The range is widened to include 0, as
+    in ONNX's DynamicQuantizeLinear."""
     low, high = np.float32(min(low, 0)), np.float32(max(high, 0))
     scale = np.float32((high - low) / np.float32(255))
     return scale, np.float32(np.clip(np.rint(-low / scale), 0, 255) if scale else 0)
 
 
 def in_8_bits(x, scale, zero):
-    """x as uint8."""
+    """Returns x rounded to uint8."""
     return np.clip(np.rint(x / (scale or np.float32(1))) + zero, 0, 255).astype(np.uint8)
 
 
 def linear_int8(x, w, w_scale, bias, limits):
-    """x (..., k) float32, w (n, k) int8, w_scale (n, 1); limits: of x, or None: its own."""
+    """A linear layer in integers. x (..., k) float32, w (n, k) int8, w_scale (n, 1). limits: (low,
+    high) of x, or None: then x's own minimum and maximum. Returns (..., n) float32."""
     scale, zero = scale_of(*(limits or ((x.min(), x.max()) if x.size else (0, 0))))
     total = in_8_bits(x, scale, zero).astype(np.int32) @ w.T.astype(np.int32)
     total -= np.int32(zero) * w.sum(1, dtype=np.int32)
@@ -119,7 +132,8 @@ def linear_int8(x, w, w_scale, bias, limits):
 
 
 def conv_int8(x, w, w_scale, bias, limits, stride, padding):
-    """x (N, C, H, W), w (O, C, KH, KW) int8, w_scale (O, 1). Sums of 32 bits: exact in float64."""
+    """A convolution in integers. x (N, C, H, W) float32, w (O, C, KH, KW) int8, w_scale (O, 1). The
+    sums fit 32 bits, so float64 computes them exactly. Returns (N, O, OH, OW) float32."""
     scale, zero = scale_of(*limits)
     whole = in_8_bits(x, scale, zero).astype(np.float64) - zero
     total, = call(Conv2d, [whole, w.astype(np.float64), None],
@@ -129,7 +143,8 @@ def conv_int8(x, w, w_scale, bias, limits, stride, padding):
 
 
 def linear_weights(x, w, w_scale, bias, bits):
-    """As linear_int8, but x stays float32; w_scale (n, groups)."""
+    """A linear layer with rounded weights. As linear_int8, but x stays float32, and w_scale is
+    (n, groups)."""
     n, k = w.shape
     wide = w * np.repeat(w_scale, k if bits == 8 else GROUP, 1)[:, :k]
     y = x @ wide.T
@@ -137,7 +152,7 @@ def linear_weights(x, w, w_scale, bias, bits):
 
 
 def bytes_read(graph):
-    """Bytes of weights and scales that one run of the quantised layers reads."""
+    """Returns the bytes of weights and scales that one run of the quantized linear layers reads."""
     return sum(math.ceil(n.inputs[1].array.size * n.attributes.get("bits", 8) / 8)
                + n.inputs[2].n_bytes for n in graph.nodes if n.op.startswith("linear_"))
 
@@ -146,13 +161,14 @@ def bytes_read(graph):
 
 
 def observed(graph, batches, nodes, method):
-    """{node: (low, high)} of the nodes' inputs x, seen in two runs over the batches.
+    """Returns {node: (low, high)}, the range of x of each node. It runs all batches once for
+    "minmax", and twice for the other methods.
 
     Raises ValueError if there is no batch, or if an input of a layer is nan or inf."""
-    batches = list(batches)  # a generator could be read once only
+    batches = list(batches)  # a generator can be read only once, but two runs read it
     if not batches:
-        raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. Has an "
-                         "iterator been used up?")
+        raise ValueError("quantize: calibrate has no inputs; wanted a list of one or more. An "
+                         "iterator gives its inputs only once: pass a list")
     ends = {n: [0.0, 0.0] for n in nodes}
     _run(graph, batches, nodes, lambda n, x: ends.update(  # NumPy's: nan stays nan
         {n: [float(np.minimum(ends[n][0], x.min())), float(np.maximum(ends[n][1], x.max()))]}))
@@ -160,7 +176,7 @@ def observed(graph, batches, nodes, method):
     if wrong:
         raise ValueError(f"quantize: with these inputs of calibrate the input of {wrong[0].op} has "
                          f"values from {ends[wrong[0]][0]} to {ends[wrong[0]][1]}; wanted finite "
-                         "ones")
+                         "values. Remove nan and inf from the inputs")
     if method == "minmax":
         return {n: tuple(e) for n, e in ends.items()}
     counts = {n: np.zeros(BINS) for n in nodes}
@@ -182,7 +198,8 @@ def _run(graph, batches, nodes, see):
 
 
 def clipped(counts, low, high, method):
-    """The limits that a method chooses, from a histogram of x between low and high."""
+    """Returns the range (low, high) that a method chooses. counts: a histogram of x from low to
+    high, in BINS bins."""
     at = low + (np.arange(BINS) + 0.5) * (high - low) / BINS
     if method == "percentile":
         part = np.cumsum(counts) / counts.sum()
@@ -194,14 +211,16 @@ def clipped(counts, low, high, method):
 
 
 def squared_error(counts, at, low, high):
+    """Returns the sum of squared errors if x is rounded to the range. at: the bins' centres."""
     scale, zero = scale_of(low, high)
     q = np.clip(np.rint(at / (scale or 1)) + zero, 0, 255)
     return (counts * (at - (q - zero) * scale) ** 2).sum()
 
 
 def information_lost(counts, at, low, high):
-    """KL of the histogram, its ends cut off and added to the last bins, and of its 256 steps, each
-    spread over those of its bins that hold anything."""
+    """Returns the KL divergence KL(p | q). p is the histogram, cut off at the range. The counts
+    outside are added to its first and last bin. q has the 256 steps of uint8. The count of each
+    step is spread evenly over the bins of this step that are not empty."""
     scale, zero = scale_of(low, high)
     inside = (at >= low) & (at <= high)
     if not scale or not counts[inside].sum():
@@ -222,9 +241,12 @@ def information_lost(counts, at, low, high):
 
 
 class FakeQuantize(Function):
-    """x rounded to what `bits` bits hold, and still float: (clip(round(x / scale) + zero) - zero)
-    scale. Its slope is 0 nearly everywhere; the gradient is passed on as if it were 1, where x is
-    inside (straight-through). Saves a mask.   Source: Bengio et al. 2013 (arXiv 1308.3432)"""
+    """Rounds x as quantization does, and returns floats:
+    (clip(round(x / scale) + zero, low, high) - zero) scale.
+
+    The true slope is 0 nearly everywhere. Backward uses the slope 1 where x is inside the range,
+    and 0 outside (a straight-through estimator). Saves a mask.
+    Source: Bengio et al. 2013 (arXiv 1308.3432)"""
 
     def forward(self, x, scale, zero, low, high):
         q = self.xp.rint(x / scale) + zero
@@ -237,7 +259,8 @@ class FakeQuantize(Function):
 
 
 def fake_quantize(x, scale, zero=0, bits=8):
-    """x as training sees it that will be quantised; scale, zero: numbers, or arrays that broadcast
-    (a scale for each output: (n, 1))."""
+    """Returns x rounded to `bits` bits, as a float Tensor. Use it in training, so that the model
+    learns with the rounding. scale, zero: numbers, or arrays that broadcast to x, such as (n, 1)
+    for a scale of each output."""
     high = 2 ** (bits - 1) - 1
     return FakeQuantize.apply(x, scale, zero, low=-high, high=high)

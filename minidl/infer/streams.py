@@ -1,16 +1,18 @@
-"""A graph on several streams of a GPU, replayed as one CUDA graph.
+"""Runs a graph on several streams of a GPU, as one CUDA graph.
 
-    stream 0   linear(x)   relu ------------ add       add waits for an event: that mul is over
+    stream 0   linear(x)   relu ------------ add       add waits for an event: mul is complete
     stream 1   exp(x)      mul  --- event ---^         exp and linear may run at the same time
 
-A stream runs its launches one after the other; between streams only events put an order. Each
-launch goes on where one that it needs was the last, else to the stream that has waited longest. It
-waits for those it needs on other streams, but not for what such an event has waited for already.
+A stream runs its launches one after the other. Only events order launches on different streams. A
+launch goes to a stream whose last launch it needs. If no stream has such a launch, it goes to the
+stream that has been idle longest. It waits for the launches it needs on other streams. It does not
+wait twice: if one event already guarantees that another launch is complete, it needs no second one.
 
-Memory: in one stream a value's bytes are free after its last reader. Here that reader may still run
-when the next value is written. So two values share bytes only if all who touch the one are over
-when the other is written, by streams and events alone (happens before: Lamport 1978). `races`
-looks at the finished table, and knows nothing of how it was made.
+Memory: on one stream a value's bytes are free after its last reader. On several streams that reader
+may still run when the next value is written. So two values share bytes only if streams and events
+guarantee that all launches that touch the first value are complete before the second is written
+(the relation "happens before", Lamport 1978). `races` checks the finished table. It does not use
+the code that made the table.
 
     plan = infer.streamed(graph, n_streams=2); y = plan(x)      x, y on the GPU; print(plan.table)
 
@@ -30,12 +32,13 @@ from minidl.infer.graph import Node, Value
 from minidl.infer.onnx.operator import ArrayFunction
 from minidl.tensor import Tensor
 
-# touches: (value, first byte, byte after the last, whether it writes) of each value
+# touches: for each value (value, its first byte, the byte after its last, True if the line writes)
 Line = namedtuple("Line", "name stream waits touches")
 
 
 def after(launches, streams, over):
-    """{stream: its last launch that is over} when all of these are."""
+    """Returns {stream: the number of its last launch that is complete} when all `launches` are
+    complete."""
     known = {}
     for j in launches:
         for s, n in (*over[j].items(), (streams[j], j)):
@@ -44,7 +47,8 @@ def after(launches, streams, over):
 
 
 def ordered(streams, waits):
-    """For each launch {stream: its last launch that is over} when this one begins."""
+    """Returns a list with, for each launch, {stream: its last launch that is complete} at the time
+    this launch begins."""
     over, last = [], {}
     for s, before in zip(streams, waits, strict=True):
         over.append(after((*before, *last.get(s, ())), streams, over))
@@ -53,14 +57,15 @@ def ordered(streams, waits):
 
 
 def assign(needs, n_streams):
-    """(the stream of each launch, the launches it waits for). needs: for each those it needs."""
+    """Chooses streams. Returns (the stream of each launch, a list of launches that each waits for).
+    needs: for each launch, the set of launches that it needs."""
     streams, waits, over, last = [], [], [], [-1] * n_streams
     for i, before in enumerate(needs):
         s = max(range(n_streams), key=lambda s: (True, last[s]) if last[s] in before else (
             False, -last[s]))
         chosen = []
         known = after([last[s]] * (last[s] >= 0), streams, over)
-        for j in sorted(before, reverse=True):  # what is late has often waited for the others
+        for j in sorted(before, reverse=True):  # a late launch has often waited for earlier ones
             if known.get(streams[j], -1) < j:
                 chosen.append(j)
                 known = after([*chosen, *[last[s]] * (last[s] >= 0)], streams, over)
@@ -72,8 +77,9 @@ def assign(needs, n_streams):
 
 
 def races(lines):
-    """A sentence for each two lines where one may write what the other reads or writes: in no
-    order, or in a wrong one. [] if the lines give on any GPU what they give one by one."""
+    """Returns a list with a sentence for each race. A race is a pair of lines that touch the same
+    bytes, where one writes, and where the order is missing or wrong. If the list is empty, the
+    lines compute the same on every GPU as one after the other."""
     over, found, made = ordered([a.stream for a in lines], [a.waits for a in lines]), [], {}
     for i, line in enumerate(lines):
         made.update({v: i for v, _, _, writes in line.touches if writes})
@@ -88,32 +94,34 @@ def races(lines):
                         if not is_over:
                             found.append(f"{what}, and no event puts one before the other")
                         elif wrote and not writes and v != w and made.get(v, -1) < j:
-                            found.append(f"{what}: what the second reads is overwritten by then")
+                            found.append(f"{what}: the first overwrites what the second reads")
     return found
 
 
 @dataclass(frozen=True)
 class Used(memory.Lifetime):
-    """A value by who touches it; first: its writer. -1: before all launches; end: after all."""
+    """A value's Lifetime, and the numbers of all launches that touch it. The first one writes it.
+    For an input the first number is -1. For a result the last one is the number of launches."""
 
     touched: tuple
 
 
 class Table:
-    """launches, and of each its stream and waits; memory: where the values lie. Needs no GPU."""
+    """A table of launches: the stream of each, and the launches it waits for. memory: the places of
+    the values. Making a table needs no GPU. Raises ValueError if a line runs only on CPUs."""
 
     def __init__(self, graph, n_streams):
         for node in graph.verify().nodes:
             if node.pad or node.op.endswith(("_nhwc", "_nchw")) or node.kind is ArrayFunction:
-                raise ValueError(f"streamed: line {node.op} is for CPUs alone: the pass `layout` "
-                                 "makes such, and an imported operator that minidl has no op for. "
-                                 "Pass the graph that infer.trace gave")
+                raise ValueError(f"streamed: line {node.op} runs only on CPUs: the pass `layout` "
+                                 "makes such lines, and import_onnx for an operator that minidl "
+                                 "has no op for. Pass the graph that infer.trace returned")
         self.low = low = lower.Lowering(graph, {})
         self.launches, self.outputs, made, needs = low.launches, graph.outputs, {}, []
         for i, launch in enumerate(low.launches):
             roots = [low.layouts[v].root for v in launch.reads if v.array is None]
             written = list(launch.writes)
-            if _has_indices(launch.eager):  # they share one note of the device: cuda/index_check.py
+            if _has_indices(launch.eager):  # these write one shared note: cuda/index_check.py
                 roots.append("note")
                 written.append("note")
             needs.append({made[v] for v in roots if v in made})
@@ -132,7 +140,7 @@ class Table:
             if v.array is None:
                 touched[low.layouts[v].root].append(end)
 
-        def is_over(a, i):  # whether all who touch value a are over when launch i begins
+        def is_over(a, i):  # True if all launches that touch value a are complete before launch i
             return i >= 0 and all(j < 0 or j < end and over[i].get(self.streams[j], -1) >= j
                                   for j in a.touched)
 
@@ -142,7 +150,8 @@ class Table:
         self.at = dict(zip(touched, self.memory.offsets, strict=True))
 
     def lines(self):
-        """What `races` reads: the launches, and at the end the results."""
+        """Returns a list of Lines for `races`: the launches, then one Line that reads the
+        results."""
         def touches(values, writes):
             roots = dict.fromkeys(self.low.layouts[v].root for v in values if v.array is None)
             return [(numbers[v], self.at[v], self.at[v] + v.n_bytes, writes) for v in roots]
@@ -167,8 +176,11 @@ def _has_indices(x):
 
 
 def streamed(graph, n_streams=2):
-    """A function of arrays or Tensors on the GPU: a replay of the graph, captured on n_streams. It
-    has a copy of the model's weights of now; its `table` says what runs where."""
+    """Captures the graph on n_streams streams of a GPU. Returns a function that replays it.
+
+    The function takes arrays or Tensors on the GPU, and returns Tensors on the GPU. It holds a copy
+    of the model's weights. Its attribute `table` tells which launch runs on which stream. It raises
+    RuntimeError if the model has changed since the trace, and TypeError for a wrong input."""
     cupy, table = backend.import_cupy(), Table(graph, n_streams)
     if found := races(table.lines()):
         raise RuntimeError(f"streamed: {found[0]}")
@@ -217,7 +229,8 @@ def streamed(graph, n_streams=2):
         for stream in streams:
             now.wait_event(stream.record())
 
-    with unnoted(cupy):  # inputs share bytes with later values: only a first run finds what was put
+    # warm-up runs find other values in the bytes of the inputs: a bad index there is no error
+    with unnoted(cupy):
         replay = graphed(run)
 
     def plan(*given):

@@ -1,16 +1,16 @@
-"""From a model to its graph: run it once, and write down every Function that it applies.
+"""Makes the graph of a model: runs the model once, and records every Function that it applies.
 
 The plain form: minidl/plain/compiler.py, `trace`. Here: the model's own Tensors and ops, and a
-second run that shows whether the model does the same for other numbers.
+second run that shows if the model applies the same ops to other numbers.
 
     graph = infer.trace(model.eval(), x)
 
-A recorder stands around every op (Mode.intercept) and sees arrays: one that an op before made is
-that op's value, one of a parameter is the parameter, any other is a constant. That holds only if
-the model does the same for every input of this shape. So it runs a second time, with other numbers:
-another op, another attribute or another constant is an error that names it, never a wrong plan.
-The graph is then run by eager ops on the second input, and has to give what the model gave: a
-write in place, which is no Function, would show there.
+A recorder intercepts every op (Mode.intercept) and sees its arrays. An array that an earlier op
+made is the value of that op. A parameter's array is the parameter. Every other array is a constant.
+This is right only if the model applies the same ops to every input of this shape. So the model runs
+a second time, with other numbers. If an op, an attribute or a constant differs, trace raises an
+error that names it. Last, trace runs the graph by eager ops on the second input and compares the
+results with the model's. This finds writes in place, which are not Functions.
 
 Test: tests/infer/test_trace.py
 """
@@ -27,9 +27,16 @@ RANDOM = ("dropout", "bernoulli", "multinomial")
 
 
 def trace(model, *inputs, other=None):
-    """The Graph of model(*inputs); inputs: Tensors or arrays of NumPy. other: the inputs of the
-    second run, of the same shapes and dtypes; unless given, the first ones with their elements in
-    another order (pass them where that is no other input). ValueError where the runs differ."""
+    """Returns the Graph of model(*inputs).
+
+    model: any function of Tensors, or a Module in eval mode, on the CPU.
+    inputs: Tensors or NumPy arrays.
+    other: the inputs of the second run, with the same shapes and dtypes. The default is `inputs`
+           with the elements in another order. Pass `other` if a new order changes nothing, as for
+           an input of zeros.
+
+    Raises ValueError if the two runs differ, if the model is in training mode, or if it draws
+    random numbers. Raises TypeError if the model or an input is on a GPU."""
     refuse_gpu("trace", model, *inputs)
     arrays = [contiguous(np, np.asarray(backend.array_of(x))) for x in inputs]
     if other is None:
@@ -45,13 +52,14 @@ def trace(model, *inputs, other=None):
     again = graph.run(*other)
     for y, want in zip((again,) if single else again, expected, strict=True):
         if y.shape != want.shape or not np.allclose(y, want, 1e-4, 1e-5, equal_nan=True):
-            raise ValueError("trace: the recorded operations do not give what the model gave; it "
-                             "changes an array in place, or computes outside of minidl's ops")
+            raise ValueError("trace: the recorded operations and the model give different results. "
+                             "The model changes an array in place, or computes outside of minidl's "
+                             "ops. Use only minidl's ops, and write to no array")
     return graph
 
 
 def recorded(model, arrays, other, are_tensors):
-    """(the Graph of model(*arrays), without guards; the results for `other`)."""
+    """Returns (the Graph of model(*arrays), without guards; the model's results for `other`)."""
     first, results, single = _record(model, arrays, are_tensors)
     second, expected, _ = _record(model, other, are_tensors)
     _compare(first, second)
@@ -60,7 +68,7 @@ def recorded(model, arrays, other, are_tensors):
 
 
 def refuse_gpu(what, model, *inputs):
-    """TypeError where the model or an input is on a GPU."""
+    """Raises TypeError if the model or an input is on a GPU."""
     arrays = *inputs, *(p for _, p in getattr(model, "named_parameters", list)())
     if any(hasattr(backend.array_of(x), "__cuda_array_interface__") for x in arrays):
         raise TypeError(f"{what}: wants a model and inputs on the CPU, where a plan runs; got some "
@@ -73,11 +81,14 @@ def _modules(model):
 
 
 def _record(model, arrays, are_tensors):
+    """Returns (the Recorder after a run of the model, the results, True if the model returned one
+    Tensor)."""
     arrays = [x.copy() for x in arrays]
     recorder = Recorder(model, arrays)
     given = [Tensor(x) if is_one else x for x, is_one in zip(arrays, are_tensors, strict=True)]
     if current().autocast is not None:
-        raise ValueError("trace: autocast is on; a plan is of float32. Leave the block first")
+        raise ValueError("trace: autocast is on; a plan computes in float32. Leave the autocast "
+                         "block first")
     with running(grad=False, intercept=recorder):
         result = model(*given)
     results = result if isinstance(result, tuple) else (result,)
@@ -88,10 +99,10 @@ def _record(model, arrays, are_tensors):
 
 
 class Recorder:
-    """Called in place of each forward: runs it and writes a Node."""
+    """Called in place of each forward: runs forward and records a Node."""
 
     def __init__(self, model, arrays):
-        self.nodes, self.known, self.alive = [], {}, []  # alive: so that no id comes again
+        self.nodes, self.known, self.alive = [], {}, []  # alive keeps arrays, so ids stay unique
         self.inputs = [self._know(x, Value(x.shape, x.dtype, name)) for x, name in zip(
             arrays, ["x"] if len(arrays) == 1 else [f"x{i}" for i in range(len(arrays))])]
         for table in ("named_parameters", "named_buffers"):
@@ -105,7 +116,8 @@ class Recorder:
         return value
 
     def value(self, x):
-        """The Value of an input: of an array that is new here, a constant."""
+        """Returns the Value of an input of an op. An array that is not known yet is a constant. A
+        Python number is returned as it is."""
         if isinstance(x, np.generic):
             x = np.asarray(x)
         if not isinstance(x, np.ndarray):
@@ -127,18 +139,19 @@ class Recorder:
 
 
 class Guards:
-    """What a plan takes for granted of its model. `changed()` names what is no longer so."""
+    """Remembers the model as it was traced. A plan is valid only while the model stays the same."""
 
     def __init__(self, model):
         self.modules = _modules(model)
         tables = [getattr(model, t, list)() for t in ("named_parameters", "named_buffers")]
         self.parameters = [(p, p.version, p.array, name) for name, p in tables[0]]
-        # running statistics are written without a version; they are small
+        # a write to running statistics counts no version, so their bytes are compared: they are few
         buffers = [(backend.array_of(b), name) for name, b in tables[1]]
         self.buffers = [(b, b.tobytes(), name) for b, name in buffers]
 
     def changed(self):
-        """A sentence, or None. Some tenths of a microsecond for each layer."""
+        """Returns a sentence that names what has changed in the model, or None if nothing has. It
+        takes some tenths of a microsecond for each layer."""
         for name, m in self.modules:
             if m.training:
                 return f"the model is in training mode ({name or 'itself'!r})"
@@ -152,7 +165,7 @@ class Guards:
 
 
 def _compare(first, second):
-    """ValueError unless two recordings are of the same operations on the same constants."""
+    """Raises ValueError unless two recordings have the same operations on the same constants."""
     numbers = [{v: (i, k) for i, node in enumerate(r.nodes) for k, v in enumerate(node.outputs)}
                for r in (first, second)]
     for r, number in zip((first, second), numbers):
@@ -164,16 +177,16 @@ def _compare(first, second):
         where = f"trace: operation {i}, {a.op}"
         if a.op != b.op or not _equal(a.attributes, b.attributes):
             raise ValueError(f"{where}{a.attributes}, was {b.op}{b.attributes} on a second input: "
-                             "an `if` depends on numbers, or a number was read out of a tensor")
+                             "an `if` depends on numbers, or a number was read from a tensor")
         for x, y in zip(a.inputs, b.inputs, strict=True):
             same = _equal(x, y) if not isinstance(x, Value) else isinstance(y, Value) and (
                 numbers[0].get(x) == numbers[1].get(y)
                 and (x.array is None) == (y.array is None) and _equal(x.array, y.array))
             if not same:
                 raise ValueError(
-                    f"{where}: an operand depends on the input by a way that is no Function: a "
-                    "cast of integers to float by +, NumPy on x.array, a number read by .item(). "
-                    "Cast with x.float(), and use minidl's ops")
+                    f"{where}: an operand depends on the input by a way that trace cannot see: + "
+                    "casts integers to float, NumPy computes on x.array, or .item() reads a "
+                    "number. Cast with x.float(), and use minidl's ops")
 
 
 def _equal(a, b):

@@ -1,9 +1,10 @@
-"""Launches of layers in whole numbers (quantize.py), on kernels/cpu/infer_int8.cuh.
+"""Launches of the layers in integers (quantize.py). The kernels are in kernels/cpu/infer_int8.cuh.
 
-    linear_int8      the range of x, where it was not calibrated; x in 8 bits; the product
-    conv_int8_nhwc   x in 8 bits; for each pixel of the result a row, those under the filter (a
-                     quarter of the bytes of such a copy in float); the product of linear_int8
-    linear_weights   the product: weights become float in a register
+    linear_int8      1. the range of x, unless it was calibrated  2. x to 8 bits  3. the product
+    conv_int8_nhwc   1. x to 8 bits  2. the patches: for each pixel of the result, a row of the
+                     pixels under the filter (a quarter of the bytes of float patches)  3. the
+                     product of linear_int8
+    linear_weights   the product. Weights become float in a register
 
 Test: tests/infer/test_quantize.py
 """
@@ -16,13 +17,13 @@ from minidl.infer import lower
 from minidl.infer.graph import Value
 from minidl.infer.quantize import GROUP, scale_of
 
-FOUR, TILE = 4, 64  # values of k: of a lane of one instruction, of a row of a tile (AMX)
-ROWS = 96  # of x that a block takes at most, a multiple of the rows of every tile
+FOUR, TILE = 4, 64  # values of k in a lane of one instruction, and in a row of a tile (AMX)
+ROWS = 96  # the most rows of x in a block: a multiple of the rows of every tile
 PANEL = 64  # columns, as in kernels/cpu/infer_int8.cuh
 
 
 def panels(q):
-    """(n, k) int8 as (panels, k, 64), zeros in the columns beyond n."""
+    """Returns q (n, k) int8 as panels (panels, k, 64). The columns after n are zeros."""
     n, k = q.shape
     padded = np.zeros((-(-n // PANEL) * PANEL, k), np.int8)
     padded[:n] = q
@@ -30,15 +31,16 @@ def panels(q):
 
 
 def by_four(q):
-    """(the panels of an int8 product: a column's values of k in fours side by side; the width of
-    a row, zeros at its end)."""
+    """Packs q (n, k) for an int8 product. Returns (panels (panels, wide / 4, 64, 4), wide). `wide`
+    is k, rounded up to a multiple of TILE. Zeros fill the end."""
     wide = -(-q.shape[1] // TILE) * TILE
     p = panels(np.pad(q, ((0, 0), (0, wide - q.shape[1]))))
     return np.ascontiguousarray(p.reshape(len(p), wide // FOUR, FOUR, -1).swapaxes(2, 3)), wide
 
 
 def by_bits(q, bits):
-    """The panels of weights: of 4 bits, two values of k to a byte, each 8 too large."""
+    """Packs q (n, k) for weights alone. Returns panels (panels, k, 64) for 8 bits. For 4 bits they
+    are (panels, k / 2, 64): a byte holds two values of k, each stored with 8 added."""
     p = panels(q)
     if bits == 8:
         return np.ascontiguousarray(p)
@@ -47,7 +49,8 @@ def by_bits(q, bits):
 
 
 def _parts(low, node):
-    """(rows, n, k, blocks of rows, what follows the product) of a line, or None."""
+    """Returns (rows, n, k, blocks of rows, the result of lower.steps_of) of a line, or None if the
+    line must run as an eager op."""
     x, w, _, bias = node.inputs[:4]
     if x.dtype != np.float32 or not x.n_bytes or bias is not None and not lower.is_constant(bias):
         return None
@@ -57,7 +60,8 @@ def _parts(low, node):
 
 
 def _product(low, node, call, first, args, parts):
-    """The launch: `call` is C++ up to the function of (sum, row, col), `first` makes x of it."""
+    """Adds the launch of a product. call: C++ text that calls the kernel's loop, without its last
+    arguments. first: a C++ expression that turns `sum` into a float."""
     m, n, _, blocks, (text, result, more) = parts
     body = [f"  const int first = blockIdx.x * {ROWS}, last = min(first + {ROWS}, {m});",
             f"  {call}, first, last, blockIdx.y,",
@@ -70,6 +74,7 @@ def _product(low, node, call, first, args, parts):
 
 
 def linear_int8(low, node):
+    """Adds the launches of a linear_int8 line. Returns False if it must run as an eager op."""
     if (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -87,13 +92,14 @@ def linear_int8(low, node):
 
 
 def _quantize(low, q, x, range_, m, k, wide):
+    """Adds the launch that rounds x (m, k) to q (m, wide) uint8. range_: (scale, zero point)."""
     row = f"quantize_row<{k}, {wide}>(q + r * {wide}LL, a + r * {k}LL, scale[0], scale[1]);"
     low.add("quantize", [q], f"  const int r = blockIdx.x;\n  {row}",
             [("unsigned char* q", q), ("const float* a", x), ("const float* scale", range_)], m)
 
 
 def _product_int8(low, node, q, w, packed, wide, range_, parts):
-    """The launch of q (m, wide) times w (n, k)."""
+    """Adds the launch of q (m, wide) times w (n, k) transposed."""
     n, k = w.shape
     first = "(float)(sum - ((int)scale[1] - SHIFT) * w_sum[col]) * (scale[0] * w_scale[col])"
     args = [("const unsigned char* q", q), ("const signed char* w", packed),
@@ -105,6 +111,7 @@ def _product_int8(low, node, q, w, packed, wide, range_, parts):
 
 
 def conv_int8(low, node):
+    """Adds the launches of a conv_int8_nhwc line. Returns False if it must run as an eager op."""
     if node.pad or (parts := _parts(low, node)) is None:
         return False
     x, w = node.inputs[:2]
@@ -127,6 +134,7 @@ def conv_int8(low, node):
 
 
 def linear_weights(low, node):
+    """Adds the launch of a linear_weights line. Returns False if it must run as an eager op."""
     bits, k = node.attributes["bits"], node.inputs[1].shape[1]
     if bits == 4 and k % GROUP or (parts := _parts(low, node)) is None:
         return False

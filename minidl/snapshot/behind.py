@@ -1,21 +1,24 @@
-"""Snapshots that do not wait: the state is copied between two steps, and written behind the next.
+"""Saves a snapshot during training: copies the state after a step, and writes it during the next.
 
-    main      step 50 | copy | step 51 | step 52 | step 53 | ...      exposed: the copy, and what
-    thread                   |== sha256, write, fsync, rename ==|     is left of the one before
+    main      step 50 | copy | step 51 | step 52 | step 53 | ...      exposed: the copy, and the
+    thread                   |== sha256, write, fsync, rename ==|     wait for the save before
 
     behind = Behind(t)
     behind.save("runs", step, model=model, optimizer=optimizer)     # the arguments of save()
     behind.wait()                                                   # at the end: it is on the disk
 
-Held beside the state: what this rank's file holds (`n_bytes`), from the copy to the file's end.
-Of what all n ranks have, such as the 12 X bytes of X float32 weights under Adam, that is 12 X / n;
-of ZeRO's shards all. A model that is divided over ranks is gathered to its writers at the copy.
-Exposed: n_bytes at the speed of a copy, instead of the disk's; a snapshot that takes longer than
-the steps between two of them is waited for, so that there is never more than one copy.
+Memory: a copy of the contents of this rank's file (`n_bytes`), until the file is written. For
+tensors that all n ranks hold, this is 1 / n of them: 12 X / n bytes for X float32 weights under
+Adam. For ZeRO's shards it is the whole shard. If the model is divided over ranks, its tensors are
+gathered on their writers during the copy.
 
-The files are written in save()'s order by a thread of each rank, which talk over a duplicate of the
-transport: a crash at any moment leaves the snapshot before whole. If one of the ranks cannot write,
-the next save(), check() or wait() raises its SnapshotError on all ranks.
+Exposed time: n_bytes at the speed of a memory copy, not at the disk's speed. If writing takes
+longer than the steps between two saves, the second save waits for the first. So there is never more
+than one copy.
+
+A thread of each rank writes the files, in the order of save(). The threads communicate over a
+duplicate of the transport. A crash at any moment leaves the previous snapshot whole. If one rank
+cannot write, the next save(), check() or wait() raises its SnapshotError on all ranks.
 Source: Mohan et al. 2021, "CheckFreq" (FAST): snapshot, then persist.
 Test: tests/snapshot/test_behind.py   Used by: elastic/restart.py, heal.py
 """
@@ -30,10 +33,12 @@ from minidl.snapshot import snapshot
 
 
 class Behind:
-    """All ranks of t make one and call together. What the last save() cost: n_bytes, copied and
-    held until it is written; exposed_s, in which the rank could not train.
+    """Saves snapshots in a thread. All ranks of t make one and call its methods together.
 
-    after: another Behind of this rank, whose saves are written before those that follow them."""
+    n_bytes: the bytes that the last save() copied.
+    exposed_s: the seconds of the last save() in which the rank could not train.
+    after: another Behind of this rank. Both then use the same thread, so that their saves are
+           written in the order of the calls."""
 
     def __init__(self, t, after=None):
         self.t, self.job = t, None
@@ -42,9 +47,10 @@ class Behind:
         self.n_bytes, self.exposed_s, self._held = 0, 0.0, []
 
     def save(self, folder, step, *, model, optimizer=None, keep=2, **others):
-        """As snapshot.save, but returns when the state is copied."""
+        """Does the same as snapshot.save, but returns as soon as the state is copied. It first
+        waits for the save before, and raises the error of that save, if any."""
         start = self.t.time()
-        self.wait()  # a second copy would be needed
+        self.wait()  # else two copies would be in memory
         t, rank, size, others = snapshot.check(self.t, model, keep, others)
         snapshot.agree(t, snapshot.refusal(
             Path(folder), step, model, optimizer, others, rank))
@@ -60,33 +66,35 @@ class Behind:
         self.exposed_s = self.t.time() - start
 
     def check(self):
-        """Raise the error of the last save, if it has ended with one."""
+        """Raises the error of the last save, if that save has ended with one. Does not wait."""
         if self.job is not None and self.job.done():
             self.wait()
 
     def wait(self):
-        """Return when the last save is on the disk; raises its error."""
+        """Waits until the last save is on the disk. Raises the error of that save, if any."""
         job, self.job = self.job, None
         if job is not None:
             job.wait()
         self._held = []
 
     def close(self):
+        """Waits for the last save, then ends the thread."""
         self.wait()
         self.background.close()
 
     def communication_buffers(self):
-        """The copies, for memory.report(..., communication=[behind])."""
+        """Returns the copies, for memory.report(..., communication=[behind])."""
         return [] if self.job is None or self.job.done() else list(self._held)
 
 
 def _copied(piece):
-    """The elements that this rank writes of a tensor, in memory of their own; None if none."""
+    """Returns a copy, on the host, of the elements of a tensor that this rank writes, or None if it
+    writes none."""
     values = piece.values()
     if piece.first == piece.end:
         return None
     host = backend.to_device(values, "cpu")
-    return host.copy() if isinstance(values, np.ndarray) else host  # else it comes from a GPU
+    return host.copy() if isinstance(values, np.ndarray) else host  # else copied from a GPU
 
 
 def _write(_, t, folder, step, taken, keep):

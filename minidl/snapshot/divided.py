@@ -1,24 +1,27 @@
-"""A model that is divided over a grid of ranks, in a snapshot: as tensors and slices, not as ranks.
+"""Saves a model that is divided over a grid of ranks. The files hold whole tensors.
 
     pp 2 x tp 2, dp 2 with ZeRO 1          what the files hold
-    rank 0: columns 0..2 of a, half of it ─┐
-    rank 1: columns 3..5 of a, half of it ─┼─► a, whole, in the file of one of the four
+    rank 0: half of columns 0..2 of a     ─┐
+    rank 1: half of columns 3..5 of a     ─┼─► a, whole, in the file of one of the four
     rank 2: the other half of rank 0's    ─┤   b, whole, in the file of another one
     rank 3: the other half of rank 1's    ─┘   ...
     rank 4, 5, 6, 7: the next layers          c, ...
 
-Saving. Every rank says which slices it has of which named tensor. From that all ranks make the same
-plan: who writes a tensor, one of those who have a part of it, each in turn so that all write equal
-numbers of bytes; and who sends which slice to the writer. It is carried out tensor by tensor, so no
-rank ever has more than one of them whole. So a file's tensors are whole, as those of a model that
-is not divided, and neither knows of the other.
+Saving. Every rank sends the others a list of its slices, with the names of their tensors. From this
+all ranks make the same plan. One of the ranks that have a part of a tensor writes it. The plan
+chooses the writers so that all ranks write about the same number of bytes. The other ranks send
+their slices to the writer. This happens tensor by tensor, so a rank never has more than one whole
+tensor. The files have the same form as for a model that is not divided. Each kind of model can load
+the other's snapshot.
 
-Loading. Each rank reads the tensors that it has a part of, one after another, and keeps its part.
+Loading. Each rank reads its tensors one after another, and keeps only its parts.
 
-Random generators belong to ranks, not to slices, and ranks that divide a layer must draw alike. On
-the grid that saved them each rank gets its own back; on another, the i-th group of ranks that draw
-alike gets the state of the i-th such group before, or a stream that none has had (snapshot.py).
-Sent: each slice that its tensor's writer does not have, once.
+Random generators belong to ranks, not to slices. Ranks that divide a layer must draw the same
+numbers. On the same grid each rank gets its own state back. On another grid, the i-th group of
+ranks that draw the same numbers gets the state of the old grid's i-th such group. If the old grid
+had fewer groups, it gets a new stream (snapshot.py).
+
+Sent: each slice that the writer of its tensor does not have, once.
 Test: tests/snapshot/test_divided.py   Used by: snapshot.py, fit.py
 """
 
@@ -35,15 +38,15 @@ from minidl.snapshot import regions
 
 
 def is_divided(model):
-    """Whether a rank has a part of the model only, of another kind than a shard of ZeRO's."""
+    """Returns True if each rank has only a part of the model. ZeRO's shards do not count."""
     return isinstance(model, Pipeline) or any(p.part or p.is_local for p in regions.names(model))
 
 
-# -- a part in its tensor
+# -- a part of a tensor
 
 
 def view(array, part):
-    """The elements of a part, as a view of the whole array, in the order that the part has."""
+    """Returns the elements of a part, as a view of the whole array. They have the part's order."""
     if part is None:
         return array
     dim, bounds, repeats, i = part
@@ -52,12 +55,13 @@ def view(array, part):
 
 
 def span(region):
-    """[first, end) of what is to be read for a region: all of a tensor, where a part is wanted."""
+    """Returns (first, end), the elements to read for a region. For a part of a tensor they are the
+    whole tensor."""
     return (region.first, region.end) if region.part is None else (0, math.prod(region.shape))
 
 
 def own(values, region):
-    """The region's elements of what was read for it, 1-d."""
+    """Returns the region's elements, 1-d. values: the elements that span() asked for."""
     if region.part is None:
         return values
     return view(values.reshape(region.shape), region.part).flat[region.first:region.end]
@@ -67,8 +71,9 @@ def own(values, region):
 
 
 def pieces(t, model, optimizer):
-    """([regions.Piece] that this rank takes part in, in an order that all ranks have), and what
-    forbids to save it, the same words on all ranks, or nothing."""
+    """Returns (a list of the Pieces that this rank writes or sends, a problem). All ranks have the
+    same order. The problem is a sentence that tells why the model cannot be saved, the same on all
+    ranks, or ""."""
     stages = {r.name: _stage(model, r.leaf) for r in regions.buffers(model)}
     stages |= {name: _stage(model, p) for p, name in regions.names(model).items()}
     held, has = {}, []
@@ -80,7 +85,7 @@ def pieces(t, model, optimizer):
         has.append((key, r.part, r.first, r.end, about, twice))
     problem = ""
     if isinstance(model, Compressed):
-        problem = "what compression owes of a divided model is not kept: save an uncompressed one"
+        problem = "the residuals of a divided model cannot be saved: train it without compression"
     n_stages, mine = (len(model.ranks), list(model.stages)) if isinstance(model, Pipeline) else \
         (0, [])
     parts = objects.all_gather(t, (has, problem, mine))
@@ -88,7 +93,7 @@ def pieces(t, model, optimizer):
     problems += [text for _, text, _ in parts if text]
     missing = set(range(n_stages)).difference(*(part[2] for part in parts))
     if missing:
-        problems.append(f"nobody has the stages {sorted(missing)} of the pipeline")
+        problems.append(f"no rank has the stages {sorted(missing)} of the pipeline")
     if problems:
         return [], (f"{'; '.join(problems[:4])}. Is t, of {t.size} ranks, the transport of all "
                     "ranks of the grid?")
@@ -96,14 +101,15 @@ def pieces(t, model, optimizer):
 
 
 def _stage(model, leaf):
-    """The pipeline's rank that alone has it; None if several may."""
+    """Returns the rank of the pipeline that has this leaf, or None if several ranks may have it."""
     tied = not isinstance(model, Pipeline) or any(leaf is p for p, _ in model.tied)
     return None if tied else model.t.rank
 
 
 def _plan(has):
-    """[(key, shape, writer, sources)] of all tensors, and what is wrong. has: of each rank
-    the list of its slices; sources: [(rank, part, first, end)], which are the tensor together."""
+    """Returns ([(key, shape, writer, sources)] of all tensors, a list of problems). has: for each
+    rank, the list of its slices. sources: [(rank, part, first, end)], slices that form the whole
+    tensor together."""
     about, slices, listed, problems = {}, {}, {}, []
     for rank, entries in enumerate(has):
         for key, part, first, end, what, twice in entries:
@@ -117,13 +123,14 @@ def _plan(has):
     size_of = {key: math.prod(shape) * size for key, (shape, _, size, _) in about.items()}
     holders = {key: sorted({rank for of_part in slices[key].values() for ranks in of_part.values()
                             for rank in ranks}) for key in about}
-    # first what only one rank can write; then the large ones, for the small ones to fill the gaps
+    # first tensors that only one rank can write, then the others from large to small: the small
+    # ones at the end make the ranks' bytes equal
     order = sorted(about, key=lambda key: (len(holders[key]) > 1, -size_of[key], key))
     for i, key in enumerate(order):
         (shape, *_), first_has_it = about[key], key.startswith("buffer/")
         sources = _sources(shape, slices[key], 0 if first_has_it else i)
-        if sources is None:  # t lacks ranks, or they hold different cuts
-            problems.append(f"the ranks' slices of {key} are not all of {shape}")
+        if sources is None:  # t lacks ranks, or the ranks cut the tensor differently
+            problems.append(f"the ranks' slices of {key} do not cover its shape {shape}")
             continue
         able = holders[key][:1] if first_has_it else holders[key]
         writer = min(able, key=lambda rank: written[rank], default=listed[key])
@@ -135,8 +142,9 @@ def _plan(has):
 
 
 def _sources(shape, of_key, turn):
-    """([(rank, part, first, end)] that are the whole tensor, [who has this slice]), or None. Of
-    those that have an equal slice each sends in its turn."""
+    """Returns ([(rank, part, first, end)] that form the whole tensor, [ranks that have this slice]
+    for each), or None if slices are missing. If several ranks have the same slice, they take turns
+    from tensor to tensor. turn: the number of the tensor."""
     found, holders = [], []
     part = next(iter(of_key))
     parts = [None] if part is None else [(*part[:3], i) for i in range(len(part[1]) - 1)]
@@ -154,7 +162,8 @@ def _sources(shape, of_key, turn):
 
 
 def _piece(t, held, key, shape, writer, sources):
-    """What this rank does for a tensor, or None: it writes it all, or sends what it has of it."""
+    """Returns the Piece of this rank for a tensor, or None if it takes no part. The writer receives
+    the slices and writes the whole tensor. The others send their slices in values()."""
     if t.rank not in (writer, *(rank for rank, *_ in sources)):
         return None
 
@@ -181,21 +190,22 @@ def _piece(t, held, key, shape, writer, sources):
 
 
 def all_keys(states):
-    """Every rank's states of generators; in place of one that a rank does not have, the state that
-    the first rank has which does."""
+    """Returns every rank's states of generators. If a rank does not have a generator, it gets the
+    state of the first rank that has it."""
     first = {key: state for of_rank in reversed(states) for key, state in of_rank.items()}
     return [first | of_rank for of_rank in states]
 
 
 def draws(t, model):
-    """The first of the ranks that divide this one's layers, and so draw the same numbers."""
+    """Returns the first of the ranks that divide this rank's layers. They draw the same numbers."""
     group = next((p.part.t for p in regions.names(model) if p.part), None)
     mine = 0 if t is None else t.rank
     return mine if group is None else objects.all_gather(group, mine)[0]
 
 
 def drawn(t, model, index):
-    """(the states of the generators that the snapshot holds, which of them is this rank's)."""
+    """Returns (the saved states of the generators, the index of this rank's state among them). An
+    index past the end means that the rank needs a new stream."""
     now = [0] if t is None else list(range(t.size))
     if is_divided(model):
         now = objects.all_gather(t, draws(t, model))

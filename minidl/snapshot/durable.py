@@ -1,11 +1,13 @@
-"""Write a file so that after a crash it is whole or not there at all.
+"""Writes a file so that after a crash it is whole, or does not exist.
 
-The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. Here: pieces that are
-too large to be held together, a name that depends on the content, checksums, and an index that is
-sealed. After a power failure, without the first fsync the name may be there and the bytes not;
-without the second, a later file's name may be there and this one's not.
+The plain form, with the order of its steps: minidl/plain/elastic.py, `write`. Here: pieces that do
+not fit in memory together, a name that depends on the content, checksums, and an index with its own
+checksum. The two calls of fsync protect against a power failure. Without the first, the name may be
+on the disk without the bytes. Without the second, the name of a later file may be on the disk
+without this one's name.
 
-Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI), what may be reordered.
+Source: Pillai et al. 2014, "All File Systems Are Not Created Equal" (OSDI): which writes a
+file system may reorder.
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
 
@@ -17,9 +19,9 @@ HOLDS = "a snapshot holds arrays, numbers and text"
 
 
 def write(path, pieces, named=None):
-    """Put the pieces, each bytes, one after another into the file `path`; on return they and the
-    name are on the disk. named(sha256): the file's name, where it depends on what is written.
-    Returns the name, the number of bytes, and their sha256."""
+    """Writes the pieces, each bytes, one after another into the file `path`. When it returns, they
+    and the name are on the disk. named: a function that returns the file's name for a sha256, if
+    the name depends on the content. Returns (the name, the number of bytes, their sha256)."""
     temporary, n_bytes, digest = f"{path}.tmp", 0, hashlib.sha256()
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
@@ -29,7 +31,7 @@ def write(path, pieces, named=None):
             digest.update(rest)
             while rest:
                 rest = rest[os.write(file, rest):]
-            piece = rest = None  # it may be large: gone before the next one is made
+            piece = rest = None  # it may be large: free it before the next one is made
         os.fsync(file)
     finally:  # also when the disk is full
         os.close(file)
@@ -41,7 +43,7 @@ def write(path, pieces, named=None):
 
 
 def sync(folder):
-    """The entries of a folder are on the disk."""
+    """Waits until the names in a folder are on the disk."""
     entry = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(entry)
@@ -54,12 +56,12 @@ def remove(path):
 
 
 def plain(values):
-    """Returns a copy of numbers, text, lists and dicts, as JSON keeps them."""
+    """Returns a copy of numbers, text, lists and dicts, in the form that JSON gives them."""
     return json.loads(json.dumps(values, default=_number))
 
 
 def refusal(values):
-    """Returns why JSON cannot keep these values as they are, or nothing."""
+    """Returns a sentence that tells why JSON cannot keep these values unchanged, or ""."""
     try:
         _text_as_keys(values)
         json.dumps(values, default=_number)
@@ -72,7 +74,7 @@ def refusal(values):
 def _text_as_keys(values):
     if isinstance(values, dict):
         for key in values:
-            if not isinstance(key, str):  # JSON would make text of 3
+            if not isinstance(key, str):  # JSON would turn the key 3 into "3"
                 raise TypeError(f"{HOLDS}, and its dicts have text as keys; got {key!r:.40}")
     if isinstance(values, (dict, list, tuple)):
         for value in values.values() if isinstance(values, dict) else values:
@@ -80,19 +82,20 @@ def _text_as_keys(values):
 
 
 def sealed(body):
-    """The JSON text of `body` with its own checksum, as bytes."""
+    """Returns the JSON text of `body` with its own checksum, as bytes."""
     text = json.dumps(body, sort_keys=True, default=_number)
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"sha256": "{digest}", "body": {text}}}\n'.encode()
 
 
 def unsealed(data):
-    """The body of `sealed` bytes; ValueError, with a reason, if they are not what was sealed."""
+    """Returns the body of `sealed` bytes. Raises ValueError, with a reason, if the bytes have
+    changed since."""
     try:
         seal = json.loads(data)
         digest = hashlib.sha256(json.dumps(seal["body"], sort_keys=True).encode()).hexdigest()
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ValueError(f"no index, or the rest of one: {error}") from None
+        raise ValueError(f"no index, or only a part of one: {error}") from None
     if digest != seal.get("sha256"):
         raise ValueError(f"wanted sha256 {str(seal.get('sha256'))[:64]}, got "
                          f"{digest}: it was altered")
@@ -100,7 +103,7 @@ def unsealed(data):
 
 
 def damage(path, n_bytes, sha256):
-    """A sentence if the file is not the one that was written, else ""."""
+    """Returns a sentence if the file is not the same as when it was written, else ""."""
     if not path.exists():
         return f"{path} is missing; wanted {n_bytes:,} bytes"
     if path.stat().st_size != n_bytes:
@@ -111,6 +114,7 @@ def damage(path, n_bytes, sha256):
 
 
 def _number(x):
+    """Returns NumPy's number as Python's. Raises TypeError for other values."""
     if hasattr(x, "item") and not getattr(x, "shape", ()):  # NumPy's numbers
         x = x.item()
         if isinstance(x, (bool, int, float)):

@@ -1,7 +1,7 @@
-"""Does a snapshot fit the model, the optimizer and the rest that it is to be loaded into?
+"""Checks that a snapshot fits the model, the optimizer and the other objects it is loaded into.
 
-Asked before anything has changed, and answered whole: all that differs, not the first of it. A
-snapshot that fits is then loaded without an error.
+The check runs before anything changes, and it finds all differences, not only the first one. A
+snapshot that fits can then be loaded without an error.
 Test: tests/snapshot/test_fit.py   Used by: snapshot.py
 """
 
@@ -10,12 +10,12 @@ import math
 from minidl.optim.optimizer import SCHEDULED
 from minidl.snapshot import divided, header, regions, residuals, rows
 
-MOST = 12  # differences that are listed
+MOST = 12  # differences that an error lists
 
 
 def misfits(index, model, optimizer, others, folder, everywhere):
-    """Sentences about all that differs between the objects and the snapshot; none if it fits.
-    everywhere: the keys of `tensors` on all ranks."""
+    """Returns a list with a sentence for each difference between the objects and the snapshot. The
+    list is empty if the snapshot fits. everywhere: the keys of `tensors` on all ranks."""
     lacking = [key for key in others if key not in index["others"]]
     if optimizer is not None and index["groups"] is None:
         lacking.append("optimizer")
@@ -58,13 +58,14 @@ def misfits(index, model, optimizer, others, folder, everywhere):
 
 
 def listed(found):
-    """The first of them as a text, and how many more there are."""
+    """Returns the first MOST sentences as a text, and the number of the others."""
     found = list(dict.fromkeys(found))
     return "\n".join(found[:MOST] + [f"and {len(found) - MOST} more"] * (len(found) > MOST))
 
 
 def tensors(model):
-    """{key: (shape, dtype)} of what this rank's model has parts of; generators, too."""
+    """Returns {key: (shape, dtype)} of the parameters and buffers that this rank has, or has parts
+    of. The shape is the whole tensor's. A generator has the value ()."""
     here = {f"param/{r.name}": (r.shape, leaf.dtype.name)
             for leaf, rs in regions.by_leaf(model).items() for r in rs}
     here |= {f"buffer/{r.name}": (r.shape, r.leaf.dtype.name) for r in regions.buffers(model)}
@@ -72,7 +73,8 @@ def tensors(model):
 
 
 def _kind(value):
-    """What kind of value this is in JSON."""
+    """Returns the kind of a value in JSON: a type, or a tuple of types that JSON does not tell
+    apart."""
     if hasattr(value, "item"):
         value = value.item()  # NumPy's numbers
     for kinds in (bool, (int, float), str, (list, tuple), dict, type(None)):
@@ -82,8 +84,9 @@ def _kind(value):
 
 
 def _same_kind(here, there, may_be_none=True):
-    """Whether two values are of one kind, and what is in them, too. A list of numbers may have
-    another length, and only numbers."""
+    """Returns True if two values have the same kind, and their contents, too. A list of numbers may
+    become a list of another length, but only of numbers. None may become any value. may_be_none:
+    True if any value may become None."""
     a, b = _kind(here), _kind(there)
     if a is type(None) or may_be_none and b is type(None):
         return True
@@ -96,16 +99,17 @@ def _same_kind(here, there, may_be_none=True):
 
 
 def _other_kinds(here, there, may_be_none=True):
-    """Sentences about values of two dicts that are, for example, a number here and text there. None
-    may become anything. may_be_none: whether anything may become None."""
+    """Yields a sentence for each value whose kind differs in the two dicts: for example a number
+    here and text there. None may become any value. may_be_none: True if any value may become
+    None."""
     for name in sorted(here.keys() & there.keys()):
         if not _same_kind(here[name], there[name], may_be_none):
-            yield (f"{name} is {str(there[name])[:80]} in the snapshot, and {str(here[name])[:80]} "
+            yield (f"{name} is {str(there[name])[:80]} in the snapshot, but {str(here[name])[:80]} "
                    "here")
 
 
 def _row_misfits(index, key, it):
-    """Sentences about rows that are of another form, or that the files do not hold."""
+    """Yields a sentence for each array of rows with another name, shape or dtype."""
     here = dict(rows.arrays_of({key: it}))
     start = rows.key_of(key, "")
     there = {name: about for name, about in index["tensors"].items() if name.startswith(start)}
@@ -119,17 +123,18 @@ def _row_misfits(index, key, it):
 
 
 def _is_writeable(array):
-    return getattr(array.flags, "writeable", True)  # CuPy's arrays always are
+    return getattr(array.flags, "writeable", True)  # CuPy's are always
 
 
 def _optimizer_misfits(index, by_leaf, optimizer):
+    """Yields a sentence for each difference between the optimizer and the snapshot."""
     if len(index["groups"]) != len(optimizer.param_groups):
         yield (f"wanted {len(index['groups'])} parameter groups as in the snapshot, the optimizer "
                f"has {len(optimizer.param_groups)}")
     for here, there in zip(optimizer.param_groups, index["groups"], strict=False):
         if strange := sorted(set(there) - set(here) - {*SCHEDULED, "n_steps"}):
-            yield (f"the optimizer in the snapshot has the options {strange} and the one here has "
-                   f"not, only {sorted(set(here) - {'params'})}: is it of another kind?")
+            yield (f"the optimizer in the snapshot has the options {strange}; the one here has "
+                   f"only {sorted(set(here) - {'params'})}. Use the same kind of optimizer")
         yield from _other_options(here, there)
     for leaf, owner in regions.leaves(optimizer):
         if owner not in by_leaf:
@@ -138,25 +143,25 @@ def _optimizer_misfits(index, by_leaf, optimizer):
         names = [r.name for r in by_leaf[owner]]
         states = [index["state"].get(name) for name in names]
         if None in states:
-            yield (f"{names[states.index(None)]} is updated here, and by no optimizer in the "
-                   "snapshot")
+            yield (f"{names[states.index(None)]} is updated by the optimizer here, but by no "
+                   "optimizer in the snapshot")
             continue
         for name, state in zip(names, states, strict=True):
             if state != states[0]:
                 yield (f"{names[0]} and {name} share a shard here, but their states differ in the "
-                       f"snapshot: {states[0]}, {state}; one was not stepped. Load it into "
-                       "DataParallel, or give every parameter a gradient before it is saved")
+                       f"snapshot: {states[0]}, {state}; one had no step. Load it into "
+                       "DataParallel, or give every parameter a gradient before the save")
         if "master" in states[0]["arrays"] and leaf is owner:
             half = owner.dtype.itemsize == 2  # float16 or bfloat16
             remedy = ("call optim.use_master_weights(optimizer)" if half else
                       "wrap the optimizer in parallel.Offload, as it was")
-            yield f"{names[0]} has a master copy in the snapshot and not here; first {remedy}"
+            yield f"{names[0]} has a master copy in the snapshot, but not here; first {remedy}"
         if "master" not in states[0]["arrays"] and leaf.dtype != owner.dtype:
-            yield f"{names[0]} has a master copy here and not in the snapshot"
+            yield f"{names[0]} has a master copy here, but not in the snapshot"
 
 
 def _wanted(index, model, by_leaf, optimizer):
-    """(key, Region) of every region that this rank is to read."""
+    """Yields (key, Region) of every region that this rank must read."""
     for rs in by_leaf.values():
         yield from ((f"param/{r.name}", r) for r in rs)
     yield from ((f"buffer/{r.name}", r) for r in regions.buffers(model))
@@ -166,17 +171,18 @@ def _wanted(index, model, by_leaf, optimizer):
 
 
 def _other_options(here, there):
-    """Sentences about options that no optimizer of this kind has: (0.9, "x") as betas."""
+    """Yields a sentence for each option with a wrong kind of value, such as (0.9, "x") for
+    betas."""
     yield from (f"the optimizer's {text}" for text in _other_kinds(here, there, False))
     for name in here.keys() & there.keys():
         a, b = here[name], there[name]
         if isinstance(a, (list, tuple)) and isinstance(b, list):
             if [*map(_kind, a)] != [*map(_kind, b)]:
-                yield f"the optimizer's {name} is {str(b)[:80]} in the snapshot, and {a} here"
+                yield f"the optimizer's {name} is {str(b)[:80]} in the snapshot, but {a} here"
 
 
 def file_misfit(path, file, index):
-    """Returns why a file does not hold what its index says, or nothing."""
+    """Returns a sentence if a file does not hold the tensors that its index lists, else ""."""
     try:
         entries = header.read(path)
     except ValueError as error:
@@ -191,7 +197,7 @@ def file_misfit(path, file, index):
 
 
 def written(index):
-    """{key: [(first, end, where it is)]} of what the files hold."""
+    """Returns {key: [(first, end, (file's name, key in the file))]} of all regions in the files."""
     found = {}
     for file in index["files"]:
         for key, first, end in file["holds"]:

@@ -1,11 +1,12 @@
-"""Which snapshots a folder holds: their names, their indices, and what may be removed.
+"""Finds, checks and removes the snapshots in a folder.
 
-    step-00000012.1-of-2.60303ae2.safetensors    rank 1's file, its checksum in the name: a second
-                                                 try after a crash cannot overwrite what is in use
-    step-00000012.json                           the index. With it a snapshot is there, without it
-                                                 its files are what a crash left
-    step-00000012.json.tmp                       what a crash left (durable.py)
-    lock                                         who is saving just now (lock.py)
+    step-00000012.1-of-2.60303ae2.safetensors    rank 1's file. Its checksum is in the name, so a
+                                                 second try after a crash cannot overwrite a file
+                                                 in use
+    step-00000012.json                           the index: it makes the snapshot valid. Files
+                                                 without an index are left over from a crash
+    step-00000012.json.tmp                       left over from a crash (durable.py)
+    lock                                         the process that is saving now (lock.py)
 
 Test: tests/snapshot/test_snapshot_crashes.py   Used by: snapshot.py
 """
@@ -21,7 +22,7 @@ FILE = re.compile(r"step-\d{8,}\.\d+-of-\d+\.[0-9a-f]{8}\.safetensors")
 KINDS = {"step": int, "tensors": dict, "state": dict, "order": (dict, type(None)), "files": list,
          "generators": list, "groups": (list, type(None)), "others": dict,
          "kept": (dict, type(None))}
-MOST_DIMENSIONS = 64  # of NumPy's arrays
+MOST_DIMENSIONS = 64  # NumPy's limit
 
 
 def file_name(step, rank, size, sha256):
@@ -33,18 +34,19 @@ def index_path(folder, step):
 
 
 def steps(folder):
-    """The steps of which there are snapshots in the folder, ascending."""
+    """Returns the steps of all snapshots in the folder, ascending."""
     names = (INDEX.fullmatch(path.name) for path in Path(folder).glob("step-*.json"))
     return sorted(int(name[1]) for name in names if name)
 
 
 def latest(folder):
-    """The step of the latest snapshot in the folder; None if there is none."""
+    """Returns the step of the latest snapshot in the folder, or None if there is none."""
     return max(steps(folder), default=None)
 
 
 def read_index(folder, step=None):
-    """The index of a step, None for the latest; ValueError if there is none or it is damaged."""
+    """Returns the index of a step. None means the latest step. Raises ValueError if there is no
+    such snapshot, or if its index is damaged."""
     there = steps(folder)
     if not there or step not in (None, *there):
         raise ValueError(f"{folder} holds the snapshots {there or '(none)'}, wanted "
@@ -57,8 +59,8 @@ def read_index(folder, step=None):
 
 
 def instead(folder, step):
-    """A sentence that names the snapshot to take where that of `step` is damaged: the last one
-    before it that is whole, else the first after it."""
+    """Returns a sentence that names a whole snapshot to use in place of the damaged one of `step`:
+    the last one before it, else the first one after it."""
     others = sorted(steps(folder), key=lambda other: (other > step, abs(other - step)))
     for other in others:
         if other != step and not damage(folder, other):
@@ -68,8 +70,8 @@ def instead(folder, step):
 
 
 def at_step(text):
-    """(folder, step) of what follows --resume: runs@12 is step 12 of runs, runs its latest (None).
-    """
+    """Returns (folder, step) of the text after --resume. "runs@12" is step 12 of the folder runs.
+    "runs" is its latest step: (folder, None)."""
     folder, at, step = str(text).rpartition("@")
     if at and step.isdigit() and not Path(text).is_dir():
         return folder, int(step)
@@ -77,19 +79,20 @@ def at_step(text):
 
 
 def _index_of(folder, step):
+    """Returns the checked index of a step. Raises ValueError if it is missing or damaged."""
     path = index_path(folder, step)
     try:
         body = _as_saved(durable.unsealed(path.read_bytes()))
         if body["step"] != step or isinstance(body["step"], bool):
-            raise ValueError(f"wanted the step {step} of its name, it says {body['step']}")
+            raise ValueError(f"wanted step {step}, as in its name; got {body['step']}")
         return body
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
 
 def damage(folder, step, rank=0, size=1):
-    """A sentence if the index of a snapshot or one of its files, of every size-th from `rank` on,
-    is not as it was written, else ""."""
+    """Returns a sentence if a snapshot's index or one of its files is missing or has changed since
+    it was written, else "". It checks the files rank, rank + size, rank + 2 size, and so on."""
     try:
         files = _index_of(folder, step)["files"]
     except (ValueError, OSError) as error:
@@ -100,7 +103,8 @@ def damage(folder, step, rank=0, size=1):
 
 
 def set_aside(folder, step):
-    """Take a damaged snapshot out of the folder; the new name of its index."""
+    """Renames the index of a damaged snapshot, so that it is no longer a snapshot of the folder.
+    Returns the new path of the index."""
     path = index_path(folder, step)
     aside = path.with_name(f"damaged-{path.name}")
     path.replace(aside)
@@ -109,22 +113,23 @@ def set_aside(folder, step):
 
 
 def _as_saved(body):
-    """The index; ValueError if it is not of the form that save() writes. What it names must lie in
-    its own folder: whoever sends you a snapshot does not choose which of your files are read."""
+    """Returns the index. Raises ValueError if it does not have the form that save() writes. The
+    files that it names must be in its own folder, so a snapshot from a stranger cannot make you
+    read your other files."""
     if isinstance(body, dict):
-        body.setdefault("kept", None)  # of versions that compressed nothing
+        body.setdefault("kept", None)  # older versions saved no compression
     for key, kind in KINDS.items():
         if not isinstance(body, dict) or key not in body or not isinstance(body[key], kind):
             raise ValueError(f"wanted {key!r} as save() writes it, got {str(body)[:200]}")
     if not len(body["files"]) == len(body["generators"]) > 0:
-        raise ValueError("wanted a file and the generators of every rank; got "
+        raise ValueError("wanted one file and one entry of generators for each rank; got "
                          f"{len(body['files'])} and {len(body['generators'])}")
     for key, parts in WITHIN.items():
         if body[key] is not None and body[key].keys() != parts:
             raise ValueError(f"wanted {sorted(parts)} in {key!r}, got {str(body[key])[:200]}")
-    body.setdefault("draws", list(range(len(body["files"]))))  # of models that are not divided
+    body.setdefault("draws", list(range(len(body["files"]))))  # each rank draws alone
     if not isinstance(body["draws"], list) or len(body["draws"]) != len(body["files"]):
-        raise ValueError(f"wanted a number of every rank as draws, got {str(body['draws'])[:200]}")
+        raise ValueError(f"wanted a number for each rank as draws, got {str(body['draws'])[:200]}")
     for what, is_good in FORMS.items():
         for entry in (body[what].items() if isinstance(body[what], dict) else body[what] or ()):
             try:
@@ -132,15 +137,15 @@ def _as_saved(body):
             except (TypeError, LookupError, ValueError, AttributeError):
                 good = False
             if not good:
-                raise ValueError(f"among its {what}: no entry as save() writes it: "
+                raise ValueError(f"among its {what}: no entry as save() writes it; got "
                                  f"{str(entry)[:200]}")
     _check_states(body)
     return body
 
 
 def _check_states(body):
-    """ValueError unless the optimizer's states name all of their arrays, and those that have the
-    same arrays also have the same numbers."""
+    """Raises ValueError unless the optimizer's states name all of their arrays. States with the
+    same arrays must also have the same numbers."""
     numbers = {}
     for name, state in body["state"].items():
         wanted = numbers.setdefault(tuple(state["arrays"]), state["numbers"].keys())
@@ -210,8 +215,8 @@ WITHIN = {"order": {"rebuilt", "names"}, "kept": {"method", "kinds", "n_ranks", 
 
 
 def prune(folder, keep):
-    """Remove all but the last `keep` snapshots, and what belongs to none. An index goes first: a
-    crash in between must leave no index without its files."""
+    """Removes all but the last `keep` snapshots, and all files that belong to no snapshot. It
+    removes an index before its files, because a crash must not leave an index without its files."""
     old = steps(folder)[:-keep]
     for step in old:
         durable.remove(index_path(folder, step))
@@ -222,7 +227,7 @@ def prune(folder, keep):
         try:
             kept |= {file["name"] for file in _index_of(folder, step)["files"]}
         except ValueError:
-            return  # a damaged index: which files are its own is unknown, so all stay
+            return  # the index is damaged, so its files are unknown: keep all files
     for path in folder.iterdir():
         ours = path.name.startswith("step-") and path.suffix in (".safetensors", ".tmp")
         if ours and path.name not in kept:

@@ -1,13 +1,13 @@
-"""Reads the header of a safetensors file, and refuses what the format does not allow.
+"""Reads the header of a safetensors file, and refuses a file that the format does not allow.
 
     8 bytes     n, the length of the header
     n bytes     {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
                  "b": {"dtype": "F16", "shape": [4],    "data_offsets": [24, 32]}}
     the rest    | a: bytes 0 to 24 | b: bytes 24 to 32 |      every byte belongs to one tensor
 
-A file may come from anybody. So each number is checked before it is used: no name is there twice,
-no tensor overlaps another one, no byte is left over, and a size is the product of its shape. What
-the safetensors library refuses, this reader refuses.
+A file may come from anybody. So each number is checked before it is used. No name may come twice,
+no tensor may overlap another one, every byte must belong to a tensor, and a tensor's bytes must fit
+its shape and dtype. This reader refuses every file that the safetensors library refuses.
 
 Source: github.com/huggingface/safetensors, "Format".
 Test: tests/snapshot/test_header.py   Used by: hugging_face.py, snapshot.py
@@ -20,12 +20,12 @@ BITS = {"BOOL": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "U8": 8, "I8": 8, "F8_E5
         "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16,
         "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
         "U64": 64}
-CODES = {"bool": "BOOL", "bfloat16": "BF16",  # of the dtypes that a snapshot holds
+CODES = {"bool": "BOOL", "bfloat16": "BF16",  # {a dtype that a snapshot holds: its code}
          **{f"{kind}int{n}": f"{kind or 'i'}{n}".upper() for kind in ("", "u")
             for n in (8, 16, 32, 64)},
          **{f"float{n}": f"F{n}" for n in (16, 32, 64)}}
-MOST_BYTES = 100_000_000  # of a header, as in the library
-MOST = 2**64 - 1  # of a size: the library counts in 64 bits
+MOST_BYTES = 100_000_000  # of the longest header, as in the library
+MOST = 2**64 - 1  # the largest size: the library counts in 64 bits
 
 
 class Entry(NamedTuple):
@@ -44,20 +44,21 @@ def read(path):
         with path.open("rb") as file:
             n = int.from_bytes(file.read(8), "little")
             if size < 8 or n > min(size - 8, MOST_BYTES):
-                raise ValueError(f"a header of {n} bytes in a file of {size}")
+                raise ValueError(f"a header of {n} bytes in a file of {size} bytes")
             text = file.read(n)
         return _entries(_parsed(text), 8 + n, size)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: no whole safetensors file ({error}); get it again") from None
+        raise ValueError(f"{path}: no whole safetensors file ({error}); copy or download it again"
+                         ) from None
 
 
 def of_bytes(data):
-    """({name: Entry}, {name: text} of the metadata) of a whole file in memory. Raises ValueError,
-    in one sentence, if it is cut off or its header is wrong."""
+    """Reads a whole file in memory. Returns ({name: Entry}, the metadata {name: text}). Raises
+    ValueError, in one sentence, if the file is cut off or its header is wrong."""
     try:
         n = int.from_bytes(bytes(data[:8]), "little")
         if len(data) < 8 or n > min(len(data) - 8, MOST_BYTES):
-            raise ValueError(f"a header of {n} bytes in a file of {len(data)}")
+            raise ValueError(f"a header of {n} bytes in a file of {len(data)} bytes")
         told = _parsed(bytes(data[8:8 + n]))
         metadata = told.get("__metadata__") or {}
         return _entries(told, 8 + n, len(data)), metadata
@@ -66,12 +67,13 @@ def of_bytes(data):
 
 
 def _parsed(text):
-    """Returns the header as a dict. JSON in Python allows more than the format does."""
+    """Returns the header as a dict. Python's JSON reader allows more than the format does, so some
+    checks are added."""
     try:
         told = json.loads(text.decode("utf-8"), object_pairs_hook=_no_key_twice,
                           parse_constant=_no_number, parse_int=_whole)
     except RecursionError:
-        raise ValueError("lists in lists without end") from None
+        raise ValueError("lists are nested too deeply") from None
     if not isinstance(told, dict):
         raise ValueError(f"the header is {str(told)[:40]} and not a dict of tensors")
     return told
@@ -80,7 +82,7 @@ def _parsed(text):
 def _no_key_twice(pairs):
     found = {}
     for key, value in pairs:
-        key.encode("utf-8")  # UnicodeEncodeError, a ValueError: half of a surrogate pair
+        key.encode("utf-8")  # half of a surrogate pair raises UnicodeEncodeError, a ValueError
         if key in found:
             raise ValueError(f"{key[:80]!r} is there twice")
         found[key] = value
@@ -88,7 +90,7 @@ def _no_key_twice(pairs):
 
 
 def _no_number(text):
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number in JSON")
 
 
 def _whole(text):
@@ -96,13 +98,15 @@ def _whole(text):
 
 
 def _entries(told, start, size):
+    """Returns {name: Entry} of the checked tensors. start: the first byte after the header. size:
+    of the file, in bytes."""
     metadata = told.pop("__metadata__", None)
     if metadata is not None:
         if not isinstance(metadata, dict):
-            raise ValueError("__metadata__ is no dict")
+            raise ValueError("__metadata__ is not a dict")
         for value in metadata.values():
             if not isinstance(value, str):
-                raise ValueError(f"__metadata__ has {str(value)[:40]}, which is no text")
+                raise ValueError(f"__metadata__ has {str(value)[:40]}, which is not text")
             value.encode("utf-8")
     for name, it in told.items():
         _check_form(name[:80], it)
@@ -118,12 +122,13 @@ def _entries(told, start, size):
         found[name] = Entry(start + begin, it["dtype"], tuple(it["shape"]))
         at = end
     if start + at != size:
-        raise ValueError(f"its tensors have {at} bytes, the file has {size - start} for them")
+        raise ValueError(f"its tensors have {at} bytes, but the file has {size - start} bytes for "
+                         "them")
     return found
 
 
 def _check_form(name, it):
-    """ValueError unless `it` is a dict of a dtype, a shape and two offsets."""
+    """Raises ValueError unless `it` is a dict of a dtype, a shape and two offsets."""
     if not isinstance(it, dict) or it.keys() != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"{name} wants dtype, shape, data_offsets; got {str(it)[:80]}")
     shape, offsets = it["shape"], it["data_offsets"]
@@ -134,12 +139,12 @@ def _check_form(name, it):
         raise ValueError(f"{name} wants a list of sizes and two offsets; got {str(it)[:80]}")
     for number in (*shape, *offsets):
         if type(number) is not int or not 0 <= number <= MOST:  # True is an int, too
-            raise ValueError(f"{name} has the size or offset {str(number)[:40]}; it wants a whole "
-                             "number from 0 on")
+            raise ValueError(f"{name} has the size or offset {str(number)[:40]}; want an integer "
+                             "from 0 on")
 
 
 def _n_bytes(name, it):
-    """Returns the bytes that dtype and shape ask for."""
+    """Returns the bytes of a tensor with this dtype and shape."""
     n = 1
     for size in it["shape"]:
         n *= size
@@ -147,5 +152,5 @@ def _n_bytes(name, it):
             raise ValueError(f"{name} has the shape {str(it['shape'])[:80]}, which is too large")
     bits = n * BITS[it["dtype"]]
     if bits > MOST or bits % 8:
-        raise ValueError(f"{name} has {bits} bits, which are no whole bytes or too many")
+        raise ValueError(f"{name} has {bits} bits; want a multiple of 8, below 2^64")
     return bits // 8

@@ -1,21 +1,22 @@
-"""GPT-2 and Llama from a folder in Hugging Face's layout.
+"""Loads GPT-2 and Llama from a folder in Hugging Face's layout.
 
     model = minidl.snapshot.from_hugging_face("gpt2/")          nn.GPT or nn.Llama, in eval mode
     tokenizer = minidl.data.Tokenizer.from_hugging_face("gpt2/")            data/byte_pairs.py
     ids = infer.decoder(model).generate(np.array([tokenizer.encode("Once upon a time")]), 100)
     print(tokenizer.decode(ids[0]))
 
-    config.json                     the sizes, and what kind of model it is
-    model.safetensors               all tensors by their names; of a large model several files, and
-    model.safetensors.index.json    which tensor is in which of them
+    config.json                     the kind of the model, and its sizes
+    model.safetensors               all tensors by their names. A large model has several files,
+    model.safetensors.index.json    and this file tells which tensor is in which file
 
     h.0.attn.c_attn.weight (C, 3C)  ->  blocks.0.attention.qkv.weight, transposed
-    model.layers.0.self_attn.q_proj, k_proj, v_proj  ->  blocks.0.attention.qkv, one below the other
+    model.layers.0.self_attn.q_proj, k_proj, v_proj  ->  blocks.0.attention.qkv, concatenated
 
-What the config asks for and minidl's model does not compute is an error: a wrong activation would
-still give plausible logits. A folder may come from anybody: sizes in config.json are compared with
-what the files hold before a model of these sizes is made. A file is mapped, so that one tensor at a
-time is in memory; bfloat16, which NumPy lacks, is the upper half of a float32.
+If the config has an option that minidl's model does not compute, loading raises an error. A wrong
+activation would still give plausible logits. A folder may come from anybody. So the sizes in
+config.json are compared with the files before a model of these sizes is made. A file is mapped, so
+only one tensor at a time is in memory. NumPy has no bfloat16: its 16 bits are the upper half of a
+float32.
 
 Source: github.com/huggingface/safetensors, "Format".   Test: tests/snapshot/test_hugging_face.py
 """
@@ -31,7 +32,7 @@ from minidl.snapshot import header
 from minidl.snapshot.snapshot import SnapshotError
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-GPT2 = {  # theirs: ours, and whether it is stored transposed
+GPT2 = {  # {name there: (minidl's name, True if the file stores the weight transposed)}
     "ln_1": ("norm1", False), "ln_2": ("norm2", False), "attn.c_attn": ("attention.qkv", True),
     "attn.c_proj": ("attention.proj", True), "mlp.c_fc": ("feed_forward.up", True),
     "mlp.c_proj": ("feed_forward.down", True)}
@@ -42,8 +43,9 @@ LLAMA = {
 
 
 def from_hugging_face(folder):
-    """nn.GPT or nn.Llama, in eval mode, float32, on the CPU. SnapshotError where the folder has
-    another model, an option that is not here, or not the tensors that the model has."""
+    """Returns an nn.GPT or nn.Llama in eval mode, float32, on the CPU. Raises SnapshotError if the
+    folder has another kind of model, an option that minidl does not support, or not all tensors of
+    the model."""
     folder = Path(folder)
     config = _dict_in(folder / "config.json")
     kind = config.get("model_type")
@@ -53,8 +55,8 @@ def from_hugging_face(folder):
     try:
         make, names, n_numbers = (gpt2 if kind == "gpt2" else llama)(folder, config, len(tensors))
         there = {name: tensors.n_numbers(name) for parts, _ in names.values() for name in parts}
-        if n_numbers > sum(there.values()):  # asked before a model of that size is made
-            raise ValueError(f"config.json wants {n_numbers:,} numbers, the files have "
+        if n_numbers > sum(there.values()):  # checked before a model of that size is made
+            raise ValueError(f"config.json wants {n_numbers:,} numbers, but the files have only "
                              f"{sum(there.values()):,}")
         model = make()
         for ours, (theirs, transposed) in names.items():
@@ -80,26 +82,26 @@ def _dict_in(path):
 
 
 def whole_numbers(config, *names):
-    """Returns the values of these options; ValueError if one is no whole number from 1 on."""
+    """Returns the values of these options. Raises ValueError if one is not an integer from 1 on."""
     for name in names:
         value = config.get(name)
         if type(value) is not int or not 0 < value < 1 << 40:
-            raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a whole number "
-                             "from 1 on")
+            raise ValueError(f"config.json: {name} is {str(value)[:40]}; want an integer from 1 "
+                             "on, below 2^40")
     return [config[name] for name in names]
 
 
 def number(config, name, default):
-    """Returns the value of this option as a float."""
+    """Returns the value of this option as a float. Raises ValueError if it is no finite number."""
     value = config.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"config.json: {name} is {str(value)[:40]}; it wants a number")
+        raise ValueError(f"config.json: {name} is {str(value)[:40]}; want a finite number")
     return float(value)
 
 
 def refuse(folder, config, **wanted):
-    """SnapshotError where the config differs from what is here; wanted: {option: its values, the
-    first of them where it is not given}."""
+    """Raises SnapshotError if an option of the config has a value that minidl's model does not
+    support. wanted: {option: its supported values}. The first value is the default."""
     for name, values in wanted.items():
         if (got := config.get(name, values[0])) not in values:
             raise SnapshotError(f"{folder}/config.json: {name} is {got!r}; minidl's model has "
@@ -107,8 +109,8 @@ def refuse(folder, config, **wanted):
 
 
 def gpt2(folder, config, n_tensors):
-    """Returns (a function that makes the GPT, {its name: ([theirs], transposed)}, how many numbers
-    the files must hold)."""
+    """Returns (a function that makes the GPT, {minidl's name: ([names there], transposed)}, the
+    number of weights that the files must hold)."""
     sizes = whole_numbers(config, "vocab_size", "n_positions", "n_layer", "n_head", "n_embd")
     vocab, n_positions, n_layers, _, width = sizes
     refuse(folder, config, activation_function=("gelu_new", "gelu_pytorch_tanh"),
@@ -128,8 +130,8 @@ def gpt2(folder, config, n_tensors):
 
 
 def llama(folder, config, n_tensors):
-    """Returns (a function that makes the Llama, {its name: ([theirs], False)}, how many numbers the
-    files must hold)."""
+    """Returns (a function that makes the Llama, {minidl's name: ([names there], False)}, the number
+    of weights that the files must hold)."""
     vocab, context, n_layers, n_heads, width, hidden = whole_numbers(
         config, "vocab_size", "max_position_embeddings", "num_hidden_layers",
         "num_attention_heads", "hidden_size", "intermediate_size")
@@ -150,7 +152,7 @@ def llama(folder, config, n_tensors):
         names |= {f"{ours}.{b}.weight": [f"{theirs}.{a}.weight"] for a, b in LLAMA.items()}
         names[f"{ours}.attention.qkv.weight"] = [
             f"{theirs}.self_attn.{x}_proj.weight" for x in "qkv"]
-    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # times the width
+    of_layer = 2 + 2 * (n_heads + n_kv_heads) * head_width + 3 * hidden  # to be multiplied by width
     n_numbers = width * (1 + vocab * (1 if tied else 2) + n_layers * of_layer)
 
     def make():
@@ -160,8 +162,9 @@ def llama(folder, config, n_tensors):
 
 
 class Tensors:
-    """{name: array float32} of a folder's safetensors files; a name may lack its first part, the
-    model's own, as in files of the model without its head."""
+    """The tensors of a folder's safetensors files: tensors[name] is a float32 array. In a file the
+    first part of a name, such as "model.", may be missing. Files of a model without its head are
+    like this."""
 
     def __init__(self, folder):
         index, self.found = folder / "model.safetensors.index.json", {}
@@ -173,18 +176,20 @@ class Tensors:
             files = sorted(set(map(str, files.values())))
         for file in files:
             if Path(file).name != file:
-                raise SnapshotError(f"{index}: a file {file[:80]!r} outside of the folder")
+                raise SnapshotError(f"{index}: it names {file[:80]!r}, a file outside of the "
+                                    "folder; want names without folders")
             try:
                 entries = header.read(folder / file)
             except ValueError as error:
                 raise SnapshotError(str(error)) from None
             self.found |= {name: (folder / file, entry) for name, entry in entries.items()
-                           if entry.dtype in DTYPES}  # else a mask or a counter: not asked for
+                           if entry.dtype in DTYPES}  # other dtypes: masks, counters
 
     def __len__(self):
         return len(self.found)
 
     def _entry(self, name):
+        """Returns (path, Entry) of a tensor. Raises KeyError if no file has it."""
         _, _, rest = name.partition(".")
         keys = name, f"transformer.{name}", rest if name.startswith("model.") else name
         key = next((k for k in keys if k in self.found), None)
@@ -200,7 +205,7 @@ class Tensors:
         try:
             x = np.memmap(path, DTYPES[dtype], "r", at, shape) if 0 not in shape else (
                 np.zeros(shape, DTYPES[dtype]))
-        except (OSError, ValueError):  # 70 dimensions, or 0 times 2^62 of them
+        except (OSError, ValueError):  # such as 70 dimensions, or the sizes 0 and 2^62
             raise SnapshotError(f"{path}: no array has the shape {str(shape)[:80]} of {name}"
                                 ) from None
         if dtype == "BF16":

@@ -1,14 +1,15 @@
-"""One writer of a snapshot folder at a time; the second is told who the first is.
+"""Allows one writer of a snapshot folder at a time. The error for a second one names the first.
 
-    runs/lock     "process 4711 on node3 since 2026-11-22 07:40:01", there while somebody saves
+    runs/lock     "process 4711 on node3 since 2026-11-22 07:40:01", exists during a save
 
-Without it two runs that save into one folder remove each other's files: `snapshot.prune` takes what
-belongs to no index, and so the file that the other run is writing.
+Without a lock, two runs that save into one folder would remove each other's files: `folder.prune`
+removes every file that belongs to no index, so also a file that the other run is writing.
 
-The kernel holds the lock (flock, on an open file), not the file's being there. So a process that is
-killed lets go of it at that moment, on whichever host, and what it leaves behind blocks nobody.
+The operating system holds the lock (flock) on an open file. A file that only exists locks nothing.
+So if a process is killed, its lock ends at that moment, on every host. The file that it leaves
+blocks no other process.
 
-Source: flock(2); Linux passes it to the server of an NFS folder, so hosts see each other's.
+Source: flock(2). Linux passes the lock to the server of an NFS folder, so it works between hosts.
 Test: tests/snapshot/test_lock.py   Used by: snapshot.py
 """
 
@@ -22,8 +23,8 @@ import warnings
 
 @contextlib.contextmanager
 def only_writer(folder):
-    """`with only_writer(folder) as other:`: a sentence about the other writer; "" if this one has
-    the folder now. Makes the folder."""
+    """`with only_writer(folder) as other:` makes the folder if it is missing, and locks it. other:
+    "" if this process has the lock now, else a sentence that names the other writer."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
     file, other = _open_locked(path)
@@ -36,12 +37,13 @@ def only_writer(folder):
                        f"{time.strftime('%Y-%m-%d %H:%M:%S')}".encode())
         yield ""
     finally:
-        os.unlink(path)  # before the lock is gone: afterwards it may be another's
+        os.unlink(path)  # while the lock holds: later the file may belong to another process
         os.close(file)
 
 
 def _open_locked(path):
-    """(descriptor, "") of the locked file, or (None, a sentence)."""
+    """Opens and locks the file. Returns (its descriptor, ""), or (None, a sentence that names the
+    process that holds the lock)."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -51,18 +53,18 @@ def _open_locked(path):
             os.close(file)
             return None, (
                 f"wanted to save into {path.parent}, into which {holder} is saving. A folder "
-                "belongs to one run: save elsewhere, or end the other. If both are ranks of this "
-                "run, give all of them its transport: save(folder, step, t, ...)")
+                "belongs to one run: save elsewhere, or end the other run. If both processes are "
+                "ranks of this run, give all of them its transport: save(folder, step, t, ...)")
         except OSError as error:
-            warnings.warn(f"{path}: this file system has no locks ({error.strerror}): nothing "
-                          "keeps a second run from saving into the folder", stacklevel=5)
+            warnings.warn(f"{path}: this file system has no locks ({error.strerror}), so a second "
+                          "run could save into the folder. Make sure that none does", stacklevel=5)
         if _is_at(file, path):
             return file, ""
-        os.close(file)  # its last holder removed it between our open and our lock
+        os.close(file)  # its last holder removed it after our open and before our lock
 
 
 def _is_at(file, path):
-    """Whether the path still leads to this open file."""
+    """Returns True if the path still leads to this open file."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:

@@ -1,12 +1,12 @@
-"""save and load: tensors in dicts and lists, as one safetensors file.
+"""Saves and loads tensors in dicts and lists, as one safetensors file.
 
     minidl.save({"model": net.state_dict(), "epoch": 3}, "checkpoint.pt")
-    checkpoint = minidl.load("checkpoint.pt")        tensors of a memory of their own, on the CPU
+    checkpoint = minidl.load("checkpoint.pt")        tensors on the CPU, in memory of their own
 
-The tensors are the file's tensors, named by their keys: "model.0.weight". What stands around them,
-dicts, lists, numbers and text, is JSON in the file's metadata. Nothing is pickled: to load a file
-never runs code of whoever wrote it. A run that must go on to the same bits, on several ranks and
-after a crash, wants minidl.snapshot.save.
+The tensors have their keys as names in the file: "model.0.weight". The dicts, lists, numbers and
+text around them are JSON in the file's metadata. Nothing is pickled, so loading a file never runs
+its writer's code. Use minidl.snapshot.save to resume a run with the same bits, on several ranks and
+after a crash.
 
 Source: github.com/huggingface/safetensors, "Format".
 Test: tests/snapshot/test_one_file.py
@@ -37,8 +37,9 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
-    """Writes `obj` to the file f, a path or an open binary file: a Tensor, a number, text or None,
-    or dicts, lists and tuples of them. TypeError, which names the place, of anything else."""
+    """Writes `obj` to a file. obj: a Tensor, a number, text or None, or dicts, lists and tuples of
+    them. f: a path or an open binary file. Raises TypeError for any other value, and names its
+    place in obj."""
     arrays = {}
     structure = json.dumps(_told(obj, "", arrays))
     pieces = _pieces(arrays, structure)
@@ -51,9 +52,10 @@ def save(obj: Any, f: str | PathLike[str] | BinaryIO) -> None:
 
 def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, *,
          weights_only: bool = True) -> Any:
-    """Returns what `save` wrote to f. Of a safetensors file of another program: {name: Tensor}.
-    map_location: the device of the tensors, the CPU unless given. ValueError if the file is damaged
-    or of another format, such as a pickle of torch.save. weights_only is always true here."""
+    """Returns the object that `save` wrote to f. For a safetensors file of another program, returns
+    {name: Tensor}. map_location: the device of the tensors. The default is the CPU. weights_only
+    has no effect: loading never runs code. Raises ValueError if the file is damaged or has another
+    format, such as a pickle of torch.save."""
     data = f.read() if hasattr(f, "read") else np.fromfile(os.fspath(f), np.uint8)
     try:
         entries, metadata = header.of_bytes(data)
@@ -63,13 +65,14 @@ def load(f: str | PathLike[str] | BinaryIO, map_location: Device | None = None, 
             return tensors
         return _built(json.loads(metadata[STRUCTURE]), tensors)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; it reads what minidl.save"
-                         " wrote, and safetensors files. A file of torch.save: write it with "
-                         "safetensors.torch.save_file there") from None
+        raise ValueError(f"minidl.load: {getattr(f, 'name', f)}: {error}; want a file of "
+                         "minidl.save, or a safetensors file. In PyTorch write one with "
+                         "safetensors.torch.save_file, not with torch.save") from None
 
 
 def _told(value, place, arrays):
-    """Returns the JSON of a value; its arrays go into {name: array}."""
+    """Returns the JSON form of a value, and adds the value's arrays to `arrays`, {name: array}.
+    place: the keys that lead to the value."""
     if isinstance(value, Tensor):
         name = place or "tensor"
         while name in arrays or name == "__metadata__":
@@ -93,16 +96,16 @@ def _told(value, place, arrays):
         return {kind: [_told(part, f"{place}.{i}" if place else str(i), arrays)
                        for i, part in enumerate(value)]}
     raise TypeError(f"minidl.save: {place or 'the object'} is of type {type(value).__name__}; a "
-                    "file holds tensors, numbers and text, in dicts, lists and tuples. Of a model "
+                    "file holds tensors, numbers and text, in dicts, lists and tuples. For a model "
                     "or an optimizer, save its state_dict()")
 
 
 def _built(told, tensors):
-    """The value of this JSON."""
+    """Returns the value of a JSON form that _told made."""
     if type(told) in PLAIN:
         return told
     if not isinstance(told, dict) or len(told) != 1:
-        raise ValueError(f"{str(told)[:40]} is no value")
+        raise ValueError(f"{str(told)[:40]} is not a value as minidl.save writes it")
     (kind, parts), = told.items()
     if kind == "tensor":
         return tensors[parts]
@@ -115,7 +118,7 @@ def _built(told, tensors):
 
 
 def _pieces(arrays, structure):
-    """The bytes of the file, one tensor after another."""
+    """Yields the bytes of the file: the header, then one tensor after another."""
     told, at = {"__metadata__": {STRUCTURE: structure}}, 0
     for name, array in arrays.items():
         told[name] = {"dtype": header.CODES[array.dtype.name], "shape": list(array.shape),
@@ -130,10 +133,10 @@ def _pieces(arrays, structure):
 
 
 def _tensor(data, name, entry, device):
-    """The tensor of an entry, in memory of its own."""
+    """Returns the Tensor of an entry, in memory of its own."""
     dtypes = {code: dtype for dtype, code in header.CODES.items()}
     if entry.dtype not in dtypes:
-        raise ValueError(f"{name[:80]} has the dtype {entry.dtype}, which no tensor here has")
+        raise ValueError(f"{name[:80]} has the dtype {entry.dtype}, which minidl does not have")
     kind = dtypes[entry.dtype]
     dtype = bf16.dtype() if kind == "bfloat16" else np.dtype(kind)
     n = int(np.prod(entry.shape, dtype=np.int64)) * dtype.itemsize

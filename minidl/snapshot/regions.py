@@ -1,14 +1,14 @@
-"""Which elements of which named tensor this rank's arrays hold, the same words for every stage.
+"""Tells which elements of each named tensor this rank's arrays hold, in one form for every stage.
 
-    DataParallel, 3 ranks    w [0 : 10]          every rank has all of it
-    Zero, rank 1 of 3        w [4 : 7]           elements 4, 5, 6 lie in its shard at some place
+    DataParallel, 3 ranks    w [0 : 10]          every rank has the whole tensor
+    Zero, rank 1 of 3        w [4 : 7]           its shard has elements 4, 5, 6, at some offset
     Zero, rank 1 of 2        w [5 : 10]
 
-A region is a run of a tensor's elements in row-major order. A rank that wants a region finds it in
-the regions that others wrote, by overlap; so a snapshot of one stage at one world size can be read
-by any other stage at any other size, without knowing how the tensors were cut. The optimizer's
-arrays have the regions of its leaves; buffers and random generators are named by their modules. Of
-a model that is itself divided (parallel/model/) a region is one of this rank's part of the tensor.
+A region is a range of a tensor's elements in row-major order. To read a region, a rank looks for
+written regions that overlap it. So any stage on any number of ranks can read the snapshot of any
+other stage, and need not know how the tensors were cut. The optimizer's arrays have the regions of
+its leaves. Buffers and random generators have the names of their modules. If the model itself is
+divided (parallel/model/), a region counts elements of this rank's part of the tensor.
 Test: tests/snapshot/test_regions.py, test_snapshot.py   Used by: minidl/snapshot/snapshot.py
 """
 
@@ -31,13 +31,13 @@ from minidl.snapshot import residuals
 
 @dataclass(frozen=True)
 class Region:
-    """Elements [first, end) of the tensor `name`. They lie in `leaf`, which an optimizer updates,
-    from `offset` on.
+    """Elements [first, end) of the tensor `name`. They begin at `offset` in `leaf`, a tensor that
+    an optimizer updates.
 
     shape    of the whole tensor
-    whole    whether it is all of the tensor, and every rank holds it
-    part     None; or (dim, bounds, repeats, i): the tensor is cut along dim, as Part in
-             parallel/model/tensor.py says, and first and end count in the part i"""
+    whole    True if the region is the whole tensor, and every rank holds it
+    part     None, or (dim, bounds, repeats, i): the tensor is cut along dim, see Part in
+             parallel/model/tensor.py. Then first and end count the elements of part i"""
     name: str
     leaf: object
     offset: int
@@ -48,23 +48,25 @@ class Region:
     part: tuple = None
 
     def of(self, array):
-        """The region's elements in an array of the leaf's shape, 1-d; a view if contiguous."""
+        """Returns the region's elements in an array of the leaf's shape, 1-d. It is a view if the
+        array is contiguous."""
         return array.reshape(-1)[self.offset:self.offset + self.end - self.first]
 
     def put(self, array, values):
-        """Overwrite them."""
-        if self.whole:  # which may be strided; a shard never is
+        """Overwrites the region's elements in an array of the leaf's shape. values: 1-d."""
+        if self.whole:  # this array may be strided; a shard never is
             array[...] = values.reshape(array.shape)
         else:
             self.of(array)[...] = values
 
 
 def whole(name, leaf):
+    """Returns the Region of a whole leaf."""
     return Region(name, leaf, 0, 0, math.prod(leaf.shape), *_cut(leaf, True))
 
 
 def _cut(p, all_of_it):
-    """(shape of the whole tensor, Region.whole, Region.part) of a parameter."""
+    """Returns (shape of the whole tensor, Region.whole, Region.part) of a parameter."""
     if getattr(p, "part", None) is None:
         return tuple(p.shape), all_of_it, None
     t, dim, bounds, repeats = p.part
@@ -73,27 +75,28 @@ def _cut(p, all_of_it):
 
 
 def modules(model):
-    """What this rank has of the model, each perhaps in a DataParallel: of a pipeline its stages."""
+    """Returns [the model], or the stages of a pipeline that this rank has. Each may be wrapped in a
+    DataParallel."""
     if isinstance(model, Pipeline):
         return [model.replicas.get(s, stage) for s, stage in model.stages.items()]
     return [model]
 
 
 def unwrapped(module):
-    """The user's own module."""
+    """Returns the user's own module, without its DataParallel."""
     return module.module if isinstance(module, DataParallel) else module
 
 
 def names(model):
-    """{parameter of this rank: its name in the whole model}."""
+    """Returns {parameter of this rank: its name in the whole model}."""
     if isinstance(model, Pipeline):
         return dict(model.names)
     return {p: name for name, p in unwrapped(model).named_parameters()}
 
 
 def by_leaf(model):
-    """{leaf: [Region]} of all parameters on this rank. A leaf is a parameter or a shard; a shard
-    also has an empty region for each parameter of its bucket that is on other ranks alone."""
+    """Returns {leaf: [Region]} of all parameters on this rank. A leaf is a parameter or a shard. A
+    shard also has an empty region for each parameter of its bucket that only other ranks hold."""
     name_of, found = names(model), {}
     for module in modules(model):
         for _, shard, p, *where in module.parts() if isinstance(module, Zero1) else ():
@@ -103,17 +106,17 @@ def by_leaf(model):
 
 
 def share(sizes, rank, n):
-    """[(first, end)] for tensors that all ranks hold: the part of each that `rank` of n writes. The
-    ranks write equally many elements, but for one."""
+    """Returns [(first, end)] for tensors that all n ranks hold: the part of each tensor that `rank`
+    writes. The numbers of elements that two ranks write differ by at most one."""
     low, high = chunks.bounds(sum(sizes), n)[rank:rank + 2]
     return [part[1:] for part in flat.within([(size,) for size in sizes], low, high)]
 
 
 def fill(out, first, written, read):
-    """Fill the 1-d `out`, elements [first, first + len(out)) of a tensor, from what was written.
+    """Fills the 1-d `out`, elements [first, first + len(out)) of a tensor, from written regions.
     written    [(first, end, where)], the regions of that tensor in all files
-    read       read(where, begin, end): elements [begin, end) of that written region, an array
-    Returns how many elements were found: len(out), unless something is missing."""
+    read       read(where, begin, end) returns an array, elements [begin, end) of that region
+    Returns how many elements it found. If none is missing, this is len(out)."""
     found = np.zeros(len(out), bool)
     for start, end, where in written:
         low, high = max(start, first), min(end, first + len(out))
@@ -124,18 +127,20 @@ def fill(out, first, written, read):
 
 
 def covered(first, end, written):
-    """Whether the regions written, [(first, end, where)], hold all elements [first, end)."""
+    """Returns True if the written regions, [(first, end, where)], hold all elements
+    [first, end)."""
     for start, stop, _ in sorted(written, key=lambda region: region[:2]):
         if start <= first < stop:
             first = stop
     return first >= end
 
 
-# -- all that a rank has
+# -- all arrays of a rank
 
 
 def arrays_of(model, optimizer):
-    """(key, array, Region) of everything that this rank has in arrays."""
+    """Yields (key, array, Region) for all arrays of this rank. Raises ValueError if the optimizer
+    updates a tensor that is not the model's."""
     regions = by_leaf(model)
     for leaf, here in regions.items():
         for region in here:
@@ -157,8 +162,11 @@ def arrays_of(model, optimizer):
 
 
 class Piece(NamedTuple):
-    """Elements [first, end) of a tensor, none if these are equal, which this rank is to write;
-    values() makes them, 1-d: so not all need be there at a time. shape: of the whole."""
+    """Elements [first, end) of a tensor that this rank writes. It writes none if first is end.
+
+    shape: of the whole tensor.
+    values: values() returns the elements, 1-d. It is called when they are written, so that not all
+            Pieces are in memory at the same time."""
 
     key: str
     shape: tuple
@@ -169,8 +177,8 @@ class Piece(NamedTuple):
 
 
 def mine(model, optimizer, rank, size):
-    """The Pieces of this rank: its shards, its share of what all ranks have, and on rank 0 the
-    buffers."""
+    """Yields the Pieces of this rank: its shards, its share of the tensors that all ranks hold, and
+    on rank 0 the buffers. If this rank writes nothing of a tensor, its Piece is empty."""
     everything = list(arrays_of(model, optimizer))
     shared = [i for i, (key, _, region) in enumerate(everything)
               if region.whole and not key.startswith("buffer/")]
@@ -185,20 +193,21 @@ def mine(model, optimizer, rank, size):
 
 
 def leaves(optimizer):
-    """(what the optimizer updates, the model's leaf with its values): the same one, unless there
-    are master weights, or the optimizer has its own copies on the host (offload.py)."""
+    """Yields (the tensor that the optimizer updates, the model's leaf). Both are the same tensor,
+    unless the optimizer has master weights, or its own copies on the host (offload.py)."""
     for leaf in optimizer.parameters() if optimizer else ():
         yield leaf, optimizer.leaf_of(leaf)
 
 
 def unknown_leaf(owner):
-    """What is wrong if the optimizer updates a leaf that is none of the model's."""
-    return (f"the optimizer updates a tensor of shape {tuple(owner.shape)} that is not the model's;"
-            " of a ZeRO stage it wants model.shards(), of other models model.parameters()")
+    """Returns the error's text if the optimizer updates a leaf that is not the model's."""
+    return (f"the optimizer updates a tensor of shape {tuple(owner.shape)} that is not the model's."
+            " Give it model.shards() for a ZeRO stage, model.parameters() for other models")
 
 
 def numbers(model, optimizer):
-    """{tensor's name: {"arrays": kinds of arrays, "numbers": such as Adam's step}}."""
+    """Returns the optimizer's state, without the elements: {tensor's name: {"arrays": [kinds of
+    arrays], "numbers": {name: number}}}. Adam's step is such a number."""
     regions, state = by_leaf(model), {}
     for leaf, owner in leaves(optimizer):
         arrays, rest = arrays_and_numbers(optimizer, leaf)
@@ -209,24 +218,25 @@ def numbers(model, optimizer):
 
 
 def arrays_and_numbers(optimizer, leaf):
-    """The optimizer's state of a leaf in two dicts: arrays of its shape, which may be (), and
-    numbers, such as a step that a GPU counts."""
+    """Returns the optimizer's state of a leaf in two dicts: (arrays of the leaf's shape, numbers).
+    The step is a number, also if a GPU counts it in an array."""
     state = optimizer.state.get(leaf, {})
     arrays = {k: v for k, v in state.items() if hasattr(v, "ndim") and k != "step"}
-    # on a GPU Adam counts its steps there: an array without dimensions
+    # on a GPU Adam's step is an array without dimensions
     return arrays, {k: v.item() if hasattr(v, "dtype") else v
                     for k, v in state.items() if k not in arrays}
 
 
 def buffers(model):
-    """The persistent buffers, as whole Regions."""
+    """Returns the persistent buffers, as whole Regions."""
     return [whole(name, owner._buffers[key]) for module in modules(model)
             for name, (owner, table, key) in unwrapped(module)._state_slots().items()
             if table == "_buffers"]
 
 
 def generators(model):
-    """{name: Generator}: the rank's own, "", and those that modules have as attributes."""
+    """Returns {name: Generator}. "" is the rank's default generator. The others are attributes of
+    modules."""
     return {"": default_generator()} | {
         f"{name}.{key}": value for outer in modules(model)
         for name, module in unwrapped(outer).named_modules()
@@ -234,8 +244,8 @@ def generators(model):
 
 
 def bucket_orders(model):
-    """[(reducer, its parameters in the order of its buckets)], which decides how sums round, of
-    data parallelism; none for other models."""
+    """Returns [(reducer, its parameters in the order of its buckets)] of DataParallel modules. The
+    order must be saved, because it decides how sums round. Returns [] for other models."""
     return [(module.reducer, [p for bucket in module.reducer.buckets for p in bucket.params])
             for module in modules(model) if isinstance(module, DataParallel)
             and not isinstance(module, (Zero1, Compressed))]

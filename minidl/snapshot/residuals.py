@@ -1,13 +1,14 @@
-"""What gradient compression keeps from step to step (parallel/data/compress.py), in a snapshot.
+"""Saves the state of gradient compression (parallel/data/compress.py) in a snapshot.
 
     written by 4 ranks    e0 e1 e2 e3       each rank's residual, momentum, ...
-    loaded on 2 ranks     e0 + e2           rank 0: those of the old ranks 0, 2, 4, ...
-                          e1 + e3           rank 1
+    loaded on 2 ranks     e0 + e2           rank 0: the sum of the old ranks 0, 2, 4, ...
+                          e1 + e3           rank 1: the sum of the old ranks 1, 3, 5, ...
     loaded on 6 ranks     e0 e1 e2 e3 0 0
 
-What a rank keeps is a share of the mean gradient, so the sum over ranks is what the parameters are
-still owed, and that sum is kept, whatever the number of ranks; on as many ranks as before each gets
-its own to the bit. What all ranks have alike (PowerSGD's Q, 1-bit Adam's moments) is written once.
+A residual is a part of the mean gradient that a rank has not sent yet. The sum of the residuals
+over all ranks is the update that the parameters still lack. Loading on any number of ranks keeps
+this sum. On the same number of ranks as before, each rank gets its own residual with the same bits.
+Arrays that are equal on all ranks (PowerSGD's Q, 1-bit Adam's moments) are written once.
 
 Test: tests/snapshot/test_residuals.py   Used by: regions.py, fit.py, snapshot.py
 """
@@ -16,11 +17,13 @@ from minidl.parallel.data.compress import Compressed
 
 
 def key_of(kind, rank, name):
+    """Returns the key of a rank's own array for the parameter `name`."""
     return f"kept {kind} of rank {rank}/{name}"
 
 
 def arrays(model):
-    """(kind, parameter's name, array, whether it is this rank's own)."""
+    """Yields (kind, parameter's name, array, own) for a Compressed model, nothing for others. own:
+    True if each rank has its own array, False if it is equal on all ranks."""
     if not isinstance(model, Compressed):
         return
     names = {p: name for name, p in model.module.named_parameters()}
@@ -34,7 +37,7 @@ def arrays(model):
 
 
 def about(model):
-    """What the index says of it; None where nothing is kept."""
+    """Returns the entry for the snapshot's index, or None if the model is not Compressed."""
     if not isinstance(model, Compressed):
         return None
     kinds = sorted({f"{kind}/{name}" for kind, name, _, _ in arrays(model)})
@@ -43,22 +46,23 @@ def about(model):
 
 
 def misfits(index, model, optimizer):
-    """Sentences about what does not fit."""
+    """Yields a sentence for each difference between the snapshot and the model."""
     there, here = index.get("kept"), about(model)
-    if there is None:  # a run that was not compressed: nothing is owed
+    if there is None:  # a run without compression has no residuals
         return
     if here is None and optimizer is not None:
-        yield (f"the snapshot holds what {there['method']} still owes to the weights, and this "
-               "model would forget it: wrap it in parallel.Compressed, as it was. To use the "
-               "weights alone, load without an optimizer")
+        yield (f"the snapshot holds residuals of {there['method']}, which this model would lose: "
+               "wrap it in parallel.Compressed, as in the saved run. To use only the weights, load "
+               "without an optimizer")
     elif here is not None and (here["method"], here["kinds"]) != (there["method"], there["kinds"]):
-        yield (f"the snapshot holds what {there['method']} keeps of {len(there['kinds'])} arrays; "
-               f"the model's {here['method']} wants {len(here['kinds'])}: the same method with "
-               "options that keep the same arrays is needed")
+        yield (f"the snapshot holds {there['method']} with {len(there['kinds'])} arrays; "
+               f"the model has {here['method']} with {len(here['kinds'])}. Use the same method, "
+               "with options that keep the same arrays")
 
 
 def keys(index, model):
-    """[(key, size)] of all that any rank will want; none if nothing is kept here or there."""
+    """Returns [(key, size)] of all arrays that any rank will read. Returns [] if the snapshot or
+    the model has no compression."""
     there = index.get("kept")
     if there is None or about(model) is None:
         return []
@@ -67,13 +71,15 @@ def keys(index, model):
 
 
 def _keys(there, kind, name, own, rank, size):
-    """The keys of what the old ranks rank, rank + size, ... kept."""
+    """Returns the keys of the arrays of the old ranks rank, rank + size, and so on. If the array is
+    equal on all ranks, there is one key."""
     return [key_of(kind, r, name) for r in range(rank, there["n_ranks"], size)] if own else \
         [f"kept {kind}/{name}"]
 
 
 def wanted(index, model, rank, size):
-    """[(array, key)]: what is to be added up in this rank's arrays, which become zeros here."""
+    """Sets this rank's arrays to zero. Returns [(array, key)]: the caller must add the saved array
+    of each key to the array."""
     there = index.get("kept")
     if there is None or about(model) is None:
         return []
@@ -85,7 +91,7 @@ def wanted(index, model, rank, size):
 
 
 def resume(index, model):
-    """Go on counting steps, where the snapshot and the model both do."""
+    """Sets the model's step count to the snapshot's, if both have compression."""
     if (there := index.get("kept")) is not None and about(model) is not None:
         for bucket in model.reducer.buckets:
             bucket.step = there["steps"]

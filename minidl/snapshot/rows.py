@@ -1,12 +1,12 @@
-"""What each rank has a part of, as rows: a stream's places, a table's embeddings.
+"""Saves arrays that the ranks share row by row: a stream's places, a table's embeddings.
 
     rank 0   partition 0, 2       runs/step-*.safetensors     rows/source/place   | 0 | 2 | 1 |
-    rank 1   partition 1          one rank's after another's
+    rank 1   partition 1          the rows of rank 0, then the rows of rank 1
 
-An object that snapshot.save is given may have, beside its state_dict(), `rows()`: named arrays
-whose first axes are this rank's rows. On loading, `load_rows()` gets those of all ranks that saved,
-which it holds for that moment, and keeps its own: rows carry a partition or an id, so that any
-number of ranks can share them.
+An object given to snapshot.save has a state_dict(). It may also have `rows()`, which returns {name:
+array}. The first axis of each array counts this rank's rows. On loading, `load_rows()` gets the
+rows of all ranks that saved, and keeps its own rows. Each row carries a partition or an id, so any
+number of ranks can share them. During the load each rank holds all rows.
 Test: tests/snapshot/test_rows.py   Used by: snapshot.py
 """
 
@@ -19,7 +19,7 @@ from minidl.snapshot.regions import Piece, whole
 
 
 def pieces(t, others):
-    """The Pieces of this rank's rows."""
+    """Yields the Pieces of this rank's rows. Ranks exchange their numbers of rows first."""
     for key, it in others.items():
         if not hasattr(it, "rows"):
             continue
@@ -42,7 +42,8 @@ def arrays_of(others):
 
 
 def targets(index, others):
-    """({object's key: its rows, to be filled}, [(key, array, Region)])."""
+    """Makes empty arrays for the rows of all ranks. Returns ({object's key: {name: array}},
+    [(key, array, Region)])."""
     found, wanted = {}, []
     for key in (key for key, it in others.items() if hasattr(it, "rows")):
         found[key], start = {}, key_of(key, "")

@@ -1,23 +1,26 @@
-"""Snapshots: a run that dies goes on from its last one, to the same bits, on any number of ranks.
+"""Saves and loads snapshots. A run resumes from one with the same bits, on any number of ranks.
 
-    runs/step-00000012.0-of-2.9f86d081.safetensors    what rank 0 held: regions of named tensors
-    runs/step-00000012.1-of-2.60303ae2.safetensors    what rank 1 held
-    runs/step-00000012.json                           the index: which file holds what, checksums,
-                                                      options, generators, and what else was given
+    runs/step-00000012.0-of-2.9f86d081.safetensors    rank 0's file: regions of named tensors
+    runs/step-00000012.1-of-2.60303ae2.safetensors    rank 1's file
+    runs/step-00000012.json                           the index: the contents of the files, their
+                                                      checksums, options, generators, other states
     snapshot.save("runs", step, model=model, optimizer=optimizer, scaler=scaler, ...)
     step = snapshot.load("runs", model=model, optimizer=optimizer, scaler=scaler, ...)
 
 A crash at any moment leaves the previous snapshot whole, because each file is on the disk before
-the next one names it (durable.py): first every rank's file; then rank 0's index, whose rename makes
-the snapshot valid; only then rank 0 removes older snapshots and what crashes left.
+the next one names it (durable.py). First every rank writes its file. Then rank 0 writes the index,
+and the rename of the index makes the snapshot valid. Last, rank 0 removes older snapshots and
+files left over from crashes.
 
-The model may be plain, DataParallel, Compressed or a ZeRO stage, and it may be loaded as another of
-these, on another number of ranks: every region is found in the files by overlap (regions.py), and
-what compression owes keeps its sum (residuals.py). It may be divided itself, over a grid of ranks,
-and be loaded into another grid or into none (divided.py): then `t` is that of all ranks.
-Numbers and buffers are rank 0's; random generators are each rank's own. Save after the optimizer's
-step: gradients are not kept. All ranks see one folder, and call together.
-safetensors and JSON are plain data: loading runs no code, as unpickling would.
+The model may be plain, DataParallel, Compressed or a ZeRO stage. Any other of these can load it, on
+another number of ranks: a rank finds its regions in the files by overlap (regions.py), and the sum
+of the compression's residuals stays the same (residuals.py). The model itself may be divided over a
+grid of ranks, and be loaded on another grid or undivided (divided.py). Then `t` must be the
+transport of all ranks.
+
+Numbers and buffers are saved from rank 0. Each rank saves its own random generators. Gradients are
+not saved, so save after the optimizer's step. All ranks must see the same folder and call together.
+safetensors and JSON hold only data. Loading them runs no code, unlike unpickling.
 Test: tests/snapshot/test_snapshot.py, test_snapshot_crashes.py
 """
 
@@ -43,16 +46,20 @@ __all__ = ["SnapshotError", "at_step", "latest", "load", "save", "steps"]
 
 
 class SnapshotError(RuntimeError):
-    """A snapshot is not there, damaged, or of another model."""
+    """A snapshot is missing or damaged, does not fit the model, or cannot be written."""
 
 
 def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
-    """Write the state between two steps as that of step `step`; on return it is on the disk.
-    t       the transport of all ranks that call; None: the model's, or one rank alone
-    keep    how many snapshots stay in the folder, this one included
-    others  scaler=, scheduler=, sampler=, ...: objects with load_state_dict() and with a
-            state_dict() of numbers and text, or lists of these; rank 0's, but each rank's rows()
-            (rows.py)"""
+    """Writes a snapshot of step `step`. When it returns, the snapshot is on the disk.
+
+    t       the transport of all ranks that call. The default is the model's transport. Without one,
+            a single rank saves
+    keep    the number of snapshots that stay in the folder, with this one
+    others  scaler=, scheduler=, sampler=, ...: lists, or objects with state_dict() and
+            load_state_dict(). A state is made of numbers, text, lists and dicts. It is saved from
+            rank 0. Only rows() is saved from each rank (rows.py)
+
+    Raises SnapshotError on all ranks if the state cannot be saved or a disk is full."""
     t, rank, size, others = check(t, model, keep, others)
     folder = Path(folder)
     with writer(folder, rank) as problem:
@@ -61,31 +68,31 @@ def save(folder, step, t=None, *, model, optimizer=None, keep=2, **others):
 
 
 def check(t, model, keep, others):
-    """(t, rank, size, others) of a save; errors that need no other rank."""
+    """Returns (t, rank, size, others) of a save. Raises the errors that a rank finds alone."""
     if not hasattr(model, "state_dict"):
         raise TypeError(f"wanted a module as model=; got {type(model).__name__}")
     t, rank, size = _ranks(t, model)
     if keep < 1:
-        raise ValueError(f"rank {rank}: wanted keep of at least 1, the new one; got {keep}")
-    _safetensors()  # which only loading needs: to lack it is said now, not when the run is to go on
+        raise ValueError(f"rank {rank}: wanted keep of at least 1, for the new one; got {keep}")
+    _safetensors()  # only loading needs the library, but if it is missing, the error must come now
     return t, rank, size, _with_state(rank, others)
 
 
 def writer(folder, rank):
-    """`with writer(folder, rank) as problem:` rank 0 is its only writer, or the problem says why
-    not."""
+    """`with writer(folder, rank) as problem:` rank 0 locks the folder. problem: "", or a sentence
+    that names the process that holds the lock."""
     return only_writer(folder) if rank == 0 else contextlib.nullcontext("")
 
 
 def refusal(folder, step, model, optimizer, others, rank):
-    """Returns why this cannot be saved as this step of the folder, or nothing. What load() could
-    not give back is refused here, before anything is written."""
+    """Returns a sentence that tells why this state cannot be saved as this step of the folder, or
+    "". It refuses all values that load() could not restore, before anything is written."""
     if isinstance(step, bool) or not isinstance(step, (int, np.integer)) or step < 0:
-        return f"wanted a step from 0 on, a whole number; got {step!r:.40}"
+        return f"wanted a step from 0 on, an integer; got {step!r:.40}"
     for module in regions.modules(model):
         if isinstance(module, DataParallel) and module.n_samples:
             return (f"gradients of {module.n_samples} samples wait since no_sync() for the backward"
-                    " that sends them, and gradients are not kept: save after optimizer.step()")
+                    " that sends them, and gradients are not saved: save after optimizer.step()")
     arrays = [(key, array) for key, array, _ in regions.arrays_of(model, optimizer)]
     arrays += rows.arrays_of(others)
     for key, array in arrays:
@@ -101,19 +108,19 @@ def refusal(folder, step, model, optimizer, others, rank):
         if problem := durable.refusal(state):
             return f"{key}: {problem}"
     if (last := latest(folder)) is not None and last > step:
-        return (f"wanted to save step {step} into {folder}, which holds the later step {last}, "
-                "from another run? Remove its .json, or save elsewhere")
+        return (f"wanted to save step {step} into {folder}, which holds the later step {last}. "
+                "If it is from another run, remove its .json, or save elsewhere")
     return ""
 
 
 def _options(optimizer):
-    """The options of the optimizer's groups, without their parameters."""
+    """Returns the options of the optimizer's groups, without their parameters."""
     return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
 class Taken(NamedTuple):
-    """What this rank writes of a snapshot. pieces: [regions.Piece], what its file holds; part: what
-    the index says of this rank; body: on rank 0, the rest of the index."""
+    """This rank's part of a snapshot. pieces: [regions.Piece], the contents of its file. part: its
+    entry for the index. body: on rank 0 the rest of the index, else {}."""
 
     pieces: list
     part: dict
@@ -121,8 +128,9 @@ class Taken(NamedTuple):
 
 
 def take(t, rank, size, model, optimizer, others, gather=True):
-    """The Taken of this rank, before anything is written. Its arrays are the live ones.
-    gather: whether a divided model's tensors are to be whole; else no message is sent."""
+    """Returns the Taken of this rank. Nothing is written or copied yet: its arrays are the model's.
+    gather: if True, the tensors of a divided model are gathered, so that the files hold whole
+    tensors. If False, no message is sent."""
     if gather and divided.is_divided(model):
         pieces, problem = divided.pieces(t, model, optimizer)
         agree(t, problem)
@@ -144,7 +152,7 @@ def take(t, rank, size, model, optimizer, others, gather=True):
 
 
 def index_of(step, parts, body):
-    """The index of all ranks' parts and rank 0's body."""
+    """Returns the index. parts: of all ranks. body: rank 0's."""
     orders = [order for part in parts for order in part["order"]]
     index = {**body, "step": step, "tensors": {}, "state": {},
              "order": {"rebuilt": all(rebuilt for rebuilt, _ in orders),
@@ -160,8 +168,9 @@ def index_of(step, parts, body):
 
 
 def write(folder, step, t, taken, keep):
-    """Write what all ranks have taken; on return it is on the disk, and the folder has `keep`.
-    SnapshotError on all ranks if one of them cannot write: its disk is full."""
+    """Writes the snapshot that take() collected. When it returns, it is on the disk, and the folder
+    has at most `keep` snapshots. Raises SnapshotError on all ranks if one of them cannot write, for
+    example because its disk is full."""
     t, rank, size = _ranks(t, None)
     pieces, part, problem = taken.pieces, taken.part, ""
     try:
@@ -187,13 +196,18 @@ def write(folder, step, t, taken, keep):
 
 def _unwritten(step, folder, error):
     return (f"cannot write step {step} into {folder}: {error.strerror or error}. The snapshots "
-            "before it are whole; make room, or save elsewhere")
+            "before it are whole. Free some space, or save elsewhere")
 
 
 def load(folder, t=None, *, model, optimizer=None, step=None, **others):
-    """Put a snapshot's state into the given objects, in place; returns its step.
-    step    which one; None: the latest. What is not given is not loaded. SnapshotError, on all
-            ranks and before anything has changed, if a file or the model does not fit."""
+    """Loads a snapshot into the given objects, in place. Returns its step.
+
+    t       as in save
+    step    the step of the snapshot. The default is the latest
+    others  as in save. An object that is not given is not loaded
+
+    Raises SnapshotError on all ranks, before anything has changed, if the snapshot is missing or
+    damaged, or if it does not fit the model or another object."""
     t, rank, size = _ranks(t, model)
     others = _with_state(rank, others)
     folder = Path(folder)
@@ -224,14 +238,14 @@ def load(folder, t=None, *, model, optimizer=None, step=None, **others):
 
 
 def _try_others(t, index, others, problem):
-    """Load the states of the others, which may refuse them: a sampler of other data does. If any
-    rank has a problem, all ranks put back what they had, and raise it."""
+    """Loads the states of the other objects. An object may refuse its state: a sampler of other
+    data does. If any rank has a problem, all ranks restore the old states and raise the error."""
     before = {}
     try:
         for key, it in others.items() if not problem else ():
             before[key] = copy.deepcopy(it.state_dict())
             it.load_state_dict(copy.deepcopy(index["others"][key]))
-    except Exception as error:  # whatever it raises: the model must not change
+    except Exception as error:  # of any kind, because the model must not change
         problem = f"{key}: {type(error).__name__}: {error}"
     try:
         agree(t, problem)
@@ -242,8 +256,9 @@ def _try_others(t, index, others, problem):
 
 
 def put(index, fill, t, rank, size, model, optimizer, others):
-    """Set the given objects as the index says. fill(targets) is to fill the arrays of
-    [(key, array, Region)]: from files, or from other ranks' memory (elastic/heal.py)."""
+    """Sets the given objects to the state in the index. fill(targets) must fill the arrays of
+    targets, [(key, array, Region)]. It takes the elements from files, or from other ranks' memory
+    (elastic/heal.py)."""
     by_leaf = regions.by_leaf(model)
     targets = [(f"param/{r.name}", leaf.array, r) for leaf, rs in by_leaf.items() for r in rs]
     targets += [(f"buffer/{r.name}", r.leaf.array, r) for r in regions.buffers(model)]
@@ -255,11 +270,11 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         optimizer.state.pop(leaf, None)
         if arrays or saved["numbers"]:
             optimizer.state[leaf] = {**saved["numbers"], **arrays}
-        if leaf is not owner:  # a copy on the host may begin as the weight itself
+        if leaf is not owner:  # without a saved master copy, the weight itself fills the copy
             arrays["master" if "master" in saved["arrays"] else "param"] = leaf.array
         targets += [(f"{kind}/{r.name}", array, r)
                     for r in by_leaf[owner] for kind, array in arrays.items()]
-    owed = [(array, np.zeros_like(array), key)  # of some old ranks: added up below
+    owed = [(array, np.zeros_like(array), key)  # residuals of old ranks, added up below
             for array, key in residuals.wanted(index, model, rank, size)]
     targets += [(key, piece, regions.whole(key, piece)) for _, piece, key in owed]
     of_all_ranks, of_rows = rows.targets(index, others)
@@ -288,12 +303,12 @@ def put(index, fill, t, rank, size, model, optimizer, others):
         reducer.rebuilt = index["order"]["rebuilt"]
 
 
-# -- where it is
+# -- files
 
 
 def fill(index, targets, source):
-    """Fill the arrays of `targets` from the files of the index. source(name, key): that file's
-    elements of that key, to slice."""
+    """Fills the arrays of `targets` from the files of the index. source(name, key) returns the
+    elements of that key in that file. The result can be sliced."""
     written = fit.written(index)
 
     def read(where, begin, end):
@@ -308,8 +323,8 @@ def fill(index, targets, source):
 
 
 def _file_of(pieces):
-    """The bytes of a safetensors file of these, one tensor after another: the length of a header,
-    the header, the elements."""
+    """Yields the bytes of a safetensors file: the length of the header, the header, then the
+    elements of one Piece after another."""
     told, at = {}, 0
     for p in pieces:
         if p.first < p.end:
@@ -325,12 +340,12 @@ def _file_of(pieces):
         values = p.values()
         if p.first < p.end:
             yield np.ascontiguousarray(backend.to_device(values, "cpu")).view(np.uint8)
-        values = None  # before the next one is made
+        values = None  # free it before the next one is made
 
 
 def _set_generators(model, saved, rank):
-    """Each rank's own state again. Ranks that are new get unused streams, or the common state where
-    all had the same."""
+    """Restores each rank's own state. New ranks get new streams. If all saved ranks had the same
+    seed and stream, new ranks get this state, too."""
     for key, generator in regions.generators(model).items():
         states = [tuple(mine[key]) for mine in saved]
         if rank < len(saved):
@@ -344,14 +359,15 @@ def _set_generators(model, saved, rank):
 
 
 def _safetensors():
-    """The library; imported here, since only snapshots need it."""
+    """Returns the library. It is imported on first use, because only snapshots need it."""
     with backend.optional("snapshots are safetensors files", "snapshot"):
         import safetensors.numpy
     return safetensors
 
 
 def _with_state(rank, others):
-    """Those that were given."""
+    """Returns the objects that are not None. A list is wrapped into an object with a state. Raises
+    TypeError for an object without a state."""
     given = {key: _List(it) if isinstance(it, list) else it
              for key, it in others.items() if it is not None}
     for key, it in given.items():
@@ -362,8 +378,8 @@ def _with_state(rank, others):
 
 
 class _List:
-    """A list of the user's as an object with a state."""
-    holds_anything = True  # its values may be of other kinds than those in the snapshot
+    """Wraps a user's list into an object with a state."""
+    holds_anything = True  # its values need not have the same kinds as in the snapshot
 
     def __init__(self, values):
         self.values = values
@@ -376,6 +392,7 @@ class _List:
 
 
 def _ranks(t, model):
+    """Returns (t, rank, size). t None stands for the model's transport, or for one rank alone."""
     if t is None and model is not None and divided.is_divided(model):
         raise ValueError("a model that is divided over ranks is saved and loaded by all of them: "
                          "give their transport, save(folder, step, t, ...), load(folder, t, ...)")
@@ -384,12 +401,13 @@ def _ranks(t, model):
 
 
 def _all_gather(t, value):
-    """Every rank's value, in a list."""
+    """Returns the values of all ranks, in a list."""
     return [value] if t is None else objects.all_gather(t, value)
 
 
 def agree(t, problem):
-    """All ranks raise the first rank's problem, if any has one."""
+    """Raises SnapshotError on all ranks if any rank has a problem. It names the first such rank.
+    problem: a sentence, or ""."""
     _raise_first(_all_gather(t, problem))
 
 
@@ -400,7 +418,7 @@ def _raise_first(problems):
 
 
 def _index(folder, t, step):
-    """The index on all ranks, as rank 0 reads it."""
+    """Returns the index on all ranks. Rank 0 reads it and sends it to the others."""
     index, problem = None, ""
     if t is None or t.rank == 0:
         try:

@@ -92,8 +92,8 @@ def test_bytes_that_are_written_too_early_are_found_in_one_stream():
              streams.Line("b", 0, [], [(1, 32, 96, True)]),
              streams.Line("c", 0, [], [(0, 0, 64, False)])]
     text, = streams.races(lines)
-    assert text == ("b (stream 0, value 1) and c (stream 0, value 0) share bytes [32, 64): what "
-                    "the second reads is overwritten by then")
+    assert text == ("b (stream 0, value 1) and c (stream 0, value 0) share bytes [32, 64): the "
+                    "first overwrites what the second reads")
     lines[1] = lines[1]._replace(touches=[(1, 64, 96, True)])
     assert streams.races(lines) == []
 

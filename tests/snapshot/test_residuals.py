@@ -102,9 +102,9 @@ def test_what_is_owed_is_not_forgotten_in_silence(tmp_path):
         snapshot.save(tmp_path, 1, model=model, optimizer=opt)
         other, _ = build(t, METHODS["int8"])
         plain = DataParallel(nn.MLP(6, 9, 3), t)
-        with pytest.raises(SnapshotError, match="holds what DGC still owes to the weights"):
+        with pytest.raises(SnapshotError, match="holds residuals of DGC, which this model"):
             snapshot.load(tmp_path, model=plain, optimizer=optim.SGD(plain.parameters()))
-        with pytest.raises(SnapshotError, match="what DGC keeps of .* the model's ErrorFeedback"):
+        with pytest.raises(SnapshotError, match="holds DGC with .* the model has ErrorFeedback"):
             snapshot.load(tmp_path, model=other)
         assert snapshot.load(tmp_path, model=plain) == 1  # the weights alone
         for m in (model, other, plain):

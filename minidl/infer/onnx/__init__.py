@@ -1,13 +1,13 @@
-"""Files of ONNX, both ways: a table of small functions, one for each operator.
+"""Reads and writes ONNX files: a table of small functions, one for each operator.
 
     load.py        file -> Graph              export.py      Graph -> file, with writers.py
-    elements.py    one number in, one out     reduce.py      many numbers, one out
+    elements.py    one number in, one out     reduce.py      many numbers in, one out
     arrange.py     shapes, parts, indices     layers.py      products, windows, norms, attention
-    recurrent.py   LSTM, GRU, RNN             quantized.py   sums of whole numbers
+    recurrent.py   LSTM, GRU, RNN             quantized.py   products and sums of integers
     resize.py      images of other sizes      control.py     If, Loop
-    tables.py      all of them by name        operator.py    what they share
+    tables.py      all operators by name      operator.py    code that they share
 
-    print(infer.onnx.table())        all of them, and what each takes
+    print(infer.onnx.table())        all operators, with their inputs and attributes
 
 Source: onnx.ai/onnx/operators.   Test: tests/infer/onnx/
 """

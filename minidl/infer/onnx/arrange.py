@@ -1,4 +1,4 @@
-"""ONNX's operators that move elements, or make them from shapes.
+"""ONNX's operators that move elements, and operators on shapes.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -20,7 +20,7 @@ def Constant(*, value=None, value_float=None, value_floats=None, value_int=None,
                     (value_ints, "i8")):
         if x is not None:
             return np.asarray(x, kind)
-    raise Refused("a constant that is neither tensor, float nor int")
+    raise Refused("a constant is neither tensor, float nor int; other kinds are not supported")
 
 
 def Range(start: Known, limit: Known, delta: Known):
@@ -38,7 +38,7 @@ def Reshape(x, shape: Known, *, allowzero=0):
 def Split(x, split: Known = None, *, axis=0, num_outputs=None, _n):
     n, parts = x.shape[axis], num_outputs or _n
     if parts != _n and split is None:
-        raise Refused(f"{parts} parts in {_n} results")
+        raise Refused(f"num_outputs is {parts}, but the operator has {_n} results")
     size = -(-n // parts)
     return m.split(x, ints(split) if split is not None else [
         min(size, n - i * size) for i in range(parts)], axis)
@@ -53,10 +53,10 @@ def Slice(x, starts: Known, ends: Known, axes: Known = None, steps: Known = None
         start, end = start + n * (start < 0), end + n * (end < 0)
         if step > 0:
             index[axis] = slice(max(start, 0), max(end, 0), step)
-        elif n:  # a start before the first element is the first, unlike in NumPy
+        elif n:  # unlike in NumPy, a start before the first element means the first element
             index[axis] = slice(min(max(start, 0), n - 1), end if end >= 0 else None, step)
     if isinstance(x, Tensor):
-        return Getitem.apply(x, index=tuple(index))  # x[...] wants steps above 0
+        return Getitem.apply(x, index=tuple(index))  # x[...] refuses negative steps
     return x[tuple(index)]
 
 
@@ -101,7 +101,8 @@ def SpaceToDepth(x, *, blocksize, mode="DCR"):
 
 
 def Gather(x, index: Raw, *, axis=0):
-    """A constant index from 0 on is an embedding, or a part; any other is checked when it runs."""
+    """Uses x[..., i] for one constant index, and F.embedding for a computed index of rows. Other
+    indices use NumPy's take."""
     axis %= x.ndim
     if isinstance(index, np.ndarray) and index.ndim == 0:
         return x[(*[slice(None)] * axis, index.item())]
@@ -129,7 +130,8 @@ def GatherND(x, index, *, batch_dims=0):
 
 
 def _places(shape, index, batch_dims=0):
-    """What picks x[index[..., :]] of each sample of the first dimensions."""
+    """Returns an index tuple for x. It selects x[index[..., :]] in each sample of the first
+    batch_dims dimensions. shape: of x."""
     batch = np.ix_(*map(np.arange, index.shape[:batch_dims])) if batch_dims else ()
     batch = [b.reshape(*b.shape[:batch_dims], *[1] * (index.ndim - 1 - batch_dims)) for b in batch]
     return (*batch, *np.moveaxis(index, -1, 0))
@@ -139,6 +141,7 @@ REDUCE = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "m
 
 
 def _written(x, at, updates, reduction):
+    """Returns a copy of x with the updates written to, or combined with, its elements `at`."""
     y = x.copy()
     if reduction == "none":
         y[at] = updates

@@ -1,4 +1,4 @@
-"""ONNX's graphs inside of graphs: chosen, or unrolled, when the graph is made.
+"""ONNX's If and Loop. The branch is chosen, and the loop is unrolled, while the graph is made.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -14,7 +14,7 @@ def If(condition: Known, *, then_branch, else_branch, _run):
 
 
 def Loop(limit: Known, condition: Known, *carried: Raw, body, _run):
-    """Unrolled: how often must not depend on the graph's inputs."""
+    """Unrolls the loop. The number of rounds must not depend on the graph's inputs."""
     carried, columns, i = list(carried), None, 0
     while (limit is None or i < limit.item()) and (condition is None or _whether(condition)):
         results = _run(body, np.array(i), np.array(True), *carried)
@@ -25,13 +25,15 @@ def Loop(limit: Known, condition: Known, *carried: Raw, body, _run):
             column.append(y)
         i += 1
     if columns is None and len(body.output) > 1 + len(carried):
-        raise Refused("no round of a loop that collects results")
+        raise Refused("the loop runs no round, so the shape of its collected results is unknown")
     return *carried, *map(_stacked, columns or [])
 
 
 def _whether(condition):
+    """Returns the loop's condition as a bool."""
     if not isinstance(condition, np.ndarray):
-        raise Refused("a condition that depends on the graph's inputs")
+        raise Refused("the condition of a loop depends on the graph's inputs; a graph has a fixed "
+                      "number of rounds")
     return bool(condition.item())
 
 

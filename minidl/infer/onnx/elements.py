@@ -1,4 +1,4 @@
-"""ONNX's operators on elements, and the activations.
+"""ONNX's elementwise operators, and its activations.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -13,7 +13,7 @@ from minidl.infer.onnx.operator import (
 )
 from minidl.nn import functional as F
 
-SAME = {  # ONNX's operator is minidl's op
+SAME = {  # minidl has an op that computes the same as the operator
     "Abs": m.abs, "Acos": m.acos, "Add": m.add, "And": m.logical_and, "Asin": m.asin,
     "Atan": m.atan, "BitwiseAnd": m.bitwise_and, "BitwiseNot": m.bitwise_not,
     "BitwiseOr": m.bitwise_or, "BitwiseXor": m.bitwise_xor, "Ceil": m.ceil, "Cos": m.cos,
@@ -62,12 +62,13 @@ ON_ARRAYS = {name: from_arrays(f, name) for name, f in {  # minidl has no op for
 
 def Dropout(x, ratio=None, training_mode: Known = None, *, seed=0, _n=1):
     if training_mode is not None and training_mode.any():
-        raise Refused("training_mode: a graph is for inference")
+        raise Refused("training_mode is not supported: a graph is for inference")
     return (x, m.ones(*x.shape, dtype=bool)) if _n > 1 else x
 
 
 def Pow(x, y: Raw):
-    """In x's dtype, whatever y's is. A number stays one: a kernel has x ** 2 as x * x."""
+    """Computes x ** y in the dtype of x. If y is one constant number it stays a number, because a
+    kernel then computes x ** 2 as x * x."""
     if isinstance(y, np.ndarray) and y.size == 1 and y.ndim <= x.ndim and x.dtype.kind == "f":
         return x ** y.item()
     return _pow(x, y) if x.dtype != y.dtype else m.pow(x, y)
@@ -86,16 +87,18 @@ def _fmod(a, b):
 @from_arrays
 def BitCast(x, *, to):
     if dtype_of(to).itemsize != x.dtype.itemsize:
-        raise Refused(f"from {x.dtype} to {dtype_of(to)}, of another size")
+        raise Refused(f"from {x.dtype} to {dtype_of(to)}; want a dtype of the same size")
     return x.view(dtype_of(to))
 
 
 def cast(x, dtype):
+    """Returns x in this dtype. If it has the dtype already, returns x itself."""
     return x if x.dtype == dtype else ON_ARRAYS["Cast"](x, to=number_of(dtype))
 
 
 def _rows(f, x, axis, opset):
-    """f along an axis; before version 13, over all from this axis on."""
+    """Applies f, a softmax, along an axis. Before version 13 of the operators it goes over all
+    dimensions from this axis on."""
     if opset >= 13:
         return f(x, -1 if axis is None else axis)
     axis = (1 if axis is None else axis) % max(x.ndim, 1)

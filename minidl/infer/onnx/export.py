@@ -1,12 +1,12 @@
-"""From a Graph to a file of ONNX: a small function for each op, the other way round.
+"""Writes a Graph to an ONNX file. A small function writes each op (writers.py).
 
     infer.export_onnx(graph, "m.onnx")        a traced model, before infer.optimise
 
     %1 = linear(x, 0.weight, 0.bias)          Gemm(x, 0.weight, 0.bias, transB=1)
-    %2 = std(%1, dim=1)                       ONNX has none: written in other operators
+    %2 = std(%1, dim=1)                       ONNX has no std: several operators compute it
 
-Parameters keep their names. What ONNX has no operators for is refused by name. Version 20 of the
-operators: the last that most runtimes read.
+Parameters keep their names. If ONNX has no operators for an op, the error names this op. Version 20
+of the operators is used, because it is the last that most runtimes read.
 Test: tests/infer/onnx/test_export.py, test_every_writer.py
 """
 
@@ -21,7 +21,9 @@ VERSION = 20
 
 
 def export_onnx(graph, path=None):
-    """Write the graph to a file, unless path is None; onnx's ModelProto."""
+    """Writes a traced graph to the file `path`. With path None it writes no file. Returns onnx's
+    ModelProto. Raises Refused, with the op's name, if an op cannot be written, and for a graph that
+    infer.optimise has changed."""
     with optional("ONNX files", "onnx"):
         import onnx
     writer = Writer(onnx)
@@ -34,12 +36,12 @@ def export_onnx(graph, path=None):
     made = onnx.helper.make_graph(writer.nodes, "minidl", inputs, outputs, writer.constants)
     model = onnx.helper.make_model(
         made, opset_imports=[onnx.helper.make_opsetid("", VERSION)], producer_name="minidl")
-    model.ir_version = 9  # that came with version 20
+    model.ir_version = 9  # the file format that belongs to version 20
     onnx.checker.check_model(model)
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True)
     except onnx.shape_inference.InferenceError as error:  # an operator has no such dtype
-        raise Refused(f"export_onnx: what ONNX does not have: {error}") from error
+        raise Refused(f"export_onnx: ONNX has no operator for these dtypes: {error}") from error
     if path is not None:
         onnx.save(model, path)
     return model
@@ -52,9 +54,11 @@ class Writer:
         self.onnx, self.nodes, self.constants, self.names = onnx, [], [], {}
 
     def describe(self, v, name):
+        """Returns onnx's description of an input or a result: name, dtype and shape."""
         return self.onnx.helper.make_tensor_value_info(name, number_of(v.dtype), v.shape)
 
     def name(self, v):
+        """Returns the name of a Value in the file. The first call for a constant writes it."""
         if v not in self.names:
             is_input = v.array is None
             self.names[v] = self._fresh(v.name) if is_input else self.constant(v.array, v.name)
@@ -65,7 +69,7 @@ class Writer:
             f"v{len(self.nodes)}_{len(self.constants)}_{len(self.names)}")
 
     def constant(self, x, name=None):
-        """The name of an array, or of numbers, as a constant."""
+        """Writes an array, or numbers, as a constant. Returns its name."""
         x = np.ascontiguousarray(x).reshape(np.shape(x))
         number_of(x.dtype)
         name = self._fresh(name) if name else f"c{len(self.constants)}"
@@ -73,8 +77,9 @@ class Writer:
         return name
 
     def add(self, operator, inputs, outputs=None, **attributes):
-        """The name, or the names, of what an operator makes of these inputs: names, None, or
-        arrays. outputs: how many, or the name of one."""
+        """Writes one operator. inputs: names, None, or arrays (written as constants). outputs: the
+        name of the one result, or a number of results. Returns the name of the result, or a list of
+        names if a number was given."""
         inputs = [x if isinstance(x, str) else "" if x is None else self.constant(x)
                   for x in inputs]
         while inputs and not inputs[-1]:
@@ -86,9 +91,10 @@ class Writer:
         return made if isinstance(outputs, int) else made[0]
 
     def node(self, node):
+        """Writes the operators of one line of the graph."""
         if node.kind is None or node.steps or node.pad:
-            raise Refused(f"export_onnx: a line of an optimised graph ({node.op}); export the "
-                          "graph that infer.trace gave")
+            raise Refused(f"export_onnx: {node.op} is a line of an optimised graph; export the "
+                          "graph that infer.trace returned")
         values = [v for v in node.inputs if isinstance(v, Value)]
         dtype = node.output.dtype if node.op == "where" or not values else values[0].dtype
         xs = [self.name(x) if isinstance(x, Value) else x if x is None else np.asarray(x, dtype)
@@ -96,18 +102,21 @@ class Writer:
         o = node.attributes
         if node.kind is ArrayFunction:
             if not node.op[0].isupper():
-                raise Refused(f"export_onnx: {node.op}, a part of an imported operator")
+                raise Refused(f"export_onnx: {node.op} is a part of an imported operator, and ONNX "
+                              "has no operator for this part alone")
             kept = {k: v for k, v in o.items() if k not in ("name", "function") and v is not None}
             made = self.add(node.op, xs, len(node.outputs), **kept)
         else:
             write = WRITERS.get(node.op) or WRITERS.get(node.kind.__name__)
             if write is None:
-                raise Refused(f"export_onnx: {node.op} has no operators of ONNX here")
+                raise Refused(f"export_onnx: {node.op} has no operators in "
+                              "minidl/infer/onnx/writers.py")
             made = write(self, xs, o, node)
         made = made if isinstance(made, (list, tuple)) else [made]
         for v, name in zip(node.outputs, made, strict=True):
             self.names[v] = name
 
     def cast(self, x, dtype, of=None):
-        """x in this dtype; as it is if that is its own, `of`."""
+        """Writes a cast of x to this dtype. Returns its name. of: the dtype of x, or None if it is
+        not known. If it is the same dtype, returns x."""
         return x if of is not None and of == dtype else self.add("Cast", [x], to=number_of(dtype))

@@ -29,7 +29,8 @@ def _whole(a, b):
 
 
 def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
-    """A linear layer where it is one: its weight then is packed once."""
+    """Uses F.linear if the weight is constant and alpha and beta are 1. A plan then packs the
+    weight once."""
     a = a.T if transA else a
     constant = isinstance(b, np.ndarray)
     if alpha == beta == 1 and constant and a.dtype.kind == "f" and (
@@ -45,10 +46,11 @@ def Gemm(a, b: Raw, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):
 
 
 def _window(x, kernel, auto_pad, pads, strides, dilations):
-    """(kernel, stride, ((before, after), ...), dilation) with a height of 1 before a length."""
+    """Returns (kernel, stride, ((before, after), ...), dilation) for two dimensions. A sequence
+    (N, C, L) gets a height of 1."""
     n = x.ndim - 2
     if n not in (1, 2):
-        raise Refused(f"{n} dimensions; here are 1 and 2")
+        raise Refused(f"a window of {n} dimensions is not supported; want 1 or 2")
     strides, dilations = strides or [1] * n, dilations or [1] * n
     pads = [*zip(pads[:n], pads[n:])] if pads else [(0, 0)] * n
     if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -63,11 +65,12 @@ def _window(x, kernel, auto_pad, pads, strides, dilations):
 
 
 def _image(x):
-    """A sequence (N, C, L) as an image of height 1."""
+    """Returns a sequence (N, C, L) as an image (N, C, 1, L). An image is returned unchanged."""
     return x.unsqueeze(2) if x.ndim == 3 else x
 
 
 def _like(y, x):
+    """Returns y without its height of 1, if x was a sequence."""
     return y.squeeze(2) if x.ndim == 3 else y
 
 
@@ -109,7 +112,7 @@ def MaxPool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, dilations=None, 
 
 @from_arrays
 def _offset(at, *, shape, by_column):
-    """Places in an image as places in all images."""
+    """Returns indices in the whole array (N, C, H, W) for indices `at` in one channel (H, W)."""
     n, c, h, w = shape
     at = at % w * h + at // w if by_column else at
     return at + (np.arange(n * c) * h * w).reshape(n, c, 1, 1)
@@ -119,13 +122,14 @@ def AveragePool(x, *, kernel_shape, auto_pad="NOTSET", ceil_mode=0, count_includ
                 dilations=None, pads=None, strides=None):
     kernel, stride, padding, dilation = _window(x, kernel_shape, auto_pad, pads, strides, dilations)
     if dilation != (1, 1):
-        raise Refused("dilations")
+        raise Refused("dilations other than 1 are not supported")
     return _like(AvgPool2d.apply(
         _image(x), kernel=kernel, stride=stride, padding=padding, ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad), divisor=None), x)
 
 
 def _places(x):
+    """Returns the dimensions of x after batch and channels."""
     return tuple(range(2, x.ndim))
 
 
@@ -143,7 +147,8 @@ def GlobalMaxPool(x):
 def BatchNormalization(x, scale, bias, mean: Raw, var: Raw, *, epsilon=1e-5, momentum=0.9,
                        training_mode=0, spatial=1):
     if training_mode or not spatial:
-        raise Refused("training_mode or statistics for each place: a graph is for inference")
+        raise Refused("training_mode=1 and spatial=0 are not supported: a graph is for inference, "
+                      "with statistics for each channel")
     if all(isinstance(v, np.ndarray) and v.dtype == x.dtype for v in (mean, var)):
         return F.batch_norm(x, mean, var, scale, bias, eps=epsilon)
     shape = (-1, *[1] * (x.ndim - 2))
@@ -172,6 +177,7 @@ def LayerNormalization(x, scale, bias=None, *, axis=-1, epsilon=1e-5, stash_type
 
 
 def _standard(x, dims, epsilon):
+    """Returns (x with mean 0 and variance 1 over dims, the mean, 1 / the standard deviation)."""
     mean = m.mean(x, dims, True)
     rstd = m.rsqrt(m.mean((x - mean) ** 2.0, dims, True) + epsilon)
     return (x - mean) * rstd, mean, rstd
@@ -187,10 +193,10 @@ def RMSNormalization(x, scale, *, axis=-1, epsilon=1e-5, stash_type=1):
 
 
 def LRN(x, *, size, alpha=1e-4, beta=0.75, bias=1.0):
-    """Divided by a power of the squares of the channels around."""
+    """Divides x by a power of a sum. The sum is over the squares of the `size` channels around."""
     n, c = x.shape[:2]
-    if not 1 <= size <= 1024:  # each is a line of the graph
-        raise Refused(f"a window of {size} channels; here are 1 to 1,024")
+    if not 1 <= size <= 1024:  # each channel of the window is a line of the graph
+        raise Refused(f"a window of {size} channels is not supported; want 1 to 1,024")
     before = (size - 1) // 2
     square = F.pad(x * x, [0, 0] * (x.ndim - 2) + [before, size - 1 - before], value=0.0)
     total = sum((square[:, i:i + c] for i in range(1, size)), square[:, :c])
@@ -222,8 +228,8 @@ def RotaryEmbedding(x, cos, sin, at=None, *, interleaved=0, num_heads=None,
 def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None, *, is_causal=0,
               kv_num_heads=None, left_window_size=-1, q_num_heads=None, qk_matmul_output_mode=0,
               right_window_size=-1, scale=None, softcap=0.0, softmax_precision=None, _n=1):
-    """softmax(scale q k^T + mask) v, in softmax_precision; fewer heads of k and v than of q serve
-    several. A row of which nothing may be seen is 0."""
+    """softmax(scale q k^T + mask) v. The dtype of the softmax is softmax_precision. Several heads
+    of q may share one head of k and v. If a query may see no key, its result is 0."""
     if flat := q.ndim == 3:
         q, k, v = (x.reshape(*x.shape[:2], n, -1).permute(0, 2, 1, 3) for x, n in (
             (q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
@@ -251,7 +257,8 @@ def Attention(q, k, v, mask=None, past_k=None, past_v=None, n_keys: Known = None
 
 
 def _bias(mask, n_rows, n_keys, first, n_valid, causal, left, right, dtype):
-    """What is added to the scores of keys: -inf where a query may not look; None for nothing."""
+    """Returns the bias that is added to the scores: -inf where a query must not see a key, else 0
+    or the mask. Returns None if the bias is 0 everywhere."""
     at, key = first + np.arange(n_rows)[:, None], np.arange(n_keys)
     seen = (key <= at) | (not causal)
     seen = seen & ((key >= at - left) | (left < 0)) & ((key <= at + right) | (right < 0))

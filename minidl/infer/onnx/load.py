@@ -1,14 +1,16 @@
-"""From a file of ONNX to a Graph: the operators run once on example inputs, and are recorded.
+"""Reads an ONNX file into a Graph: it runs the operators on example inputs and records them.
 
     graph = infer.import_onnx("m.onnx", {"batch": 1, "mask": np.ones((1, 8)), "ids": (1, 8)})
-                    a dimension of no fixed size ^      ^ this constant         ^ of this shape
+                    a dimension without a size ^        ^ a constant            ^ an input's shape
 
-Shapes are numbers in a Graph, and often computed in a file: Shape, Gather, Concat, Reshape. So what
-depends on no input is computed at once, a Shape depends on none, and an operator that needs an
-operand's numbers (a shape, an axis) refuses one that does depend on an input.
+In a Graph shapes are numbers. A file often computes them: Shape, Gather, Concat, Reshape. So values
+that depend on no input are computed while the file is read. The result of Shape counts as such a
+value. An operator that needs the numbers of an operand (a shape, an axis) refuses an operand that
+depends on an input.
 
-A file may come from anybody. So there is a bound on operators, loops unrolled, and on the bytes
-of a result, asked before it is made (sizes.py); and whatever is wrong with a file is a Refused.
+A file may come from anybody. So there are bounds on the number of operators, with loops unrolled,
+and on the bytes of a result. The bytes are checked before the result is computed (sizes.py). Every
+error in a file raises Refused.
 Source: onnx.ai/onnx/operators.   Test: tests/infer/onnx/test_load.py
 """
 
@@ -26,23 +28,29 @@ from minidl.mode import running
 from minidl.nest import each
 from minidl.tensor import Tensor
 
-MOST_OPERATORS = 50_000  # a large language model has some 5,000
-MOST_BYTES = 4 << 30  # of a result: a batch of 32 images at full size in a large network has half
+MOST_OPERATORS = 50_000  # a large language model has about 5,000
+MOST_BYTES = 4 << 30  # in a large network a batch of 32 full-size images needs half of this
 
-MOST_RESULTS = 16  # times that: what all results of a model have together
+MOST_RESULTS = 16  # all results of a model together may have this many times most_bytes
 
 
 def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
-    """The Graph of a file (or of onnx's ModelProto). known: {a dimension's name: its size, an
-    input's name: its shape or, as an array, its value}; table: {operator: function}, of
-    minidl.infer.onnx unless given; most_bytes: of one result. Refused, which is a
-    NotImplementedError and a ValueError, names what is not here, or is wrong with the file."""
+    """Returns the Graph of an ONNX file.
+
+    path: the file, or onnx's ModelProto.
+    known: a dict with three kinds of entries: {name of a dimension: its size}, {name of an input:
+           its shape}, {name of an input: its value, an array}. A known value becomes a constant.
+    table: {operator: function}. The default is the table of minidl.infer.onnx.
+    most_bytes: the most bytes that one result may have.
+
+    Raises Refused, which is a NotImplementedError and a ValueError. It names the part that minidl
+    does not support, or the error in the file."""
     with optional("ONNX files", "onnx"):
         import onnx
 
     try:
         return _imported(onnx, path, known, table, most_bytes)
-    except (Refused, OSError):  # OSError: there is no such file
+    except (Refused, OSError):  # OSError: the file is missing or cannot be read
         raise
     except Exception as error:  # a damaged file may raise anything, in any operator
         kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
@@ -51,12 +59,12 @@ def import_onnx(path, known=None, table=None, most_bytes=MOST_BYTES):
 
 def _imported(onnx, path, known, table, most_bytes):
     proto = path if hasattr(path, "graph") else onnx.load(path)
-    with np.errstate(all="ignore"):  # the examples' numbers mean nothing
+    with np.errstate(all="ignore"):  # examples are arbitrary numbers: inf and nan are no error
         model = Model(onnx, proto, dict(known or {}), table or TABLE, most_bytes)
         first, tensors = model.examples(0.5, 0), [True] * len(model.free)
         try:
             graph, _ = recorded(model, first, model.examples(1.5, 1), tensors)
-        except IndexError:  # of one row, 1 is no index
+        except IndexError:  # with one row, 1 is no valid index
             graph, _ = recorded(model, first, model.examples(1.5, 0), tensors)
     for value, name in zip(graph.inputs, model.free, strict=True):
         value.name = name
@@ -64,7 +72,7 @@ def _imported(onnx, path, known, table, most_bytes):
 
 
 class Model:
-    """A file as a function of Tensors, its inputs without those that are known."""
+    """A file as a function of Tensors. Its arguments are the inputs whose values are not known."""
 
     def __init__(self, onnx, proto, known, table, most_bytes):
         self.onnx, self.graph, self.table, self.most_bytes = onnx, proto.graph, table, most_bytes
@@ -75,8 +83,8 @@ class Model:
         missing = sorted({_name(n) for g in graphs for n in self._nodes(g)} - {*table} - {
             f"{d}:{n}" if d else n for d, n in self.functions})
         if missing:
-            raise Refused(f"import_onnx: operators that are not here: {', '.join(missing)}; "
-                          "print(infer.onnx.table()) lists those that are")
+            raise Refused(f"import_onnx: minidl does not have the operators {', '.join(missing)}; "
+                          "print(infer.onnx.table()) lists the operators that it has")
         self.constants = {t.name: self.array(t) for t in proto.graph.initializer}
         self.shapes, self.free = {}, []
         for v in proto.graph.input:
@@ -97,10 +105,11 @@ class Model:
                     yield from self._nodes(g)
 
     def _type(self, v, shape, known):
-        """(shape, dtype) of an input of the graph."""
+        """Returns (shape, dtype) of an input of the graph."""
         kind = v.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise Refused(f"import_onnx: input {v.name} is an {kind}; pass its value in `known`")
+            raise Refused(f"import_onnx: input {v.name} has the type {kind}; want a tensor. Pass "
+                          "its value in `known`")
         tensor = v.type.tensor_type
         if shape is None:
             shape = [d.dim_value if d.HasField("dim_value") else known.get(d.dim_param)
@@ -112,7 +121,8 @@ class Model:
         return tuple(shape), dtype_of(tensor.elem_type)
 
     def examples(self, number, whole):
-        """Inputs to record with. Their numbers mean nothing, but of two sets they differ."""
+        """Returns example inputs for a recording. Floats are `number`, integers are `whole`. Two
+        recordings use different numbers."""
         for name in self.free:
             shape, dtype = self.shapes[name]
             self.check_size(f"import_onnx: input {name}", math.prod(shape) * dtype.itemsize)
@@ -122,14 +132,14 @@ class Model:
     def check_size(self, what, n_bytes):
         if n_bytes > self.most_bytes:
             raise Refused(f"{what} would have {n_bytes:,} bytes; at most {self.most_bytes:,} are "
-                          "allowed, or what you give as most_bytes")
+                          "allowed. If the file is right, pass a larger most_bytes")
 
     def array(self, tensor):
         dtype_of(tensor.data_type)
         return np.asarray(self.onnx.numpy_helper.to_array(tensor)).copy()
 
     def named_buffers(self):
-        """What keeps its name in the graph: the file's constants."""
+        """Returns [(name, array)] of the file's constants: they keep their names in the graph."""
         return [(name, a) for name, a in self.constants.items() if a.ndim]
 
     def __call__(self, *inputs):
@@ -138,14 +148,15 @@ class Model:
         results = self.run(self.graph, scope)
         lists = [o.name for o, y in zip(self.graph.output, results) if isinstance(y, list)]
         if lists:
-            raise Refused(f"import_onnx: result {lists[0]} is a sequence, not a tensor")
+            raise Refused(f"import_onnx: result {lists[0]} is a sequence; want a tensor")
         results = tuple(y if isinstance(y, Tensor) else Tensor(np.asarray(y)) for y in results)
         return results[0] if len(results) == 1 else results
 
     def run(self, graph, scope):
-        """The results of a graph, or of a function; scope: {name: value}, which it writes to."""
-        self._count(1)  # a loop may have nothing in it
-        given = scope.maps[0] if isinstance(scope, ChainMap) else scope  # not what is outside
+        """Runs a graph, or a function of the file. Returns a list of its results. scope: {name:
+        value}. It adds all values that it computes to `scope`."""
+        self._count(1)  # so that a loop with an empty body counts, too
+        given = scope.maps[0] if isinstance(scope, ChainMap) else scope  # without the outer names
         scope.update({t.name: self.array(t) for t in getattr(graph, "initializer", ())
                       if t.name not in given})
         made = set()
@@ -155,26 +166,30 @@ class Model:
                                  scope)
             for name, y in zip(node.output, results):
                 if name in made:
-                    raise Refused(f"import_onnx: {node.op_type} makes {name!r}, which is there")
+                    raise Refused(f"import_onnx: {node.op_type} makes {name!r}, which an operator "
+                                  "before it has already made")
                 made.update([name] if name else [])
                 scope[name] = y if name else None
                 self.bytes_left -= getattr(array_of(y), "nbytes", 0)
             if self.bytes_left < 0:
-                raise Refused(f"import_onnx: the results have more than {MOST_RESULTS} times "
-                              f"{self.most_bytes:,} bytes together; give more as most_bytes")
+                raise Refused(f"import_onnx: all results together have more than {MOST_RESULTS} "
+                              f"times {self.most_bytes:,} bytes. If the file is right, pass a "
+                              "larger most_bytes")
         return [_value(scope, getattr(o, "name", o), "the result") for o in graph.output]
 
     def _count(self, n):
         self.n_left -= n
         if self.n_left < 0:
-            raise Refused(f"import_onnx: more than {MOST_OPERATORS:,} operators, loops unrolled")
+            raise Refused(f"import_onnx: more than {MOST_OPERATORS:,} operators, with loops "
+                          "unrolled")
 
     def apply(self, node, values, scope):
-        """The results of one operator on these values."""
+        """Returns the results of one operator on these values, as a tuple or a list."""
         called = self.functions.get((node.domain, node.op_type))
         if called is not None and _name(node) not in self.table:
             if called.attribute or called.attribute_proto:
-                raise Refused(f"{node.op_type}: a function of the file with attributes")
+                raise Refused(f"{node.op_type}: a function of the file with attributes is not "
+                              "supported")
             return self.run(called, {"": None, **dict(zip(called.input, values))})
         operator = self.table[_name(node)]
         try:
@@ -189,39 +204,41 @@ class Model:
                     result = each(array_of, operator(*inputs, **options))
             else:
                 result = operator(*inputs, **options)
-        except Exception as error:  # of one operator on a file's numbers
+        except Exception as error:  # with a file's numbers an operator may raise anything
             kind = IndexError if isinstance(error, IndexError) else Refused
             name = node.name or next(iter(node.output), "")
-            if isinstance(error.__cause__, Refused):  # without a Function's own words
+            if isinstance(error.__cause__, Refused):  # drops the text that Function.apply added
                 error = error.__cause__
             raise kind(f"{node.op_type} ({name}): {error}") from error
         result = result if isinstance(result, tuple) else (result,)
         asked = [i for i, name in enumerate(node.output) if name]
         if asked and asked[-1] >= len(result):
-            raise Refused(f"{node.op_type}: result {asked[-1]} of it")
+            raise Refused(f"{node.op_type}: result {asked[-1]} is not supported")
         return result
 
     def _arguments(self, node, operator, values, scope):
+        """Returns (the inputs, {name: value} of the attributes) for a call of the operator."""
         wanted, options = parameters(operator)
         given = {a.name: self._attribute(a) for a in node.attribute}
         values = [*values, *[None] * (len(wanted) - len(values))]
-        for i, p in enumerate(wanted):  # what is an input today was once an attribute
+        for i, p in enumerate(wanted):  # in old versions some inputs were attributes
             if p.name in given and p.kind is not p.VAR_POSITIONAL and values[i] is None:
                 values[i] = _numbers(given.pop(p.name))
         while len(values) > len(node.input) and values[-1] is None:
             values.pop()
         unknown = sorted(given.keys() - {p.name for p in options})
         if unknown:
-            raise Refused(f"attribute {', '.join(unknown)}")
+            raise Refused(f"attribute {', '.join(unknown)} is not supported")
         given.update({k: v for k, v in self._own(node, scope).items()
                       if any(p.name == k for p in options)})
         several = wanted[-1:] if wanted and wanted[-1].kind is wanted[-1].VAR_POSITIONAL else ()
         if len(values) > len(wanted) and not several:
-            raise Refused(f"{len(values)} inputs, here it takes {len(wanted)}")
+            raise Refused(f"{len(values)} inputs; want at most {len(wanted)}")
         kinds = [*wanted, *several * len(values)]
         return [_as(p, x) for p, x in zip(kinds, values)], given
 
     def _own(self, node, scope):
+        """Returns the arguments that load.py adds to a file's attributes (operator.py)."""
         def run(graph, *values):
             inner = ChainMap({}, scope)
             inner.update(zip([v.name for v in graph.input], values, strict=True))
@@ -231,7 +248,8 @@ class Model:
 
     def _attribute(self, a):
         if a.ref_attr_name:
-            raise Refused(f"attribute {a.name} taken from a function's")
+            raise Refused(f"attribute {a.name} takes its value from an attribute of a function; "
+                          "this is not supported")
         value = self.onnx.helper.get_attribute_value(a)
         if isinstance(value, self.onnx.TensorProto):
             return self.array(value)
@@ -246,9 +264,10 @@ def _name(node):
 
 
 def _value(scope, name, reader):
-    """The value of this name, which is made before it is read: so there is no cycle."""
+    """Returns the value of a name. Each value must be made before it is read, so a file with a
+    cycle is refused."""
     if name not in scope:
-        raise Refused(f"import_onnx: {reader} reads {name!r}, and nothing before it makes that")
+        raise Refused(f"import_onnx: {reader} reads {name!r}, but no operator before it makes that")
     return scope[name]
 
 
@@ -262,12 +281,13 @@ def _is_known(x):
 
 
 def _as(parameter, x):
-    """A value as the parameter wants it."""
+    """Returns a value in the form that the operator's parameter wants: an array, a Tensor, or
+    unchanged."""
     if parameter.annotation is Known:
         if not _is_known(x):
             raise Refused(f"{parameter.name} depends on the graph's inputs; a graph has fixed "
                           "shapes. Pass the input that it comes from in `known`")
         return x
     if isinstance(x, list) and parameter.annotation is not Raw:
-        raise Refused(f"a sequence as {parameter.name}")
+        raise Refused(f"{parameter.name} is a sequence; want a tensor")
     return Tensor(x) if isinstance(x, np.ndarray) and parameter.annotation is not Raw else x

@@ -1,15 +1,16 @@
-"""What an operator of ONNX is here: a small function of tensors, whose name is ONNX's.
+"""How minidl writes an operator of ONNX: as a small function of tensors with the same name.
 
     def Gemm(a, b, c=None, *, alpha=1.0, beta=1.0, transA=0, transB=0):      inputs, then attributes
 
-    shape: Known      its numbers are needed when the graph is made: an array, never a Tensor
-    xs: Raw           a Tensor, an array or a list of them, as it is
-    *, _opset         the version of ONNX's operators that the file is written for
-    *, _n             how many results are asked for
-    *, _run           runs a graph inside of this one (If, Loop)
+    shape: Known      its numbers are needed while the graph is made: an array, never a Tensor
+    xs: Raw           a Tensor, an array or a list of them, unchanged
+    *, _opset         the version of ONNX's operators in the file
+    *, _n             the number of results that the file asks for
+    *, _run           a function that runs a graph inside of this graph (If, Loop)
 
-What is made of minidl's own ops is optimised and compiled like any traced model. What has none is a
-function of arrays behind @from_arrays: one line of the graph, run as it is.
+An operator made of minidl's own ops is optimised and compiled like any traced model. If minidl has
+no op for it, it is a function of arrays with the decorator @from_arrays. It is one line of the
+graph, and runs as an eager op.
 Test: tests/infer/onnx/
 """
 
@@ -32,25 +33,25 @@ Known = np.ndarray
 
 
 class Raw:
-    """Marks an input that is taken as it is."""
+    """Marks an input that the operator gets unchanged."""
 
 
 class Refused(NotImplementedError, ValueError):
-    """What a file asks for and is not here, by name; or what is wrong with the file."""
+    """Names a part of a file that minidl does not support, or an error in the file."""
 
 
 class ArrayFunction(Function):
-    """`function` of arrays and attributes; `name` is the operator's."""
+    """Calls `function` with arrays and attributes. name: the operator's name."""
     differentiable = arithmetic = False
 
     def forward(self, *arrays, name, function, **attributes):
-        # one line of the graph, whatever it calls; x / 0 is infinite, without a warning
+        # ops that `function` calls are not recorded: it is one line. x / 0 gives no warning
         with np.errstate(all="ignore"), running(grad=False, intercept=None):
             return function(*arrays, **attributes)
 
 
 def from_arrays(function, name=None):
-    """A decorator: the operator is this function of arrays, one line of the graph."""
+    """A decorator. It makes an operator from a function of arrays: one line of the graph."""
     name = name or function.__name__
 
     @functools.wraps(function)
@@ -60,36 +61,38 @@ def from_arrays(function, name=None):
 
 
 def operators(module):
-    """{name: function} of the operators in a module's globals()."""
+    """Returns {name: function} of the operators in a module. module: its globals(). Operators are
+    the functions of the module whose names begin with a capital letter."""
     return {name: f for name, f in module.items() if name[0].isupper() and inspect.isfunction(f)
             and f.__module__ == module["__name__"]}
 
 
 @functools.cache
 def parameters(function):
-    """(inputs, attributes) that a function takes: lists of inspect.Parameter."""
+    """Returns (inputs, attributes) of an operator's function: lists of inspect.Parameter."""
     found = inspect.signature(function).parameters.values()
     return ([p for p in found if p.kind is not p.KEYWORD_ONLY],
             [p for p in found if p.kind is p.KEYWORD_ONLY])
 
 
 def dtype_of(number):
-    """The NumPy dtype of ONNX's number of an element type."""
+    """Returns the NumPy dtype for ONNX's number of an element type."""
     if number not in NAMES:
         import onnx
-        raise Refused(f"tensors of {onnx.TensorProto.DataType.Name(number)}")
+        raise Refused(f"tensors of {onnx.TensorProto.DataType.Name(number)} are not supported")
     if number == 16:
         return bf16.dtype()
     return np.dtype(NAMES[number])
 
 
 def number_of(dtype):
-    """ONNX's number of a NumPy dtype."""
+    """Returns ONNX's number for a NumPy dtype."""
     found = [k for k, name in NAMES.items() if name == np.dtype(dtype).name]
     if not found:
-        raise Refused(f"tensors of {dtype}")
+        raise Refused(f"tensors of {dtype} are not supported")
     return found[0]
 
 
 def ints(array):
+    """Returns the numbers of an array as a tuple of ints."""
     return tuple(int(i) for i in np.asarray(array).reshape(-1))

@@ -1,4 +1,4 @@
-"""ONNX's operators of whole numbers: 8 bits, sums of 32.
+"""ONNX's operators on integers: operands of 8 bits, sums of 32 bits.
 
     q = saturate(round(x / scale) + zero)          x = (q - zero) * scale          ties to even
 
@@ -11,15 +11,17 @@ from minidl.infer.onnx.operator import Refused, dtype_of, from_arrays, operators
 
 
 def _along(v, x, axis):
-    """A scale or zero point for each part along an axis, as an operand of x."""
+    """Returns scales or zero points v in a shape that broadcasts to x. v has one number, or one for
+    each index along the axis, or one for each block along the axis. None counts as 0."""
     if v is None or v.size == 1 and v.ndim <= 1:
         return 0 if v is None else v.reshape(())
-    if v.ndim == x.ndim:  # blocks
+    if v.ndim == x.ndim:  # a number for each block
         return np.repeat(v, x.shape[axis] // v.shape[axis], axis)
     return v.reshape([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)])
 
 
 def _saturated(x, dtype):
+    """Returns x in an integer dtype. Numbers outside its range become its least or largest."""
     limits = np.iinfo(dtype)
     return np.clip(x, limits.min, limits.max).astype(dtype)
 
@@ -52,12 +54,13 @@ def DynamicQuantizeLinear(x):
 
 
 def _of_rows(v):
-    """A vector of one number a row, as a column."""
+    """Returns a vector with one number for each row as a column. Others are returned unchanged."""
     return v[:, None] if v is not None and v.ndim == 1 and v.size > 1 else v
 
 
 def _wide(x, zero, by_row):
-    """x - zero in 32 bits; a vector of zero points is one a row of a, one a column of b."""
+    """Returns x - zero in int32. A vector of zero points has one for each row if by_row is True,
+    else one for each column."""
     zero = _of_rows(zero) if by_row else zero
     return x.astype(np.int32) - (0 if zero is None else zero.astype(np.int32))
 
@@ -69,14 +72,15 @@ def MatMulInteger(a, b, a_zero=None, b_zero=None):
 
 @from_arrays
 def QLinearMatMul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero):
-    """Scales and zero points of a: one, or one a row; of b: one, or one a column; of y: one, or
-    one a row."""
+    """Multiplies a by b. Scales and zero points are single numbers or vectors. A vector of a or y
+    has one number for each row. A vector of b has one for each column."""
     total = _wide(a, a_zero, True) @ _wide(b, b_zero, False)
     factor = _of_rows(a_scale) * b_scale / _of_rows(y_scale)
     return _requantized(total, np.asarray(factor), _of_rows(y_zero))
 
 
 def _requantized(total, factor, zero):
+    """Returns int32 sums as 8-bit numbers: times `factor`, rounded, plus the zero point."""
     return _saturated(np.rint(total * factor.astype(np.float32)).astype(np.float64) + zero,
                       zero.dtype)
 
@@ -99,7 +103,8 @@ def QLinearConv(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b=None,
 
 
 def _conv(x, w, x_zero, w_zero, auto_pad, dilations, group, pads, strides):
-    """Sums of 32 bits: exact in float64, which has 53."""
+    """Returns the int32 sums of a convolution. It computes them in float64, whose 53 bits hold them
+    exactly."""
     from minidl.infer.onnx.layers import Conv
     from minidl.tensor import Tensor
 

@@ -1,6 +1,6 @@
-"""ONNX's recurrent layers, in the order of gates and of axes that minidl's have not.
+"""ONNX's recurrent layers. Their gates and axes have another order than minidl's.
 
-    LSTM   gates i o f c, here i f g o           GRU   gates z r h, here r z n
+    LSTM   gates i o f c, in minidl i f g o      GRU   gates z r h, in minidl r z n
     x (T, N, in); w (directions, gates H, in); y (T, directions, N, H)
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
@@ -11,9 +11,10 @@ from minidl.nn import functional as F
 
 
 def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, run):
-    """run(x W^T, states, r, b) for each direction; order: which of ONNX's gates ours are."""
+    """Calls run(x W^T, states, r, b) for each direction. order[j]: the number of ONNX's gate that
+    is minidl's gate j. layout: 1 if the batch is the first axis. Returns (y, *last states)."""
     if lengths is not None and (lengths != x.shape[0]).any():
-        raise Refused("sequences of several lengths")
+        raise Refused("sequences of different lengths are not supported")
     if layout:
         x, h = x.permute(1, 0, 2), [s.permute(1, 0, 2) for s in h]
     n, ys, ends = hidden_size, [], []
@@ -36,6 +37,7 @@ def _recurrent(x, w, r, b, lengths, h, direction, layout, hidden_size, order, ru
 
 
 def _start(h, x, w, hidden_size, layout):
+    """Returns the initial state h, or zeros if it is None."""
     if h is not None:
         return h
     n = x.shape[0 if layout else 1]
@@ -43,9 +45,11 @@ def _start(h, x, w, hidden_size, layout):
 
 
 def _plain(given, wanted, clip, forget=0):
+    """Raises Refused unless a layer has the usual activations, no clip and no input_forget."""
     if clip or forget or given and [g.lower() for g in given] != wanted * (
             len(given) // len(wanted)):
-        raise Refused(f"activations {given}, clip or input_forget")
+        raise Refused(f"got activations {given}, or clip or input_forget; want the default "
+                      "activations, without clip and input_forget")
 
 
 def RNN(x, w, r, b=None, lengths: Known = None, h=None, *, hidden_size, activations=None, clip=0.0,
@@ -67,10 +71,11 @@ def GRU(x, w, r, b=None, lengths: Known = None, h=None, *, hidden_size, activati
 
 
 def _reset_before(x, h, w, b):
-    """The gates reset the state before its product, not after."""
+    """Runs a GRU whose reset gate multiplies the state before the state's product. (In minidl's own
+    GRU it comes after the product.) x: (T, N, 3 H). Returns (y (T, N, H), the last state)."""
     n, ys = h.shape[-1], []
     if x.shape[0] > 1000:  # each step is several lines of the graph
-        raise Refused(f"linear_before_reset=0 over {x.shape[0]} steps; here are at most 1,000")
+        raise Refused(f"linear_before_reset=0 over {x.shape[0]} steps; want at most 1,000")
     for t in range(x.shape[0]):
         a = m.sigmoid(x[t][:, :2 * n] + F.linear(h, w[:2 * n], b[:2 * n]))
         new = m.tanh(x[t][:, 2 * n:] + F.linear(a[:, :n] * h, w[2 * n:], b[2 * n:]))
@@ -82,7 +87,7 @@ def _reset_before(x, h, w, b):
 def LSTM(x, w, r, b=None, lengths: Known = None, h=None, c=None, p=None, *, hidden_size,
          activations=None, clip=0.0, direction="forward", input_forget=0, layout=0):
     if p is not None:
-        raise Refused("peepholes")
+        raise Refused("peephole weights (input P) are not supported")
     _plain(activations, ["sigmoid", "tanh", "tanh"], clip, input_forget)
     states = [_start(s, x, w, hidden_size, layout) for s in (h, c)]
     return _recurrent(x, w, r, b, lengths, states, direction, layout, hidden_size, [0, 2, 3, 1],

@@ -1,4 +1,4 @@
-"""ONNX's operators that make one number of many, or put numbers in order.
+"""ONNX's operators that reduce many numbers to one, or sort numbers.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -11,7 +11,7 @@ from minidl.nn import functional as F
 
 
 def _reduction(of):
-    """The operator Reduce... of an op (x, dim, keepdim)."""
+    """Returns the operator Reduce... for a function of (x, dims, keepdim)."""
     def operator(x, axes: Known = None, *, keepdims=1, noop_with_empty_axes=0):
         if axes is None or not axes.size:
             if noop_with_empty_axes:
@@ -23,7 +23,8 @@ def _reduction(of):
 
 @from_arrays
 def _extreme(x, *, axis, keepdims, least):
-    """Of nothing: the identity of the operation."""
+    """Returns the minimum or maximum. For an empty x it is the identity of the operation, such as
+    -inf for a maximum."""
     if x.dtype == bool:
         ends = True, False
     else:
@@ -38,7 +39,7 @@ def _whole_mean(x, *, axis, keepdims):
     return x.mean(axis, keepdims=keepdims).astype(x.dtype)
 
 
-REDUCTIONS = {f"Reduce{name}": _reduction(of) for name, of in {  # of x, the axes, keepdim
+REDUCTIONS = {f"Reduce{name}": _reduction(of) for name, of in {  # functions of (x, axes, keepdim)
     "Sum": m.sum, "Prod": m.prod,
     "L1": lambda x, *a: m.sum(m.abs(x), *a), "L2": lambda x, *a: m.sqrt(m.sum(x * x, *a)),
     "LogSum": lambda x, *a: m.log(m.sum(x, *a)), "SumSquare": lambda x, *a: m.sum(x * x, *a),
@@ -50,6 +51,7 @@ REDUCTIONS = {f"Reduce{name}": _reduction(of) for name, of in {  # of x, the axe
 
 
 def _argument(of):
+    """Returns the operator ArgMax or ArgMin. of: np.argmax or np.argmin."""
     def operator(x, *, axis=0, keepdims=1, select_last_index=0):
         at = of(np.flip(x, axis) if select_last_index else x, axis)
         at = x.shape[axis] - 1 - at if select_last_index else at
@@ -62,6 +64,8 @@ def TopK(x, k: Known, *, axis=-1, largest=1, sorted=1):
 
 
 def _running(of, first):
+    """Returns the operator CumSum or CumProd. of: np.cumsum or np.cumprod. first: the first element
+    of an exclusive sum or product."""
     def operator(x, axis: Known, *, exclusive=0, reverse=0):
         axis = axis.item()
         x = np.flip(x, axis) if reverse else x

@@ -1,9 +1,11 @@
-"""ONNX's Resize: along each axis a product with a matrix of weights (out, in).
+"""ONNX's Resize: multiplies by a matrix of weights (out, in) along each axis.
 
-    row i      the places around x(i), weighted by a triangle (linear) or by Keys' cubic; or the
-               nearest one. antialias: the triangle or cubic is as wide as the step between rows
+    row i      the weights of the pixels around the position x(i): a triangle (linear), Keys' cubic
+               curve, or only the nearest pixel. With antialias the triangle or curve is wider: as
+               wide as the step between two rows
     x(i)       half_pixel  (i + 1/2) / scale - 1/2       align_corners  i (in - 1) / (out - 1)
-               asymmetric  i / scale                     tf_crop_and_resize  the same of a part
+               asymmetric  i / scale                     tf_crop_and_resize  align_corners in a part
+                                                         of the image
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py
 """
@@ -52,7 +54,8 @@ def Resize(x, roi: Known = None, scales: Known = None, sizes: Known = None, *, a
 
 
 def _positions(n, m, scale, how, part):
-    """Where the m places of the result lie among n."""
+    """Returns the positions of the result's m pixels, in the coordinates of the input's n pixels.
+    how: the coordinate_transformation_mode. part: (first, last) of a cropped part, from 0 to 1."""
     i, wide = np.arange(m), scale * n
     if how == "align_corners":
         return i * (n - 1) / (wide - 1) if wide != 1 else i * 0.0
@@ -67,12 +70,14 @@ def _positions(n, m, scale, how, part):
     if how == "half_pixel_symmetric":
         return at + n / 2 * (1 - m / wide)
     if how != "half_pixel":
-        raise Refused(f"coordinate_transformation_mode {how}")
+        raise Refused(f"coordinate_transformation_mode {how} is not supported")
     return at
 
 
 def _weights(at, n, narrow, mode, a, normalise, beyond):
-    """(out, in); beyond: places outside count as the end's, else not at all."""
+    """Returns the matrix of weights (out, in). at: the positions of the result's pixels. narrow: 1,
+    or the scale if antialias makes the curve wider. a: the coefficient of the cubic curve. beyond:
+    True gives the weights of pixels outside to the last pixel inside, False drops them."""
     radius = math.ceil((1 if mode == "linear" else 2) / narrow)
     places = np.floor(at).astype(int)[:, None] + np.arange(-radius, radius + 1)
     t = np.abs(places - at[:, None]) * narrow

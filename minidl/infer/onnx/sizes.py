@@ -1,10 +1,10 @@
-"""How large a result will be, asked before it is made: a file may want 2^40 numbers in 20 bytes.
+"""Bounds the size of a result before it is computed: 20 bytes of a file may ask for 2^40 numbers.
 
     Expand(x, [1000000, 1000000])      most("Expand", ...) -> 10^12      Refused by load.py
 
-Each function takes what the operator takes, and returns at least the number of elements of its
-largest result. An operator that is not named here makes no more than its inputs have, laid out
-along each other as NumPy does for x + y.
+Each function takes the operator's arguments, and returns an upper bound for the number of elements
+of its largest result. For an operator without a function, the bound comes from its inputs: their
+broadcast shape, as in x + y, or the sum of their sizes.
 Test: tests/infer/onnx/test_hostile.py   Used by: load.py
 """
 
@@ -17,7 +17,7 @@ from minidl.infer.onnx.operator import Refused, ints
 
 
 def most(name, inputs, options):
-    """Returns at least the number of elements that the operator will make of these inputs."""
+    """Returns an upper bound for the number of elements of the operator's largest result."""
     if name in OF:
         return OF[name](*inputs, **options)
     shapes = [x.shape for x in inputs if hasattr(x, "shape")]
@@ -25,12 +25,12 @@ def most(name, inputs, options):
         return max(map(math.prod, shapes), default=0)
     try:
         together = math.prod(np.broadcast_shapes(*shapes))
-    except ValueError:  # they do not fit, or need not
+    except ValueError:  # the shapes do not broadcast, and some operators allow that
         together = 0
     return max(together, sum(map(math.prod, shapes)))
 
 
-# whose inputs are not laid out along each other: scales of channels, indices, weights
+# operators that do not broadcast their inputs, such as scales of channels, indices, weights
 REDUCING = {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "TopK",
             "BatchNormalization", "InstanceNormalization", "GroupNormalization", "CumSum",
             "CumProd", "NonZero", "Trilu", "Slice", "Reshape", "Squeeze", "Unsqueeze", "Split"}
@@ -52,7 +52,8 @@ def _gather(x, index, *, axis=0):
 
 
 def _einsum(*xs, equation):
-    """All labels at once, where einsum may make one product of all."""
+    """Returns the size of the result or of the largest operand. If the equation has no "->", the
+    result may have all labels. With an Ellipsis, returns the product of all operands' sizes."""
     left = equation.replace(" ", "").partition("->")[0].split(",")
     if "." in equation:
         return math.prod(math.prod(x.shape) for x in xs)
@@ -80,18 +81,19 @@ def _resize(x, roi=None, scales=None, sizes=None, *, axes=None, **options):
     for i, axis in enumerate(axes):
         n = shape[axis]
         shape[axis] = max(ints(sizes)[i], n) if sizes is not None and sizes.size else max(
-            math.ceil(float(scales[i]) * n), n)  # one axis after another
+            math.ceil(float(scales[i]) * n), n)  # Resize works on one axis after another
         if shape[axis] * n > math.prod(x.shape) + (1 << 24) and not n <= 1:
-            raise Refused(f"a matrix of {shape[axis]} x {n} weights")
+            raise Refused(f"a matrix of {shape[axis]} x {n} weights is too large")
     return math.prod(shape)
 
 
 def _window(x, kernel_shape, pads=None, dilations=None, n_channels=None):
-    """The padded image, or the result, whichever is larger: no stride is below 1."""
+    """Returns the size of the padded image or of the result, the larger one. Strides are at least
+    1, so the result is no larger than with a stride of 1."""
     n = x.ndim - 2
     pads = pads or [0] * 2 * n
     if any(p < 0 for p in pads):
-        raise Refused("pads below 0")
+        raise Refused("pads below 0 are not supported")
     wide = [size + sum(pads[i::n]) for i, size in enumerate(x.shape[2:])]
     wide = [max(size, 2 * d * k) for size, d, k in zip(wide, dilations or [1] * n, kernel_shape)]
     return x.shape[0] * max(x.shape[1], n_channels or 0) * math.prod(wide)
@@ -121,7 +123,7 @@ def _conv_transpose(x, w, *rest, strides=None, dilations=None, output_padding=No
 
 def _recurrent(x, w, r, *rest, hidden_size, **options):
     if hidden_size != r.shape[-1]:
-        raise Refused(f"hidden_size {hidden_size}, and weights of {r.shape[-1]}")
+        raise Refused(f"hidden_size is {hidden_size}, but the weights have {r.shape[-1]}")
     return x.shape[0] * x.shape[1] * math.prod(w.shape[:2])
 
 

@@ -1,4 +1,4 @@
-"""The operators of ONNX that are read: {name: function}, from the files that have them.
+"""The table of all operators that minidl reads: {name: function}, joined from the files.
 
 Test: tests/infer/onnx/test_every_operator.py, test_operators.py   Used by: load.py
 """
@@ -13,7 +13,7 @@ TABLE = {name: f for file in FILES for name, f in file.TABLE.items()}
 
 
 def table():
-    """The operators as text: a line each, its file, inputs and attributes."""
+    """Returns a text with a line for each operator: its name, file, inputs and attributes."""
     lines = []
     for file in FILES:
         for name, f in sorted(file.TABLE.items()):

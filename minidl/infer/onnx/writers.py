@@ -1,8 +1,10 @@
-"""minidl's ops in the operators of ONNX: for each a function that writes its nodes.
+"""Writes minidl's ops as operators of ONNX. Each op has a function that writes its nodes.
 
     "rsqrt": lambda w, xs, o, node: w.add("Reciprocal", [w.add("Sqrt", xs)])
 
     w: the Writer of export.py     xs: names of the inputs     o: attributes     node: the line
+
+A function returns the name of its result, or a list of names.
 
 Test: tests/infer/onnx/test_every_writer.py, test_export.py, test_export_index.py
 """
@@ -16,7 +18,7 @@ from minidl.ops.dims import normalize_dims
 from minidl.ops.index import steps
 from minidl.ops.pool import averaging
 
-SAME = {  # minidl's op is ONNX's operator
+SAME = {  # ONNX has an operator that computes the same as the op
     "abs": "Abs", "acos": "Acos", "add": "Add", "asin": "Asin", "atan": "Atan",
     "ceil": "Ceil", "clone": "Identity", "cos": "Cos", "cosh": "Cosh", "div": "Div",
     "equal": "Equal", "erf": "Erf", "exp": "Exp", "floor": "Floor", "greater": "Greater",
@@ -38,18 +40,18 @@ def _same(operator):
 
 
 def _by(value, node):
-    """A number of the result's dtype."""
+    """Returns a number as an array of the result's dtype."""
     return np.asarray(value, node.output.dtype)
 
 
 def _alike(w, xs, node):
-    """The inputs in the result's dtype. Some may be None."""
+    """Returns the inputs, cast to the result's dtype. An input that is None stays None."""
     return [None if v is None else w.cast(x, node.output.dtype, v.dtype) if hasattr(v, "dtype")
             else _by(v, node) for x, v in zip(xs, node.inputs)]
 
 
 def _shape(w, x, node):
-    """x in the result's shape."""
+    """Writes a reshape of x to the result's shape."""
     return w.add("Reshape", [x, np.array(node.output.shape, np.int64)], allowzero=1)
 
 
@@ -85,7 +87,8 @@ def rounded_div(w, xs, o, node):
         return w.add("Div", xs)
     if o["mode"] == "floor" and node.output.dtype.kind == "f":
         return w.add("Floor", [w.add("Div", xs)])
-    raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype}")
+    raise Refused(f"export_onnx: div with rounding_mode {o['mode']!r} of {node.output.dtype} is "
+                  "not supported")
 
 
 def trunc(w, xs, o, node):
@@ -113,7 +116,8 @@ def softplus(w, xs, o, node):
 
 
 def _rows(operator):
-    """Softmax and its logarithm, which ONNX does not have of a single number."""
+    """Returns the writer of Softmax or LogSoftmax. ONNX does not have them for a tensor without
+    dimensions, so a single number is first reshaped to (1,)."""
     def write(w, xs, o, node):
         x = w.cast(xs[0], node.output.dtype, node.inputs[0].dtype)
         if node.output.shape:
@@ -129,7 +133,8 @@ def cumsum(w, xs, o, node):
 
 
 def expand(w, xs, o, node):
-    """Of no elements there is nothing to repeat, and onnxruntime gets the shape wrong."""
+    """Writes an expand. An empty result is written as a constant, because onnxruntime computes a
+    wrong shape for it."""
     shape = node.output.shape
     return w.add("Identity", [np.empty(shape, node.output.dtype)]) if 0 in shape else w.add(
         "Expand", [xs[0], np.array(shape, np.int64)])
@@ -167,7 +172,8 @@ def pad(w, xs, o, node):
 
 
 def getitem(w, xs, o, node):
-    """Numbers, slices and None, then arrays: the steps of minidl's op (ops/index.py)."""
+    """Writes x[index] in the steps of minidl's op (ops/index.py): first numbers, slices and None,
+    then arrays."""
     x, like = xs[0], np.broadcast_to(np.float32(0), node.inputs[0].shape)
     for step in steps(like, o["index"]):
         write = _gathered if any(hasattr(i, "dtype") for i in step) else _sliced
@@ -177,7 +183,7 @@ def getitem(w, xs, o, node):
 
 
 def _sliced(w, x, index, shape):
-    """x[index] of numbers, slices, None and an Ellipsis."""
+    """Writes x[index] for an index of numbers, slices, None and an Ellipsis. shape: of x."""
     n_given = sum(i is not None and i is not Ellipsis for i in index)
     at = index.index(...) if ... in index else len(index)
     rest = [slice(None)] * (len(shape) - n_given)
@@ -196,7 +202,8 @@ def _sliced(w, x, index, shape):
 
 
 def _gathered(w, x, index, shape):
-    """x[index] of arrays and slice(None): one Gather, from the dimensions of the arrays as one."""
+    """Writes x[index] for an index of arrays and slice(None). The dimensions that arrays index are
+    merged into one, so one Gather is enough. shape: of x."""
     if any(getattr(i, "dtype", None) == bool for i in index):
         (mask,) = (i for i in index if hasattr(i, "dtype"))
         d = next(d for d, i in enumerate(index) if hasattr(i, "dtype"))
@@ -225,10 +232,11 @@ def take_places(w, xs, o, node):
 
 
 def sort(w, xs, o, node):
-    """sort, topk: the first of an order."""
+    """Writes sort and topk as TopK, which takes the first elements of an order."""
     x = node.inputs[0]
     if o.get("start") or o.get("squeeze") or not x.shape:
-        raise Refused(f"export_onnx: {node.op} from another place than the first")
+        raise Refused(f"export_onnx: {node.op} of a single number, with squeeze, or not from the "
+                      "first place on: TopK cannot do it")
     stop = x.shape[o["dim"]] if o.get("stop") is None else o["stop"]
     return w.add("TopK", [xs[0], np.array([stop])], 2, axis=o["dim"],
                  largest=int(bool(o.get("descending"))))
@@ -262,21 +270,21 @@ def conv_transpose2d(w, xs, o, node):
     extra = [size - ((n - 1) * s + d * (k - 1) + 1 - sum(p)) for size, n, s, d, k, p in zip(
         o["size"], x.shape[2:], o["stride"], o["dilation"], weight.shape[2:], o["padding"])]
     if any(e >= s for e, s in zip(extra, o["stride"])):
-        raise Refused("export_onnx: conv_transpose2d with an output_padding that is no smaller "
-                      "than the stride, which onnxruntime refuses")
+        raise Refused("export_onnx: conv_transpose2d with an output_padding of the stride or more: "
+                      "onnxruntime refuses it")
     return w.add("ConvTranspose", xs, output_padding=extra, **_window(o))
 
 
 def max_pool2d(w, xs, o, node):
     if o.get("indices"):
-        raise Refused("export_onnx: max_pool2d with indices")
+        raise Refused("export_onnx: max_pool2d with indices is not supported")
     return w.add("MaxPool", xs, kernel_shape=o["kernel"], ceil_mode=int(o["ceil_mode"]),
                  **_window(o))
 
 
 def avg_pool2d(w, xs, o, node):
     if o["divisor"] is not None:
-        raise Refused("export_onnx: avg_pool2d with a divisor")
+        raise Refused("export_onnx: avg_pool2d with a divisor is not supported")
     return w.add("AveragePool", xs, kernel_shape=o["kernel"], ceil_mode=int(o["ceil_mode"]),
                  count_include_pad=int(o["count_include_pad"]), **_window(o))
 
@@ -289,7 +297,7 @@ def adaptive_avg_pool2d(w, xs, o, node):
 
 
 def _along(w, x, matrices):
-    """x (N, C, ...) with matrices[d] (out, in) applied along dimension 2 + d."""
+    """Multiplies x (N, C, ...) by matrices[d] (out, in) along dimension 2 + d, for each d."""
     n = 2 + len(matrices)
     for d, a in enumerate(matrices):
         order = [i for i in range(n) if i != 2 + d] + [2 + d]
@@ -299,14 +307,14 @@ def _along(w, x, matrices):
 
 
 def _affine(xs, shape, node):
-    """Scale and shift, ones and zeros where there are none."""
+    """Returns [scale, shift]. If one is missing, it is ones or zeros of `shape`."""
     return [np.full(shape, i, node.output.dtype) if v is None else v
             for v, i in zip((*xs, None)[1:3], (1, 0))]
 
 
 def batch_norm(w, xs, o, node):
     if o["training"]:
-        raise Refused("export_onnx: batch_norm in training")
+        raise Refused("export_onnx: batch_norm in training is not supported: call model.eval()")
     running = [v.astype(node.output.dtype) for v in o["running"]]
     return w.add("BatchNormalization", [
         xs[0], *_affine(xs, node.output.shape[1], node), *running], epsilon=o["eps"])
@@ -324,7 +332,7 @@ def layer_norm(w, xs, o, node):
 
 
 def group_norm(w, xs, o, node):
-    """Each group as a channel of its own, then scale and shift."""
+    """Writes an InstanceNormalization where each group is one channel, then scale and shift."""
     n, c = node.output.shape[:2]
     size = math.prod(node.output.shape[1:]) // o["n_groups"]
     rows = w.add("Reshape", [xs[0], np.array([n, o["n_groups"], size])], allowzero=1)
@@ -337,7 +345,7 @@ def group_norm(w, xs, o, node):
 
 
 def rotary(w, xs, o, node):
-    """Opset 20 has no operator for it: the halves of x, turned (nn.llama)."""
+    """Rotates the halves of x (nn.llama). Version 20 has no operator for it."""
     x, cos, sin = xs
     a, b = w.add("Split", [x], 2, axis=-1, num_outputs=2)
     products = [w.add("Mul", pair) for pair in ((a, cos), (b, sin), (b, cos), (a, sin))]
@@ -361,7 +369,7 @@ def scaled_dot_product_attention(w, xs, o, node):
 def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
     o, n = node.attributes, n_dims[1]
     if o["dropout_p"]:
-        raise Refused("export_onnx: dropout in attention")
+        raise Refused("export_onnx: dropout in attention is not supported: call model.eval()")
     s = w.add("MatMul", [q, w.add("Transpose", [k], perm=[*range(n - 2), n - 1, n - 2])])
     s = w.add("Mul", [s, _by(o.get("scale") or 1 / math.sqrt(width), node)])
     seen = np.tri(n_queries, n_keys, dtype=bool)
@@ -372,12 +380,14 @@ def _attend(w, q, k, v, mask, node, n_dims, n_queries, n_keys, width):
     if node.inputs[-1].dtype == bool:
         mask = w.add("Where", [mask, _by(0, node), _by(-np.inf, node)])
     p = w.add("Softmax", [w.add("Add", [s, mask])])
-    p = w.add("Where", [w.add("IsNaN", [p]), _by(0, node), p])  # a query that may look nowhere
+    p = w.add("Where", [w.add("IsNaN", [p]), _by(0, node), p])  # NaN if all keys are masked
     return w.add("MatMul", [p, v])
 
 
 def _recurrent(w, operator, xs, node, n_gates, order, **attributes):
-    """x has been through its weights: ONNX's are the unit matrix, its gates in its order."""
+    """Writes a recurrent layer. In minidl another op has already multiplied x by its weights. So
+    ONNX's input weights are the unit matrix. order[j]: the number of minidl's gate that is ONNX's
+    gate j."""
     x, *states, weight, bias = xs
     n = node.inputs[1].shape[-1]
     rows = np.concatenate([np.arange(i * n, i * n + n) for i in order])

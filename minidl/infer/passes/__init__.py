@@ -1,17 +1,18 @@
-"""Passes: each rewrites the graph in place, and says how often it did.
+"""Passes: each rewrites the graph in place, and returns how often it did.
 
     graph    x*1, reshapes of reshapes, transposes there and back       algebra.py
-             what is made of constants alone                            constant.py
-             the same line twice; lines that nobody reads               common.py
+             lines whose inputs are all constants                       constant.py
+             the same line twice, lines that nobody reads               common.py
              batch norm, into the convolution before it                 batch_norm.py
-             relu and the like, into the product before it              epilogue.py
+             relu and other steps, into the product before them         epilogue.py
              convolutions with the channels last                        layout.py
              pooling, into the convolution before it                    pooling.py
-             what is left of elementwise lines, in chains               chain.py
+             the remaining elementwise lines, in chains                 chain.py
 
-The order matters: a folded batch norm leaves its relu next to the convolution, an epilogue leaves
-nothing between two convolutions, so that the layout need not change there. Every pass leaves a
-graph that `verify` accepts and that computes the same.   Test: tests/infer/test_lower.py
+The order matters. A folded batch norm leaves its relu next to the convolution. An epilogue leaves
+nothing between two convolutions, so the layout need not change between them. After every pass,
+`verify` accepts the graph, and the graph computes the same values.
+Test: tests/infer/test_lower.py
 """
 
 from minidl.infer.passes.algebra import algebra

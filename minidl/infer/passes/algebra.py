@@ -1,11 +1,12 @@
-"""Lines that change nothing, and pairs of lines of which the second undoes the first.
+"""Removes lines that change nothing, and pairs of lines where the second undoes the first.
 
-    %1 = mul(%0, 1.0)                        x * 1, x / 1, x + 0, x - 0, x ** 1: %0
-    %2 = permute(%1, (0, 2, 1))              two permutes: one, or none
-    %3 = reshape(%2, ...) of a reshape       the last one's shape, from the first one's input
-    %4 = neg(neg(x))                         x
+    %1 = mul(%0, 1.0)                        x * 1, x / 1, x + 0, x - 0, x ** 1 become %0
+    %2 = permute(%1, (0, 2, 1))              two permutes become one, or none
+    %3 = reshape(%2, ...) of a reshape       one reshape of the first input to the last shape
+    %4 = neg(neg(x))                         becomes x
 
-Not x * 0 = 0: it is NaN where x is NaN or infinite. x + 0 turns -0.0 into 0.0, which is equal.
+x * 0 stays: the product is NaN where x is NaN or infinite. x + 0 would turn -0.0 into 0.0. The
+pass removes it all the same, because the two are equal.
 Test: tests/infer/passes/test_algebra.py
 """
 
@@ -20,7 +21,7 @@ NEUTRAL = {"mul": 1, "div": 1, "add": 0, "sub": 0, "pow": 1}
 
 
 def algebra(graph):
-    """How many lines were replaced."""
+    """Replaces lines by simpler ones. Returns how many."""
     producers, n = graph.producers(), 0
     for node in graph.nodes:
         if node.steps or not node.inputs:
@@ -35,12 +36,12 @@ def algebra(graph):
         elif before is not None and not before.steps and joined(node, before):
             n += 1
     if n:
-        dead(graph)  # at once: "the one line that reads it" is what other passes look for
+        dead(graph)  # now, because other passes count the lines that read a value
     return n
 
 
 def unchanged(node):
-    """The input that the line's result is equal to, or None."""
+    """Returns the input that is equal to the line's result, or None."""
     if node.op in NEUTRAL:
         a, b = node.inputs
         pairs = [(a, b)] + [(b, a)] * (node.op in ("mul", "add"))
@@ -56,8 +57,8 @@ def unchanged(node):
 
 
 def is_number(x, wanted):
-    """Whether an operand is this number, or a constant array of nothing else. (A parameter is none:
-    it may be 1 today.)"""
+    """Returns True if an operand is this number, or a constant array with only this number. False
+    for a parameter: its value may change later."""
     if isinstance(x, Value):
         return x.array is not None and not x.name and x.array.size > 0 and bool(
             np.all(x.array == wanted))
@@ -65,7 +66,7 @@ def is_number(x, wanted):
 
 
 def undone(node, before):
-    """The value from before the two lines, where the second undoes the first, or None."""
+    """Returns the input of the first line if the second line undoes the first, or None."""
     source = before.inputs[0] if before.inputs else None
     if node.op == before.op == "neg":
         return source
@@ -78,7 +79,8 @@ def undone(node, before):
 
 
 def joined(node, before):
-    """Whether the line now reads what the line before it read, and does the work of both."""
+    """Lets the line read the input of the line before it, and do the work of both. Returns True if
+    that was possible: for two reshapes or two permutes."""
     if node.kind is before.kind is Reshape:
         node.inputs, node.attributes["shape"] = before.inputs[:], node.output.shape
         node.attributes["name"], node.op = "reshape", "reshape"

@@ -1,10 +1,11 @@
-"""Batch norm, into the convolution or linear layer before it.
+"""Folds a batch norm into the convolution or linear layer before it.
 
     y = (conv(x, w) + c - mean) * s + b,   s = gamma / sqrt(var + eps)
       = conv(x, w s) + (c - mean) s + b
 
-In eval mode mean and var are numbers like the weights, so s is, too. The new weights are made in
-float64 and rounded once. Only where nobody else reads the convolution: its result would be gone.
+In eval mode mean and var are constants, as the weights are. So s is a constant, too. The new
+weights are computed in float64 and rounded once. The pass folds only if no other line reads the
+convolution's result: after folding, that result no longer exists.
 Source: Jacob et al. 2018 (arXiv 1712.05877).   Test: tests/infer/passes/test_batch_norm.py
 """
 
@@ -16,7 +17,7 @@ BEFORE = ("conv2d", "linear")
 
 
 def batch_norm(graph):
-    """How many batch norms are gone."""
+    """Folds batch norms. Returns how many."""
     producers, n = graph.producers(), 0
     for node in list(graph.nodes):
         product = producers.get(node.inputs[0]) if node.op == "batch_norm" else None
@@ -37,14 +38,16 @@ def batch_norm(graph):
 
 
 def folds(graph, node, product):
+    """Returns True if the batch norm `node` can go into the weights of `product`."""
     if node.attributes["training"] or product.steps or product.output in graph.outputs or (
             len(graph.users()[product.output]) != 1):
         return False
-    if product.op == "linear" and len(product.output.shape) != 2:  # channels are elsewhere
+    if product.op == "linear" and len(product.output.shape) != 2:  # not (N, channels)
         return False
     return all(v is None or v.array is not None for v in (*product.inputs[1:], *node.inputs[1:]))
 
 
 def constant_of(array):
+    """Returns a constant Value with the array as float32."""
     array = array.astype(np.float32)
     return Value(array.shape, array.dtype, None, array)

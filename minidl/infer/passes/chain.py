@@ -1,15 +1,16 @@
-"""Elementwise lines that follow each other become one: every array is read once, one is written.
+"""Joins elementwise lines into one chain, which reads every array once and writes one array.
 
 The plain form: minidl/plain/compiler.py, `fuse`. Here: lines of the graph, numbers as operands, and
-one kernel for a chain.
+one kernel for each chain.
 
     %1 = mul(x, %0)
     %2 = sigmoid(%1)              %3 = chain(x, %0, b) then v0 = mul(x, %0)
     %3 = add(%2, b)                                    then sigmoid(.) then add(., b)
 
-The code generator of @minidl.fuse writes the kernel. A line joins the chain of its reader if nobody
-else reads it and it has the chain's shape: computing one element twice would cost more than the
-bytes. What is broadcast is read through strides of 0.   Test: tests/infer/passes/test_chain.py
+The code generator of @minidl.fuse writes the kernel. A line joins the chain of its reader if no
+other line reads it and if it has the chain's shape. With another shape the chain would compute the
+same element several times, and that would cost more than the bytes it saves. A chain reads a
+broadcast operand through strides of 0.   Test: tests/infer/passes/test_chain.py
 """
 
 from minidl.infer import code
@@ -17,7 +18,7 @@ from minidl.infer.graph import Step, Value
 
 
 def chain(graph):
-    """How many lines are in chains, beyond one for each."""
+    """Joins lines into chains. Returns how many lines were joined to another one."""
     n = 0
     for node in list(graph.nodes):
         if is_link(node):
@@ -31,6 +32,8 @@ def chain(graph):
 
 
 def is_link(node):
+    """Returns True if the line can be a step of a chain: it is elementwise, all its arrays have the
+    dtype of its result, and the result is not empty."""
     return node.kind is not None and not node.steps and len(node.outputs) == 1 and (
         code.is_elementwise(node.op, node.attributes, node.inputs, node.output.dtype)) and all(
         v.dtype == node.output.dtype for v in node.values) and bool(node.values) and (
@@ -38,7 +41,7 @@ def is_link(node):
 
 
 def as_chain(node):
-    """The line as a chain of one step."""
+    """Turns the line into a chain of one step, in place."""
     values = list(dict.fromkeys(node.values))
     operands = tuple(("in", values.index(x)) if isinstance(x, Value) else x for x in node.inputs)
     node.steps = Step(node.op, node.kind, operands, node.attributes),
@@ -46,7 +49,7 @@ def as_chain(node):
 
 
 def link(graph, node):
-    """A chain that only this one reads, of its shape, or None."""
+    """Returns a chain of the same shape that only `node` reads, or None."""
     users, producers = graph.users(), graph.producers()
     for v in node.values:
         before = producers.get(v)
@@ -57,7 +60,7 @@ def link(graph, node):
 
 
 def join(node, before):
-    """Put the steps of `before` in front of the node's."""
+    """Puts the steps of `before` in front of the node's steps."""
     made = before.output
     inputs = list(dict.fromkeys([*before.inputs, *(v for v in node.inputs if v is not made)]))
     shift = len(before.steps)

@@ -1,10 +1,11 @@
-"""Common subexpressions, and dead code.
+"""Removes common subexpressions and dead code.
 
     %1 = exp(x)
-    %2 = exp(x)            the same line: whoever read %2 reads %1
-    %3 = mul(%1, %2)       now mul(%1, %1)
+    %2 = exp(x)            the same line: all readers of %2 now read %1
+    %3 = mul(%1, %2)       becomes mul(%1, %1)
 
-Two lines are the same if operation, operands and attributes are; constants, if their bytes are.
+Two lines are the same if they have the same operation, operands and attributes. Two constants of up
+to 4 KiB are the same if they have the same bytes. Larger ones must be the same array.
 Test: tests/infer/passes/test_common.py
 """
 
@@ -14,7 +15,7 @@ from minidl.infer.graph import Value
 
 
 def common(graph):
-    """How many lines were there already."""
+    """Removes lines that repeat an earlier one. Returns how many."""
     seen, kept, n = {}, [], 0
     for node in graph.nodes:
         key = (node.op, node.kind, node.n_own, node.pad, tuple(map(_key, node.inputs)),
@@ -31,7 +32,7 @@ def common(graph):
 
 
 def _key(x):
-    """Something hashable that is equal where x is."""
+    """Returns a hashable key. Two operands have equal keys only if they are equal."""
     if isinstance(x, Value):
         return _key(x.array) if x.array is not None else id(x)
     if isinstance(x, np.ndarray):
@@ -44,7 +45,7 @@ def _key(x):
 
 
 def dead(graph):
-    """How many lines nobody reads."""
+    """Removes lines whose results nobody reads. Returns how many."""
     read, kept = {*graph.outputs}, []
     for node in reversed(graph.nodes):
         if any(v in read for v in node.outputs):

@@ -1,9 +1,10 @@
-"""What is made of constants and parameters alone is made once, now.
+"""Evaluates, once, the lines that read only constants and parameters.
 
     %1 = embedding(constant int64[256], position.weight)      constant float32[256, 256]
 
-The plan takes parameters for granted anyway (Guards, in trace.py). Not folded: what would be more
-than `largest` times its operands, such as a broadcast; random numbers, which trace refuses.
+A plan is valid only while the parameters stay the same (Guards, in trace.py), so they count as
+constants. A line stays if its result has more than `largest` times the bytes of its operands (and
+more than 4 KiB): a broadcast is such a line. Random numbers never come here: trace refuses them.
 Test: tests/infer/passes/test_constant.py
 """
 
@@ -11,7 +12,7 @@ from minidl.infer.graph import Value
 
 
 def constant(graph, largest=4):
-    """How many lines were evaluated."""
+    """Evaluates lines of constants and removes them. Returns how many."""
     kept, n = [], 0
     for node in graph.nodes:
         known = all(v.array is not None for v in node.values)
@@ -21,7 +22,7 @@ def constant(graph, largest=4):
             continue
         made = node.evaluate([x.array if isinstance(x, Value) else x for x in node.inputs])
         for value, array in zip(node.outputs, made, strict=True):
-            array = array.copy()  # no view of a parameter: it may change
+            array = array.copy()  # a view of a parameter would change with it
             graph.replace(value, Value(array.shape, array.dtype, None, array))
         n += 1
     graph.nodes = kept

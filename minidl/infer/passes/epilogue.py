@@ -1,12 +1,12 @@
-"""What follows a product, element by element, is done before the product's result is written.
+"""Elementwise lines after a product become its steps: they run before the result is written.
 
     %0 = linear(x, w, b)
     %1 = gelu(%0)                      %2 = linear(x, w, b) then gelu(.) then add(., %9)
     %2 = add(%1, %9)
 
-Only where the product has one reader, and where the other operand is of the result's shape, a
-vector along its last dimension (for an image, its channels) or a number. The residual that is added
-must be there before the product: the product moves down to where the last of its steps was.
+The product must have one reader. The other operand of that reader must be a number, an array of the
+result's shape, or a vector along the last dimension (for an image, along the channels). A step may
+read a residual that a later line computes. So the product moves down to the line of its last step.
 Test: tests/infer/passes/test_epilogue.py
 """
 
@@ -18,7 +18,7 @@ IMAGES = ("conv2d", "conv_int8")  # (N, C, H, W)
 
 
 def epilogue(graph):
-    """How many lines are steps of a product now."""
+    """Turns lines into steps of the product before them. Returns how many."""
     n = 0
     for node in [node for node in graph.nodes if node.op in PRODUCTS]:
         while (user := only_user(graph, node)) is not None and absorb(graph, node, user):
@@ -27,13 +27,13 @@ def epilogue(graph):
 
 
 def only_user(graph, node):
-    """The one line that reads the node's result, once, if there is just that."""
+    """Returns the line that reads the node's result, or None unless one line reads it, once."""
     found = graph.users().get(node.output, [])
     return found[0] if len(found) == 1 and node.output not in graph.outputs else None
 
 
 def absorb(graph, node, user):
-    """Whether `user` could become a step of `node`, and did."""
+    """Makes `user` a step of `node` if that is possible. Returns True if it was."""
     y = user.output
     if user.steps or user.kind is None or y.dtype != node.output.dtype or (
             y.shape != node.output.shape) or not code.is_elementwise(
@@ -54,7 +54,7 @@ def absorb(graph, node, user):
         else:
             operands.append(("v", place) if x is node.output else x)
     node.steps += Step(user.op, user.kind, tuple(operands), user.attributes),
-    # to the line of its last step: what that reads is there by then
+    # the product takes the place of its last step: all operands of that step exist there
     graph.nodes.remove(node)
     graph.nodes[graph.nodes.index(user)] = node
     node.outputs = [y]
@@ -62,8 +62,8 @@ def absorb(graph, node, user):
 
 
 def channel_vector(v, shape):
-    """The operand of an image (N, C, H, W), or None where it is neither of its shape nor a number
-    nor a constant (C, 1, 1)."""
+    """Returns v if it can be an operand of a step on an image (N, C, H, W), else None. v must have
+    the image's shape, or be one number, or be a constant (C, 1, 1)."""
     if v.dtype.kind != "f":
         return None
     if v.shape == shape or v.array is not None and v.array.size == 1:

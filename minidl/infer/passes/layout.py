@@ -1,4 +1,4 @@
-"""Convolutions and poolings with the channels last, (N, H, W, C), and padding by the writer.
+"""Puts the channels last, (N, H, W, C), for convolutions and poolings, and adds their borders.
 
     %0 = conv2d(x, w) then relu          %0 = to_nhwc(x) pad 1
     %1 = max_pool2d(%0)            ->    %1 = conv_nhwc(%0, w) then relu
@@ -6,10 +6,11 @@
                                          %3 = conv_nhwc(%2, v)
                                          %4 = to_nchw(%3)
 
-With the channels last, the pixels under a row of the filter lie side by side, and a convolution is
-products on the image where it is (cpu/infer.cuh): no copy of patches. It reads its border of
-zeros as any other pixel; the line before writes it, unless that has readers who want another one.
-Left as they are: groups, dilation, poolings that give indices.
+With the channels last, the pixels under a row of the filter lie next to each other in memory. So a
+convolution multiplies the image in place (cpu/infer.cuh), without a copy of the patches. It reads
+its border of zeros like other pixels. The line before it writes this border. If that line has
+readers that want different borders, a copy gets the border. The pass leaves convolutions with
+groups or dilation, and poolings that return indices.
 Source: Georganas et al. 2018 (arXiv 1808.05567).   Test: tests/infer/passes/test_layout.py
 """
 
@@ -34,7 +35,7 @@ def to_nchw(x):
 
 
 def pad_nhwc(x):
-    """The image; the line's `pad` says with which border."""
+    """Returns the image. Node.evaluate then adds the border of the line's `pad`."""
     return x
 
 
@@ -60,8 +61,8 @@ def _by(kind, x, *others, **options):
 
 
 def layout(graph):
-    """How many lines have the channels last now."""
-    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {(N, C, H, W) value: its (N, H, W, C) one}
+    """Puts the channels last in every line that allows it. Returns how many lines."""
+    lasts, nodes, wanted, n = {}, [], [], 0  # lasts: {image (N, C, H, W): as (N, H, W, C)}
 
     def last(x):
         if x not in lasts:
@@ -89,7 +90,7 @@ def layout(graph):
 
 
 IMAGES = ("conv2d", "conv_int8", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
-WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # where they end among the inputs
+WEIGHTS = {"conv2d": 3, "conv_int8": 4}  # inputs from 1 to here are weights: they keep their order
 
 
 def _moved(shape):
@@ -97,7 +98,8 @@ def _moved(shape):
 
 
 def operand(x, shape, last):
-    """An operand of a step or of an elementwise line: an image, or a vector of the channels."""
+    """Returns an operand of a step or of an elementwise line, with its channels last. x: a number,
+    an image of `shape` (N, C, H, W), or a constant vector of the channels."""
     if not isinstance(x, Value) or x.array is not None and x.array.size == 1:
         return x
     if x.shape == shape and x.array is None:
@@ -107,7 +109,8 @@ def operand(x, shape, last):
 
 
 def rewritten(node, lasts):
-    """(the line with the channels last, the border that it wants around its input), or None."""
+    """Returns (the line with the channels last, the border it wants around its input), or
+    (None, None) if the line stays as it is."""
     found, o = None, node.attributes
     if node.output.dtype != np.float32 or not node.output.n_bytes:
         return None, None
@@ -135,7 +138,7 @@ def _conv(node, lasts, o):
 
 
 def _conv_int8(node, lasts, o):
-    """Its border is the zero point, which it adds itself."""
+    """Wants no border from the line before: it adds its own border, of zero points."""
     return "conv_int8_nhwc", conv_int8_nhwc, node.inputs[:4], o, NONE
 
 
@@ -146,7 +149,7 @@ def _max_pool(node, lasts, o):
 
 
 def _avg_pool(node, lasts, o):
-    """With the mean of the whole image among them."""
+    """Also takes adaptive_avg_pool2d to one pixel: the mean of the whole image."""
     x = node.inputs[0]
     if x not in lasts:
         return None
@@ -160,7 +163,8 @@ def _avg_pool(node, lasts, o):
 
 
 def _back(graph, lasts):
-    """Where an image is read in the old order that is made in the new one: a line that turns it."""
+    """Adds a to_nchw line for each image that is now written with the channels last, but that some
+    line still reads with the channels first."""
     made = {v for node in graph.nodes for v in node.outputs} | {*graph.inputs}
     read = {v for node in graph.nodes for v in node.values} | {*graph.outputs}
     for x, moved in lasts.items():
@@ -170,7 +174,8 @@ def _back(graph, lasts):
 
 
 def _pad(graph, wanted):
-    """Borders: by the line that writes the image if all readers want the same, else by a copy."""
+    """Adds the borders. The line that writes an image also writes its border, if all readers want
+    the same one. Otherwise a copy gets the border."""
     users, producers = graph.users(), graph.producers()
     for v in dict.fromkeys(v for _, v, pad in wanted if pad != NONE):
         readers = [(node, pad) for node, w, pad in wanted if w is v]

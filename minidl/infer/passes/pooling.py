@@ -1,12 +1,13 @@
-"""A convolution whose result is only pooled, 2 x 2 pixels to the largest, writes what is pooled.
+"""Folds a max pooling of 2 x 2 pixels into the convolution before it.
 
     %1 = conv_nhwc(%0, w, b) then relu(.)
     %2 = max_pool_nhwc(%1)                    %2 = conv_nhwc(%0, w, b) then relu(.)
                                                                        then max_pool_nhwc(.)
 
-The four pixels are there one after the other (a tile of Winograd's is such a window), and a quarter
-of the image is written, once, where all of it was written and read again. The pooling is the last
-step, and the only one that is not on single elements.   Test: tests/infer/passes/test_pooling.py
+The convolution computes the four pixels of a window one after the other. (A tile of Winograd's
+algorithm is such a window.) So it writes a quarter of the image, once. Without this pass, it writes
+the whole image, and the pooling reads it again. The pooling is the last step, and the only one that
+does not work on single elements.   Test: tests/infer/passes/test_pooling.py
 """
 
 from minidl.infer.graph import Step
@@ -16,7 +17,7 @@ WINDOW = dict(kernel=(2, 2), stride=(2, 2), padding=NONE, ceil_mode=False)
 
 
 def pooling(graph):
-    """How many poolings are steps of a convolution now."""
+    """Turns poolings into steps of the convolution before them. Returns how many."""
     users, producers, n = graph.users(), graph.producers(), 0
     for node in [node for node in graph.nodes if node.op == "max_pool_nhwc"]:
         image, = node.inputs
