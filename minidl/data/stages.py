@@ -1,11 +1,13 @@
-"""The stages of a pipeline: functions from a sequence to a sequence, of one epoch.
+"""The stages of a pipeline. Each turns a sequence into a sequence, for one epoch.
 
-    Elements(n, get, number)        element i of n is get(i); number(i) says which of all it is
+    Elements(n, get, number)        element i of n is get(i); number(i) is its number among the
+                                    elements of all ranks
 
     shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
 
-Each is called as stage(below, where, ...), where = (epoch, seed, depth of the stage, position).
+A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it, and
+where = (epoch, seed, depth of the stage, position).
 
 Test: tests/data/test_pipeline.py   Used by: pipeline.py
 """
@@ -19,21 +21,21 @@ import numpy as np
 from minidl.data import cache, partition, sampler
 from minidl.random import Generator, using
 
-# Streams of the samples; below 2**63 are those of weights, dropout and orders (sampler.py).
+# Random streams of the samples. Weights, dropout and orders (sampler.py) use streams below 2**63.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # of orders of groups: between those of sampler.py and these
-DROPPED = object()  # what filter() leaves in the place of an element
+GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and these
+DROPPED = object()  # filter() puts it in the place of an element that it drops
 
 
 class Elements(NamedTuple):
-    """A sequence in one epoch."""
+    """A sequence in one epoch. Its fields are functions of an index i."""
 
     n: int
     get: object  # get(i), i in range(n): the element
-    number: object  # number(i): which of all elements, the same on every number of ranks
-    members: object = None  # of batches: members(i), the elements below ...
-    load: object = None  # ... and load(some of them), a batch
-    used: object = None  # used(i): rounds of shard() that the first i elements take
+    number: object  # number(i): its number among all; does not depend on the number of ranks
+    members: object = None  # if elements are batches: members(i), the indices below it ...
+    load: object = None  # ... and load(some of these indices), which returns a batch
+    used: object = None  # used(i): how many rounds of shard() the first i elements use
 
 
 def stream(seed, epoch, depth, number):
@@ -93,7 +95,7 @@ def interleaved(below, where, fn, cycle, block):
 def cached(below, where, kept):
     def get(i):
         number = int(below.number(i))
-        with contextlib.suppress(KeyError):  # not there, or damaged
+        with contextlib.suppress(KeyError):  # missing or damaged
             x = kept[number]
             return DROPPED if x is None else x[0]
         x = below.get(i)
@@ -112,7 +114,7 @@ def sharded(below, where, rank, size, tail, groups):
         tail = "pad" if below.members is None else "split"
     if tail == "split":
         if below.members is None:
-            raise ValueError("shard: tail='split' halves batches of group(); here are single "
+            raise ValueError("shard: tail='split' halves batches of group(), but here are single "
                              "elements. Take 'pad', 'drop' or 'uneven'")
         units = np.stack([units, 0 * units, [len(below.members(i)) for i in range(n)]], axis=1)
     everything = units
@@ -141,7 +143,8 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """The entries of other numbers of ranks; on the same number each rank goes on where it was."""
+    """Returns the entries of a position without its last one if that has the same number of ranks.
+    Then each rank continues in that entry, at its own place."""
     return position[:-1] if position and position[-1][0] == size else position
 
 
