@@ -163,9 +163,8 @@ class Pipeline:
     def _only_before(self, name, **others):
         for other, there in others.items():
             if there:
-                raise ValueError(f"{name}() comes before {other}() in a pipeline: after {other}() "
-                                 "the elements differ between epochs or numbers of ranks. Call "
-                                 f"{name}() first")
+                raise ValueError(f"{name}() comes before {other}() in a pipeline. After {other}() "
+                                 "the elements differ between epochs or numbers of ranks")
 
     # -- a pass
 
