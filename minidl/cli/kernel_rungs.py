@@ -27,7 +27,7 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
-# the file of minidl/ that launches the kernel, if it is not ops/NAME.py
+# the file of minidl/ that launches the kernel, if it is not the file of the same name in ops/
 FILES = {"attention": "ops.attention_kernel", "conv": "ops.conv_kernel", "relu": "ops.activations"}
 # Some rungs with the same result.
 #   calls    one function for each rung, without arguments

@@ -170,7 +170,7 @@ def test_a_file_on_standard_input_is_refused_by_name(tmp_path, monkeypatch, caps
     (tmp_path / "s.py").touch()
     monkeypatch.setattr(stdin, "given", lambda: "/data/clicks.txt")
     assert main.main(["run", "-n", "2", str(tmp_path / "s.py")]) == 2
-    assert "Say: --stdin /data/clicks.txt" in capsys.readouterr().err
+    assert "Write: --stdin /data/clicks.txt" in capsys.readouterr().err
     monkeypatch.undo()
     assert main.main(["run", "-n", "2", "--stdin", "none", str(tmp_path / "s.py")]) == 2
     assert "--stdin: cannot read none" in capsys.readouterr().err
