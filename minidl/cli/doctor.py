@@ -77,6 +77,7 @@ def package():
 
 
 def python():
+    """Checks the version of Python."""
     is_old = sys.version_info < (3, 11)
     yield Finding(BROKEN if is_old else OK, "Python",
                   f"{platform.python_version()} at {sys.executable}",
@@ -84,6 +85,7 @@ def python():
 
 
 def numpy():
+    """Checks the version of NumPy, and lists its BLAS and the threads."""
     if not installed("numpy"):
         yield Finding(BROKEN, "NumPy", "not installed", "pip install 'numpy>=2.0'")
         return
@@ -181,7 +183,7 @@ def diagnose(mpiexec, vendor, said, output):
                 "background needs")
         fix = "pip install mpich, or remove mpi4py.rc settings that lower thread_level"
     elif said and all(line.startswith("I am 0 of 1") for line in said):
-        text = "every process says 'rank 0 of 1', so it is not mpi4py's MPI"
+        text = "every process prints 'rank 0 of 1', so it is not mpi4py's MPI"
         fix = ("use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
                "into this environment")
     elif "root" in output and "allow" in output.lower():
@@ -278,7 +280,7 @@ def gpu():
                       "nvidia-smi must list the GPU; in a container: docker run --gpus all")
     else:
         yield Finding(
-            BROKEN, "GPU", f"CuPy does not run on it: {found['error']}",
+            BROKEN, "GPU", f"CuPy does not run on the GPU: {found['error']}",
             f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
             "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers")
 
@@ -297,15 +299,17 @@ def _driver():
 
 
 def torch():
+    """Looks for PyTorch, which only tests and benchmarks use."""
     if installed("torch"):
         version = metadata.version("torch")
         yield Finding(OK, "PyTorch", f"{version}: tests and benchmarks compare with it")
     else:
         yield Finding(WITHOUT, "PyTorch",
-                      "not installed; minidl does not need it, comparisons skip")
+                      "not installed; minidl does not need it, but comparisons are skipped")
 
 
 def pictures():
+    """Looks for the packages that the tutorials use."""
     missing = [p for p in ("matplotlib", "sklearn", "tqdm") if not installed(p)]
     if missing:
         yield Finding(WITHOUT, "tutorials",

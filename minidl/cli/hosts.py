@@ -59,8 +59,8 @@ def of_slurm(env):
     slots = [int(n) for n, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks)
              for _ in range(int(times or 1))]
     if len(names) != len(slots):
-        raise ValueError(f"slurm: {nodes} are {len(names)} hosts, {tasks} are the tasks of "
-                         f"{len(slots)}")
+        raise ValueError(f"slurm: SLURM_JOB_NODELIST={nodes} has {len(names)} hosts, but "
+                         f"SLURM_TASKS_PER_NODE={tasks} is for {len(slots)}")
     return dict(zip(names, slots, strict=True))
 
 

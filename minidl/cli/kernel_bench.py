@@ -139,6 +139,7 @@ def measured(call, case, xp, repeats):
 
 
 def print_line(rung, device):
+    """Prints the line of one Rung."""
     if rung.flop:
         speed, share = f"{rung.flop / rung.time_s / 1e9:.3g} GFLOP/s", ""
     else:

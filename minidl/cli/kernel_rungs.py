@@ -224,10 +224,12 @@ def columns(name, args):
 
 
 def on_gpu(x):
+    """Returns True if x is an array on a GPU."""
     return not isinstance(x, np.ndarray)
 
 
 def halves(*arrays):
+    """Returns the arrays as float16."""
     return [a.astype(np.float16) for a in arrays]
 
 
@@ -237,6 +239,7 @@ def exact(*arrays):
 
 
 def elementwise(op, kernel, *arrays, **options):
+    """Launches an elementwise kernel of `op`. Returns its result. options: its macros."""
     out = arrays[0].copy()
     op.elementwise(op.FILE, kernel, out.dtype, out.size, (out, *arrays, out.size), **options)
     return out
@@ -248,4 +251,5 @@ def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
 
 
 def ladder(function, rungs, *args):
+    """Returns one call of function(*args, rung=...) for each rung."""
     return [functools.partial(function, *args, rung=rung) for rung in rungs]

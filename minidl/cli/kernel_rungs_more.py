@@ -51,6 +51,7 @@ def instead(call, x, *endings):
 
 
 def replaced(call, old, new):
+    """Returns call(), with kernels whose names end in `old` replaced by the ones in `new`."""
     kernel = dispatch.kernel
 
     def other(file, name, *args, **defines):

@@ -104,6 +104,7 @@ def _add_script(command):
 
 
 def parser():
+    """Returns the parser of all commands, with their help texts."""
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
                   epilog="`minidl help COMMAND` explains one of them.")
     top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # without a command

@@ -166,12 +166,12 @@ def report(ranks, root="/sys", measured=measure):
     lines += [f"{nic}: on node {number}" for nic, number in nics(root).items()]
     speeds = measured(found)
     if speeds is None:
-        lines.append("near and far memory: not measured on this machine, it has one node")
+        lines.append("near and far memory: not measured, because this machine has one node")
     else:
         half = time_s(2**30, 0.5, *speeds)
         lines.append(f"a core reads {speeds[0] / 1e9:.1f} GB/s near, {speeds[1] / 1e9:.1f} far; "
-                     f"1 GiB, half of it far, takes {1e3 * half:.0f} ms by the formula, "
-                     f"{1e3 * time_s(2**30, 0, *speeds):.0f} when bound")
+                     f"1 GiB, half of it far, takes {1e3 * half:.0f} ms by the formula, and "
+                     f"{1e3 * time_s(2**30, 0, *speeds):.0f} ms if the rank is bound")
     return lines
 
 

@@ -5,7 +5,7 @@
                  '-- rank 2: script each rank has its own parent, the guard. It tells the launcher
                                     (supervisor.py) how the rank ended.
 
-The first process forks before it imports anything: the parent is the guard, and waits for signals.
+The first process forks before it imports minidl. The parent is the guard, and waits for signals.
 The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
 and does not kill the other ranks before the launcher knows the reason.
 

@@ -138,8 +138,8 @@ def is_bug(past):
 
 
 def alike(how):
-    """Returns the sentence with "#" for the parts that may differ when the same bug happens again.
-    """
+    """Returns the sentence with "#" in place of the parts that may differ when the same bug happens
+    again."""
     return re.sub(DIFFERS, "#", how)
 
 

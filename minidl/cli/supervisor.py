@@ -50,8 +50,8 @@ TOGETHER_S = 0.5  # if all ranks exit, the last one follows the first within thi
 STARTING_S = 3.0  # the same, while some ranks are not in world() yet
 PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
 KILLED_S = 5.0  # time for the guards to kill their ranks; after it mpiexec is ended
-LOOKS = 8  # how often each rank's place is asked for in deadline_s. The run ends if no rank has
-LATER = 2  # moved in LOOKS + LATER looks: a Watch, with the same deadline, must print first
+LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
+LATER = 2  # more looks before it ends the run: a Watch has the same deadline and must print first
 ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers slowly
 
 
@@ -398,8 +398,8 @@ class Supervisor:
 
     def _judge_lost(self, left, now):
         """For a run that heals. left: the ranks that failed. Notes dead ranks as lost. Returns the
-        failed ranks without which the others cannot continue. Does not wait for the end of
-        MPI_Finalize, because it may hang after a death."""
+        other failed ranks: they called sys.exit. When the scripts of all other ranks have ended,
+        it does not wait for their MPI_Finalize, because it may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -473,7 +473,7 @@ class Supervisor:
 
     def _listen(self, now):
         """Ends the run if no rank has reported a step or a state for silence_s. Prints where the
-        slowest ranks are."""
+        ranks are that were stopped, or do not answer, or have done the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
@@ -498,8 +498,8 @@ class Supervisor:
             self._tell(rank, "rank", ask="where")
 
     def _look(self, now):
-        """Asks each rank for its place, in regular intervals. Ends the run if the ranks have waited
-        for deadline_s."""
+        """Asks each rank for its place, in regular intervals. Ends the run if no rank has moved in
+        LOOKS + LATER looks, or if ranks have waited for deadline_s in world()."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]

@@ -210,8 +210,8 @@ class Tokenizer:
             return b"".join([self._spelled[i] for i in ids])
         except (KeyError, TypeError):
             wrong = next(i for i in ids if not hasattr(i, "__index__") or i not in self._spelled)
-            raise ValueError(f"decode: {str(wrong)[:40]} is no token; want whole numbers from 0 to "
-                             f"{self.n_vocab - 1} in one list") from None
+            raise ValueError(f"decode: {str(wrong)[:40]} is not a token; want whole numbers from 0 "
+                             f"to {self.n_vocab - 1} in one list") from None
 
     def __reduce__(self):  # a pickle or a copy does not contain the cache
         return Tokenizer, (self.vocab, self.merges, self.special_tokens, self.pattern,
@@ -237,9 +237,9 @@ class _Cache(dict):
 
 
 def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
-    """Returns at most n_pairs pairs (left, right). They become the tokens 256, 257, ... counts:
-    {word: how often it occurs}. For one word the pairs are the same as in minidl/plain/tokens.py.
-    """
+    """Returns a list of at most n_pairs pairs of ids (left, right). Pair k becomes token 256 + k.
+    counts: {word: how often it occurs}. For one word the pairs are the same as in
+    minidl/plain/tokens.py."""
     # All words are in one list. A token is at the index of its first byte. `left` and `right` are
     # the indices of its neighbours in the word, or -1 if it has none.
     ids, left, right, times = [], [], [], []

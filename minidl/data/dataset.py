@@ -44,7 +44,8 @@ class Subset(Dataset):
         return len(self.indices)
 
     def __getitem__(self, i):
-        """`i` may be a slice or an array of integers if the dataset takes arrays."""
+        """Returns sample i. `i` may be a slice or an array of integers if the dataset takes them.
+        """
         return self.dataset[self.indices[i]]
 
 

@@ -37,7 +37,8 @@ class ArrayDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, i):
-        """`i` may be an int (one sample), a slice, or an integer array (many samples at once)."""
+        """Returns a tuple with element i of each array. `i` is an int for one sample, or a slice or
+        an array of integers for several."""
         return tuple(a[i] for a in self.arrays)
 
 

@@ -41,7 +41,7 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
     lengths:    the length of each sample.
     batch_size: samples in a batch. Pass this or `tokens`.
     tokens:     the largest number of tokens in a batch, with its padding.
-    pool:       how many batches a random pool has, about."""
+    pool:       about how many batches a random pool has."""
     lengths = _that_fit(lengths, tokens)
     if (batch_size is None) == (tokens is None):
         raise ValueError("pools: give either batch_size or tokens")

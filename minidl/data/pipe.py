@@ -115,7 +115,7 @@ class Pipe(IterableDataset):
 
 
 class Fault(Exception):
-    """A program of the shell pipeline failed."""
+    """The error if a program of the shell pipeline failed."""
 
 
 class Program:

@@ -104,7 +104,8 @@ class _Crew:
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 
     def hire(self, n):
-        """Starts threads until there are n. Several threads get n + 1 places for results."""
+        """Starts threads until there are n. Several threads get at least n + 1 places for results.
+        """
         while self.n < n:
             self.n += 1
             # daemon: a program that still holds an iterator at its end must not wait for threads

@@ -39,11 +39,14 @@ class Elements(NamedTuple):
 
 
 def stream(seed, epoch, depth, number):
+    """Returns the random Generator of element `number` in an epoch, for the stage at `depth`."""
     return Generator(seed, SAMPLE_STREAMS + (depth << 57) + ((epoch << 36) + int(number))
                      % (1 << 57))
 
 
 def mapped(below, where, fn):
+    """Replaces each element by fn(element). Each call draws from the element's own random stream.
+    """
     epoch, seed, depth, _ = where
 
     def get(i):
@@ -57,10 +60,12 @@ def mapped(below, where, fn):
 
 
 def filtered(below, where, keep):
+    """Replaces an element by DROPPED unless keep(element) is true."""
     return mapped(below, where, lambda x: x if keep(x) else DROPPED)
 
 
 def shuffled(below, where, seed):
+    """Puts the elements into the random order of this epoch."""
     order = sampler.order(below.n, seed, where[0])
     return _permuted(below, order)
 
@@ -72,6 +77,7 @@ def _permuted(below, order):
 
 
 def interleaved(below, where, fn, cycle, block):
+    """Takes `block` elements from each of `cycle` parts fn(element) in turn."""
     parts = [fn(part) for part in map(below.get, range(below.n)) if part is not DROPPED]
     waiting, places = iter(enumerate(map(len, parts))), []
     turn = [[which, 0, n] for which, n in itertools.islice(waiting, cycle)]
@@ -93,6 +99,7 @@ def interleaved(below, where, fn, cycle, block):
 
 
 def cached(below, where, kept):
+    """Keeps each element in the mapping `kept`, as (element,), or None if it was dropped."""
     def get(i):
         number = int(below.number(i))
         with contextlib.suppress(KeyError):  # missing or damaged
@@ -108,6 +115,7 @@ def cached(below, where, kept):
 
 
 def sharded(below, where, rank, size, tail, groups):
+    """Keeps this rank's elements that are not used before `position` (partition.py)."""
     epoch, position = where[0], where[3]
     n, units = below.n, np.arange(below.n)
     if tail is None:
@@ -149,11 +157,13 @@ def before(position, size):
 
 
 def grouped(below, where, lists, collate):
+    """Makes a batch from each list of indices in lists(epoch)."""
     rows = lists(where[0])
     return _batches(below, len(rows), lambda i: rows[i], collate, lambda i: i)
 
 
 def batched(below, where, batch_size, drop_last, collate):
+    """Makes batches of batch_size neighbours."""
     n = below.n // batch_size if drop_last else -(-below.n // batch_size)
 
     def members(i):

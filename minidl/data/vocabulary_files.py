@@ -168,8 +168,8 @@ def _special(added, path):
         unlike = [flag for flag in ("lstrip", "rstrip", "single_word") if token.get(flag)]
         if token.get("special") is not True or unlike:
             raise ValueError(f"{path}: added_tokens[{n}], {name!r}, is "
-                             f"{unlike[0] if unlike else 'not special'}; minidl has special tokens "
-                             "alone, which stand where their text stands")
+                             f"{unlike[0] if unlike else 'not special'}; want only special tokens, "
+                             "without lstrip, rstrip and single_word")
         if name in special or i in special.values():
             raise ValueError(f"{path}: added_tokens[{n}], {name!r} with id {i}, comes a second "
                              "time; want each name and id once")
@@ -217,7 +217,7 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
         if len(token) > 1 and name not in made and not whole_words:
             raise ValueError(f"{merges_path}: no pair makes {_short(name)}, token {ids[name]} of "
                              f"{vocab_path.name}. If it is a special token, name it in "
-                             "special_tokens. If not, the file is cut")
+                             "special_tokens. If not, the file is incomplete")
     return {ids[name]: token for name, token in tokens.items()}, merges
 
 
@@ -263,15 +263,15 @@ def _text_of(path):
     """Returns the text of a file."""
     try:
         if path.exists() and not path.is_file():  # reading a pipe might never end
-            raise OSError("it is no ordinary file")
+            raise OSError("it is not an ordinary file")
         if path.stat().st_size > MOST_BYTES:
             raise OSError(f"it has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
         return path.read_text("utf-8")
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); want a file of a "
-                         "tokenizer") from None
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); want a tokenizer's "
+                         "file") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is no UTF-8; want a text file in UTF-8"
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; want a text file in UTF-8"
                          ) from None
 
 
@@ -281,12 +281,13 @@ def _json_of(path):
     try:
         found = json.loads(text)
         if not isinstance(found, dict):
-            raise ValueError(f"it holds {_short(found)} and no object")
+            raise ValueError(f"it holds {_short(found)}, not an object")
     except RecursionError:
-        raise ValueError(f"{path}: objects in objects, too deep; want a tokenizer's file"
+        raise ValueError(f"{path}: objects are nested too deep; want a tokenizer's file"
                          ) from None
     except ValueError as error:  # JSONDecodeError names the line and the column
-        raise ValueError(f"{path}: no JSON of a tokenizer ({error}); want a whole file") from None
+        raise ValueError(f"{path}: not a tokenizer's JSON ({error}); want a complete file"
+                         ) from None
     return found
 
 

@@ -90,9 +90,9 @@ def test_the_doctors_lines(tree):
         "--bind numa: rank 0 on node 0, cpus 0-1; its memory on node 0",
         "--bind numa: rank 1 on node unknown, cpus 7; its memory on node unknown",
         "eth0: on node 1",
-        "near and far memory: not measured on this machine, it has one node"]
+        "near and far memory: not measured, because this machine has one node"]
     measured = numa.report([], root, measured=lambda nodes: (10e9, 5e9))[-1]
-    assert "10.0 GB/s near, 5.0 far" in measured and "161 ms by the formula, 107" in measured
+    assert "10.0 GB/s near, 5.0 far" in measured and "161 ms by the formula, and 107" in measured
 
 
 def test_measuring_puts_the_cpus_back():

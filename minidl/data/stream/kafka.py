@@ -5,9 +5,9 @@
 A Kafka consumer does three things by default that would break exactly-once training. All three are
 switched off here:
 
-    it joins a group, which may move partitions during a run     here: partitions are assigned
+    it joins a group, which may move partitions during a run     here: partitions never move
     it commits offsets, at times given by a clock                here: the snapshot has the offsets
-    if an offset is missing, it silently jumps to another one    here: raises `Gone`
+    if an offset is missing, it silently jumps to another one    here: it raises `Gone`
 
 A topic that was deleted and made again has another id. So has a broker that lost its data. The id
 is checked when the log is opened and after each broken connection. (A broker without a controller,
@@ -107,7 +107,8 @@ class KafkaLog(Log):
                 raise TimeoutError(
                     f"partition {partition}: neither a record nor the end at offset "
                     f"{at} in {self.wait_s} s, from {self.topic!r} at "
-                    f"{self.config['bootstrap.servers']}. Is the broker there, and is this offset?")
+                    f"{self.config['bootstrap.servers']}. Does the broker run, and does the log "
+                    "have this offset?")
             times, end = self._times(some), False
             if len(some) and times.min() < 0:  # only an error has no time
                 errors = [message.error() for message in some]
