@@ -6,7 +6,7 @@
 
 supervisor.py writes the sentence about what ended an attempt. elastic.run (elastic/restart.py)
 continues from the newest snapshot. The script can read the number of the attempt, 1, 2, ..., from
-MINIDL_ATTEMPT. It may print it, but its results must not depend on it.
+MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
     what happened                                  what the next attempt does
     the same step fails twice in the same way      a bug, not a fault: no more attempts. Addresses,

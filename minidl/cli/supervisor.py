@@ -105,7 +105,7 @@ def checked(line):
     """Returns the message. Raises ValueError unless its kind is in SAID, with the right values."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
-        raise ValueError(f"it says {what!r:.100}")
+        raise ValueError(f"unknown message {what!r:.100}")
     for name, kind in SAID[what].items():
         if not isinstance(line.get(name, ...), kind):
             raise ValueError(f"{name} of {what!r} is {line.get(name)!r:.100}")
@@ -279,7 +279,7 @@ class Supervisor:
         """Notes in the Rank what a message says."""
         rank, now, what = self._links[lines], time.monotonic(), line["say"]
         if (rank is None) != (what in ("guard", "born")):
-            raise ValueError(f"{what} is not said then")
+            raise ValueError(f"the message {what!r} came at the wrong time")
         if rank is None:  # its first line
             which = "guard" if what == "guard" else "rank"
             rank = self._links[lines] = self._rank_of(line, which)
@@ -514,7 +514,7 @@ class Supervisor:
             self._late(f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
                        "(--deadline) in world()", absent)
         elif stopped := [r for r in busy if r.stopped and now - r.stopped > self.deadline_s]:
-            self._late(f"a rank has stood still for {self.deadline_s:g} s (--deadline)", stopped)
+            self._late(f"a rank was stopped for {self.deadline_s:g} s (--deadline)", stopped)
         elif all(rank.same >= LOOKS + LATER for rank in busy):
             self._late(f"no rank has moved for {self.deadline_s:g} s (--deadline)", busy)
 

@@ -1,12 +1,13 @@
 """DataLoader, PyTorch's name for a pipeline of indices, batches and prefetching.
 
-The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. Here: PyTorch's arguments.
+The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. Here: PyTorch's arguments. These
+two lines give the same batches:
 
-    DataLoader(data, 32, DistributedSampler(len(data), rank, size))         gives the batches of
+    DataLoader(data, 32, DistributedSampler(len(data), rank, size))
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)
 
-In the first line the sampler holds the order and the position. In the second the pipeline holds
-them.
+In the first line the sampler holds the order and the position. In the second line the pipeline
+holds them.
 
 A program that was written for PyTorch uses DataLoader. It wraps a Pipeline, which has the threads
 and copies to the GPU. A pipeline can always save its position for any number of ranks. A DataLoader

@@ -1,4 +1,4 @@
-"""Deals units to ranks like cards. Deals the rest to another number of ranks.
+"""Deals units to ranks like cards. Deals unused units to another number of ranks.
 
 The plain form: minidl/plain/shuffle.py. Here: four ways to treat the tail, groups of neighbours,
 and ranks that have used unequal numbers of units.

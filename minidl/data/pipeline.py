@@ -13,7 +13,7 @@ stage is a method, and a pipeline may have any of them. Its position can be save
                .shard(t.rank, t.size)
                .batch(32)
                .prefetch(4, workers="auto"))     threads in order (prefetch.py)
-    for batch in batches: ...                    one epoch; then the next (next() of all: passes.py)
+    for batch in batches: ...                    one epoch; a second loop: the next epoch
 
 Every stage turns a sequence into a sequence (stages.py). A sequence is a length and a pure function
 get(i). So workers may load the elements in any order. Random augmentations depend only on (seed,

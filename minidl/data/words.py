@@ -1,4 +1,4 @@
-r"""Cuts a text into words, as GPT-2 or Llama 3 cuts it. A token is never part of two words.
+r"""Cuts a text into words, as GPT-2 or Llama 3 cuts it. A token is always inside one word.
 
     "I've 3 cats!  Two"   ->   "I" "'ve" " 3" " cats" "!" " " " Two"
 

@@ -17,15 +17,15 @@ count, or by event time (`block_ms`), never by a clock, because a second run mus
 blocks.
 
 Exactly once: the snapshot holds these three integers together with the weights. If they were stored
-elsewhere, for instance on the log's server, a crash could come between the two writes. Offsets
-written first: the records between are lost. Weights written first: these records are used twice.
-Save between two steps:
+elsewhere, for instance on the log's server, a crash could come between the two writes. If the
+offsets were written first, the crash would lose records. If the weights were written first, some
+records would be used twice. Save between two steps:
 
     snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
 
 Threads read `ahead` blocks of each partition in advance and then wait. So a slow trainer holds only
 a bounded part of the log in memory.
-Source: Kreps et al. 2011 (offsets are the reader's); Chandy & Lamport 1985, of one cut.
+Source: Kreps et al. 2011 (the reader holds the offsets); Chandy & Lamport 1985 (consistent cuts).
 Test: tests/data/stream/test_source.py, test_kills.py   Tutorial: tutorials/24_stream.py
 """
 
