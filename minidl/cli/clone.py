@@ -1,12 +1,13 @@
-"""Which clone of minidl a command works with, if there are two: the one that its file lies in.
+"""Chooses the clone of minidl that a command works with, if there are two.
 
     ~/old      pip install -e .           the `minidl` command belongs to this one
     ~/new      minidl run -n 2 tutorials/07_ring.py         runs with ~/new/minidl and ~/new/kernels
 
-One rule for all commands: the clone around the first argument that is a Python or CUDA file, else
-the clone around the current folder, else the installed package. Without this rule a student could
-edit a kernel in ~/new, and the command would run the kernel in ~/old. If the rule chooses a clone
-that is not the running one, the command prints a line and starts itself again with that clone.
+All commands have one rule. They use the clone with the first argument that is a Python or CUDA
+file. If there is none, they use the clone with the current folder. If there is none, they use the
+installed package. Without this rule a student could edit a kernel in ~/new, and the command would
+run the kernel in ~/old. If the chosen clone is not the running one, the command prints a line and
+starts itself again with the chosen clone.
 
 Test: tests/cli/test_clone.py   Used by: main.py
 """
@@ -17,12 +18,12 @@ from pathlib import Path
 
 from minidl.text import tr
 
-HERE = Path(__file__).resolve().parents[2]  # the folder in which the running package lies
+HERE = Path(__file__).resolve().parents[2]  # the folder with the running package
 STARTED = "MINIDL_CLONE"  # the clone for which the command was started again
 
 
 def around(path):
-    """Returns the clone that the file or folder `path` lies in, or None."""
+    """Returns the clone that contains the file or folder `path`, or None."""
     path = Path(path).resolve()
     for folder in (path, *path.parents):
         if (folder / "minidl" / "__init__.py").is_file() and (folder / "kernels").is_dir():
@@ -31,7 +32,7 @@ def around(path):
 
 
 def wanted(arguments):
-    """Returns the clone for a command with these arguments, or None: the installed package."""
+    """Returns the clone for a command with these arguments. None means the installed package."""
     for argument in arguments:
         if argument.endswith((".py", ".cu")) and os.path.isfile(argument):
             return around(argument) or around(Path.cwd())
@@ -39,11 +40,12 @@ def wanted(arguments):
 
 
 def follow(arguments):
-    """Starts the command again with the clone that it is about. Returns if that one is running."""
+    """Starts the command again with the clone that wanted() chooses. Returns if that clone is
+    already running."""
     clone = wanted(arguments)
     if clone is None or clone == HERE:
         return
-    if os.environ.get(STARTED) == str(clone):  # the path did not help
+    if os.environ.get(STARTED) == str(clone):  # the second start still found the other package
         print(tr(f"minidl: wanted the package in {clone}, but Python imports the one in {HERE}. "
                  f"Run `pip install -e {clone}`"), file=sys.stderr)
         return

@@ -1,10 +1,10 @@
-"""`minidl doctor`: what is installed, whether it works, and if not, what to type.
+"""`minidl doctor`: prints what is installed, whether it works, and how to repair it.
 
     ok     installed and tried                       !!     broken: the exit status is 1
     --     not installed; what works without it      ->     how to repair or add it
 
-Every check tries the thing itself: it starts two ranks, compiles a file, runs a kernel on the GPU.
-What could crash (an MPI or CUDA library of the wrong version) is tried in a process of its own.
+Every check tries the program or library: it starts two ranks, compiles a file, runs a kernel on the
+GPU. An MPI or CUDA library of the wrong version may crash. So it is tried in another process.
 
 Test: tests/cli/test_main.py
 """
@@ -29,11 +29,12 @@ from minidl.text import tr
 Finding = namedtuple("Finding", "mark name text fix", defaults=("", ))
 OK, WITHOUT, BROKEN = "ok", "--", "!!"
 
-SECONDS = 30  # for each program that is tried: the slowest, the first import of CuPy, takes a third
+SECONDS = 30  # the limit for each program. The slowest, the first import of CuPy, takes 10
 
 
 def main(links=None, peaks=None):
-    """Print every finding; 0 if minidl is usable, else 1. links, peaks: other commands' numbers."""
+    """Prints every finding. Returns the exit status: 0 if minidl is usable, else 1. links, peaks:
+    the numbers of --links and --peaks, or None. With one of them it measures instead."""
     if links is not None:
         return doctor_links.main(links or [2, 4])
     if peaks is not None:
@@ -54,7 +55,8 @@ def main(links=None, peaks=None):
 
 
 def measure_peaks(numbers):
-    """`--peaks`: in a process for each number of threads, which BLAS reads when it is loaded."""
+    """`--peaks`: measures with each number of threads, and stores the figures. Each number needs
+    its own process, because BLAS reads it only when it is loaded. Returns the exit status."""
     code = ("from minidl import cuda; from minidl.profile import peaks\n"
             "for d in ['cpu', *['cuda'] * cuda.is_available()]: print(peaks.store(d))\n")
     return max(subprocess.run([sys.executable, "-c", code],
@@ -62,7 +64,8 @@ def measure_peaks(numbers):
 
 
 def package():
-    """Which minidl this is, and whose kernels it runs."""
+    """Yields the Finding about this minidl: its version, its folder, its kernels. The checks below
+    also yield Findings."""
     from minidl import __version__, checkout
 
     kernels = checkout.ROOT / "kernels"
@@ -74,6 +77,7 @@ def package():
 
 
 def python():
+    """Checks the version of Python."""
     is_old = sys.version_info < (3, 11)
     yield Finding(BROKEN if is_old else OK, "Python",
                   f"{platform.python_version()} at {sys.executable}",
@@ -81,6 +85,7 @@ def python():
 
 
 def numpy():
+    """Checks the version of NumPy, and lists its BLAS and the threads."""
     if not installed("numpy"):
         yield Finding(BROKEN, "NumPy", "not installed", "pip install 'numpy>=2.0'")
         return
@@ -106,7 +111,7 @@ def numpy():
 
 
 def mpi():
-    """mpi4py and the MPI library that it finds."""
+    """Checks mpi4py and the MPI library that it loads."""
     if not installed("mpi4py"):
         yield Finding(WITHOUT, "mpi4py",
                       "not installed: one process only, scripts run with --sim 4",
@@ -122,7 +127,8 @@ def mpi():
 
 
 def mpi_library():
-    """{mpi4py, vendor, version} of the MPI that mpi4py loads, or {error}."""
+    """Returns {"mpi4py", "vendor", "version"} of the MPI library that mpi4py loads, or {"error"}.
+    """
     return _ask_python(
         "import json, mpi4py\n"
         "mpi4py.rc.initialize = mpi4py.rc.finalize = False\n"  # load the library without MPI_Init
@@ -133,11 +139,11 @@ def mpi_library():
 
 
 def ranks():
-    """mpiexec, and whether two ranks that it starts meet in one world."""
+    """Checks mpiexec: do two ranks that it starts find each other?"""
     mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         mark = BROKEN if installed("mpi4py") else WITHOUT
-        yield Finding(mark, "mpiexec", "not found beside this Python or on the PATH",
+        yield Finding(mark, "mpiexec", "not found next to this Python or on the PATH",
                       "pip install mpich; on Debian and Ubuntu: sudo apt install mpich")
         return
     vendor = vendor_of(mpiexec)
@@ -148,7 +154,7 @@ def ranks():
 
 
 def two_ranks(mpiexec, vendor):
-    """Start two ranks; each says which rank of how many it believes to be."""
+    """Starts two ranks. Each prints its rank and the number of ranks. Returns a Finding."""
     code = (
         "import sys; from mpi4py import MPI\n"
         "threads = 'ok' if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 'few'\n"
@@ -167,7 +173,8 @@ def two_ranks(mpiexec, vendor):
 
 
 def diagnose(mpiexec, vendor, said, output):
-    """Why two ranks did not become ranks 0 and 1 of 2."""
+    """Returns the Finding about why the two ranks did not become ranks 0 and 1 of 2. said: the
+    lines that they printed. output: all output of mpiexec."""
     last = [line for line in output.splitlines() if line.strip()][-3:]
     text = f"two ranks did not start: {' / '.join(last) or 'no output'}"
     fix = f"try it by hand: {mpiexec} -n 2 hostname"
@@ -176,7 +183,7 @@ def diagnose(mpiexec, vendor, said, output):
                 "background needs")
         fix = "pip install mpich, or remove mpi4py.rc settings that lower thread_level"
     elif said and all(line.startswith("I am 0 of 1") for line in said):
-        text = "every process says 'rank 0 of 1', so it is not mpi4py's MPI"
+        text = "every process prints 'rank 0 of 1', so it is not mpi4py's MPI"
         fix = ("use the mpiexec of mpi4py's MPI (minidl run --mpiexec PATH), or pip install mpich "
                "into this environment")
     elif "root" in output and "allow" in output.lower():
@@ -190,7 +197,7 @@ def diagnose(mpiexec, vendor, said, output):
 
 
 def nodes():
-    """The NUMA nodes; where `minidl run --bind numa` puts two ranks, and their memory."""
+    """Lists the NUMA nodes, and where `minidl run --bind numa` puts two ranks and their memory."""
     mpiexec, told = machine.find_mpiexec(), []
     if mpiexec is not None:
         try:
@@ -205,7 +212,7 @@ def nodes():
 
 
 def compiler():
-    """The C++ compiler of kernels, and the folder of what it makes."""
+    """Checks the C++ compiler for kernels, and the folder for compiled kernels."""
     found, named = cpp_compiler(), os.environ.get("MINIDL_CXX")
     if found is None:
         text = "no working C++ compiler: .cu files cannot run on this CPU"
@@ -226,7 +233,7 @@ def compiler():
 
 
 def cpp_compiler():
-    """The compiler that kernels use, as a command, if it compiles C++17; else None."""
+    """Returns the command of the compiler that kernels use, or None if it cannot compile C++17."""
     from minidl.cuda import KernelError
     from minidl.cuda.host.compiler import find_compiler
 
@@ -245,6 +252,7 @@ def cpp_compiler():
 
 
 def gpu():
+    """Checks CuPy, the NVIDIA driver and the GPU: compiles a kernel and runs it."""
     driver = _driver()
     if not installed("cupy"):
         fix = ""
@@ -272,13 +280,14 @@ def gpu():
                       "nvidia-smi must list the GPU; in a container: docker run --gpus all")
     else:
         yield Finding(
-            BROKEN, "GPU", f"CuPy does not run on it: {found['error']}",
+            BROKEN, "GPU", f"CuPy does not run on the GPU: {found['error']}",
             f"the driver is for CUDA {driver[0]}.{driver[1]}: the installed cupy-cuda12x or "
             "cupy-cuda13x must not be newer; pip install 'cupy-cuda12x[ctk]' brings CUDA's headers")
 
 
 def _driver():
-    """(major, minor) of the newest CUDA that the NVIDIA driver supports; None without a driver."""
+    """Returns (major, minor) of the newest CUDA that the NVIDIA driver supports, or None without a
+    driver."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
     except OSError:
@@ -290,15 +299,17 @@ def _driver():
 
 
 def torch():
+    """Looks for PyTorch, which only tests and benchmarks use."""
     if installed("torch"):
         version = metadata.version("torch")
         yield Finding(OK, "PyTorch", f"{version}: tests and benchmarks compare with it")
     else:
         yield Finding(WITHOUT, "PyTorch",
-                      "not installed; minidl does not need it, comparisons skip")
+                      "not installed; minidl does not need it, but comparisons are skipped")
 
 
 def pictures():
+    """Looks for the packages that the tutorials use."""
     missing = [p for p in ("matplotlib", "sklearn", "tqdm") if not installed(p)]
     if missing:
         yield Finding(WITHOUT, "tutorials",
@@ -313,7 +324,7 @@ def installed(name):
 
 
 def _run(command, seconds=SECONDS, **options):
-    """The process with its output; None if it did not start or end in time."""
+    """Returns the ended process with its output, or None if it did not start or end in time."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds,
                               stdin=subprocess.DEVNULL, **options)
@@ -322,7 +333,8 @@ def _run(command, seconds=SECONDS, **options):
 
 
 def _ask_python(code):
-    """The JSON that `code` prints last in a process of its own, or {"error": its last line}."""
+    """Runs `code` in another process. Returns the JSON in the last line of its output, or {"error":
+    its last line} if it failed."""
     done = _run([sys.executable, "-c", code])
     if done is None:
         return {"error": f"no answer within {SECONDS} s"}

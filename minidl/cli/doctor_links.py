@@ -1,7 +1,8 @@
-"""`minidl doctor --links 2 4`: how fast messages are, between 2 ranks, then 4: about 2 s each.
+"""`minidl doctor --links 2 4`: measures how fast messages are with 2 ranks, then with 4.
 
-For each number of ranks: a ping-pong between two of them, the figures by which select.py chooses an
-all-reduce, and its choice for each size. The figures are stored; `select.stored(t)` finds them.
+For each number of ranks it prints the time of a ping-pong between two ranks, the figures by which
+select.py chooses an all-reduce, and its choice for each size. This takes about 2 s. It stores the
+figures, and `select.stored(t)` reads them.
 
 Test: tests/comm/test_select.py
 """
@@ -15,11 +16,12 @@ from minidl.cli import machine
 from minidl.comm import select, tree, world
 
 ROUNDS = 500
-SECONDS = 120  # for one number of ranks; ten times what a busy laptop takes
+SECONDS = 120  # the limit for one number of ranks: ten times the time on a busy laptop
 
 
 def main(numbers):
-    """Measure with each number of ranks; 0, or 2 where ranks cannot be started."""
+    """Measures with each number of ranks. Returns the exit status: 0, or 2 if ranks cannot start.
+    """
     mpiexec = machine.find_mpiexec()
     if mpiexec is None:
         print("minidl doctor --links: no mpiexec; `minidl doctor` says more", file=sys.stderr)
@@ -38,7 +40,8 @@ def main(numbers):
 
 
 def ping_pong(t, n_bytes, rounds=ROUNDS):
-    """Seconds from rank 0 to rank 1: half the shortest round trip. The other ranks wait."""
+    """Returns the seconds of a message from rank 0 to rank 1: half the shortest round trip. All
+    ranks call it. Ranks 2 and above wait."""
     x, times = np.zeros(n_bytes, np.uint8), []
     tree.barrier(t)
     for _ in range(rounds):
@@ -55,7 +58,7 @@ def ping_pong(t, n_bytes, rounds=ROUNDS):
 
 
 def report(t):
-    """Measure and store, on all ranks; the text to print."""
+    """Measures and stores the figures. Returns the text to print. All ranks call it."""
     lines = []
     if t.size > 1:
         short, long = ping_pong(t, 8), ping_pong(t, 1 << 22, 9)

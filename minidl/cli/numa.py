@@ -1,10 +1,11 @@
-"""Memory that is near: the nodes of this machine, which of them a rank is on, binding it there.
+"""NUMA: finds the nodes of this machine, and binds ranks to them so that their memory is near.
 
 The plain form, with the picture and the formula of the time: minidl/plain/numa.py. Here: launchers
-bind the ranks, and the doctor measures near and far memory and finds where pages lie.
+bind the ranks, and the doctor measures near and far memory and finds the nodes of pages.
 
-`minidl run --bind numa` ties each rank to the cores of one node, in turn; `--bind core` to as many
-cores as it has threads. The launchers do it: `options`. `minidl doctor` shows what came of it.
+`minidl run --bind numa` binds each rank to the cores of one node, in turn. `--bind core` binds it
+to one core for each of its threads. mpiexec does the binding: `options` returns its options.
+`minidl doctor` shows the result.
 
 Sources: the kernel's Documentation/ABI/stable/sysfs-devices-node; MPICH's Hydra and Open MPI's
 PRRTE manuals (-bind-to, --map-by).   Test: tests/cli/test_numa.py
@@ -22,32 +23,36 @@ import numpy as np
 
 from minidl import backend
 
-Node = namedtuple("Node", "number cpus n_bytes")  # cpus: a frozenset, empty for memory alone
-TOUCHED = 1 << 24  # bytes that a rank touches to see where they lie
+Node = namedtuple("Node", "number cpus n_bytes")  # cpus: a frozenset, empty if it has only memory
+TOUCHED = 1 << 24  # bytes that a rank writes, to find the node of its memory
 MEASURED = 1 << 28  # bytes that are read to measure a node's memory: more than any cache
 
 
 class BindError(Exception):
-    """This launcher cannot bind so; the message says what to do."""
+    """The error if this launcher cannot bind the ranks. The message says what to do."""
 
 
 def options(vendor, bind, n, threads, n_cores):
-    """The options of a vendor's mpiexec that bind each of n ranks of so many threads."""
+    """Returns the options by which a vendor's mpiexec binds n ranks. bind: "numa" or "core".
+    threads: threads of each rank. n_cores: cores of this machine. Raises BindError if there are too
+    few cores, or for an unknown vendor."""
     if bind == "core" and n * threads > n_cores:
         raise BindError(f"--bind core: {n} ranks of {threads} threads want {n * threads} cores, "
-                        f"and this machine has {n_cores}. Fewer ranks, --threads, or --bind numa")
+                        f"and this machine has {n_cores}. Take fewer ranks, fewer --threads, or "
+                        "--bind numa")
     if vendor == "MPICH":
         return ["-bind-to", "numa" if bind == "numa" else f"core:{threads}"]
-    if vendor == "Open MPI":  # several ranks on a node are no overload
+    if vendor == "Open MPI":  # by default it refuses several ranks on a node
         return (["--map-by", "numa:oversubscribe", "--bind-to", "numa:overload-allowed"]
                 if bind == "numa" else
                 ["--map-by", f"slot:PE={threads}:oversubscribe", "--bind-to", "core"])
     raise BindError(f"--bind knows the options of MPICH and of Open MPI; this launcher is of "
-                    f"{vendor}. Pass its own: --mpiexec 'srun --mpi=pmix --cpu-bind=ldoms'")
+                    f"{vendor}. Pass its own options: --mpiexec 'srun --mpi=pmix --cpu-bind=ldoms'")
 
 
 def nodes(root="/sys"):
-    """The nodes that there are, by number, which need not be 0, 1, 2; [] where none is told."""
+    """Returns the list of Nodes, sorted by number. The numbers may have gaps. [] if the system does
+    not list its nodes."""
     found = []
     for folder in Path(root, "devices/system/node").glob("node[0-9]*"):
         memory = re.search(r"MemTotal:\s+(\d+) kB", (folder / "meminfo").read_text())
@@ -58,28 +63,29 @@ def nodes(root="/sys"):
 
 
 def cpus_in(text):
-    """{0, 1, 2, 3, 8} of "0-3,8"."""
+    """Returns the numbers in a text. "0-3,8" gives {0, 1, 2, 3, 8}."""
     parts = [part.split("-") for part in text.strip().split(",") if part]
     return frozenset(i for part in parts for i in range(int(part[0]), int(part[-1]) + 1))
 
 
 def on(all_nodes, cpus):
-    """The nodes to which some of these cpus belong: a cpuset may have a part of a node."""
+    """Returns the numbers of the nodes with at least one of these cpus."""
     return [node.number for node in all_nodes if node.cpus & cpus]
 
 
 def nics(root="/sys"):
-    """{network interface: its node}, of those that a node is known of."""
+    """Returns {network interface: its node} for the interfaces whose node is known."""
     found = {}
     for file in sorted(Path(root, "class/net").glob("*/device/numa_node")):
-        if (number := int(file.read_text())) >= 0:  # -1: not told
+        if (number := int(file.read_text())) >= 0:  # -1: unknown
             found[file.parent.parent.name] = number
     return found
 
 
 def touched(array, maps="/proc/self/numa_maps"):
-    """{node: pages} of the mappings in which the array's memory lies, several where NumPy has asked
-    for huge pages in the middle of it; {} where none is told."""
+    """Returns {node: number of pages} of the array's memory, or {} if the system does not tell. It
+    adds up all mappings with a part of the array. There may be several, because NumPy asks for huge
+    pages in the middle of an array."""
     try:
         lines = Path(maps).read_text().splitlines()
     except OSError:
@@ -89,7 +95,7 @@ def touched(array, maps="/proc/self/numa_maps"):
         address, *words = line.split()
         if int(address, 16) >= begin + array.nbytes:
             break
-        if int(address, 16) <= begin:  # one before it, or the one in which it begins
+        if int(address, 16) <= begin:  # a mapping before the array, or the one where it begins
             found.clear()
         found.update({int(k): int(v)
                       for k, v in re.findall(r"\bN(\d+)=(\d+)", " ".join(words))})
@@ -97,7 +103,8 @@ def touched(array, maps="/proc/self/numa_maps"):
 
 
 def here(root="/sys"):
-    """What a rank knows of itself: its cpus, their nodes, where its memory lies."""
+    """Returns {"cpus", "nodes", "memory"} of this rank: its cpus as text, the list of their nodes,
+    and the node of its memory, or None if that is unknown."""
     cpus = backend.cores()
     pages = touched(np.ones(TOUCHED, np.uint8))
     return {"cpus": ranges(cpus), "nodes": on(nodes(root), cpus),
@@ -105,7 +112,7 @@ def here(root="/sys"):
 
 
 def ranges(cpus):
-    """"0-3,8" of {0, 1, 2, 3, 8}."""
+    """Returns the numbers as text. {0, 1, 2, 3, 8} gives "0-3,8"."""
     runs = []
     for i in sorted(cpus):
         if runs and runs[-1][1] == i - 1:
@@ -116,20 +123,21 @@ def ranges(cpus):
 
 
 def time_s(n_bytes, remote, local_bps, remote_bps):
-    """The formula above; remote: the part of the bytes that lies on the other node."""
+    """Returns the seconds to read n_bytes, by the formula of minidl/plain/numa.py. remote: the part
+    of the bytes on the other node. local_bps, remote_bps: bytes per second."""
     return n_bytes * ((1 - remote) / local_bps + remote / remote_bps)
 
 
 def measure(all_nodes):
-    """(bytes/s of a node's own memory, of another's), read by one core; None with fewer than two
-    nodes that have cores for this process."""
+    """Returns (bytes/s of near memory, bytes/s of far memory), read by one core. Returns None
+    unless this process has cores on two nodes."""
     before = backend.cores()
     sets = [node.cpus & before for node in all_nodes if node.cpus & before]
     if len(sets) < 2:
         return None
     try:
         os.sched_setaffinity(0, {min(sets[0])})
-        x, speeds = np.ones(MEASURED // 8), []  # touched here: it lies on the first node
+        x, speeds = np.ones(MEASURED // 8), []  # written by this core: it is on the first node
         for cpus in sets[:2]:
             os.sched_setaffinity(0, {min(cpus)})
             times = []
@@ -144,7 +152,8 @@ def measure(all_nodes):
 
 
 def report(ranks, root="/sys", measured=measure):
-    """The lines of `minidl doctor`. ranks: here() of each rank of `--bind numa`, or []."""
+    """Returns the lines that `minidl doctor` prints. ranks: here() of each rank that was bound by
+    `--bind numa`, or []."""
     found, lines = nodes(root), []
     for node in found:
         cpus = f"cpus {ranges(node.cpus)}" if node.cpus else "no cpus"
@@ -157,14 +166,14 @@ def report(ranks, root="/sys", measured=measure):
     lines += [f"{nic}: on node {number}" for nic, number in nics(root).items()]
     speeds = measured(found)
     if speeds is None:
-        lines.append("near and far memory: not measured on this machine, it has one node")
+        lines.append("near and far memory: not measured, because this machine has one node")
     else:
         half = time_s(2**30, 0.5, *speeds)
         lines.append(f"a core reads {speeds[0] / 1e9:.1f} GB/s near, {speeds[1] / 1e9:.1f} far; "
-                     f"1 GiB, half of it far, takes {1e3 * half:.0f} ms by the formula, "
-                     f"{1e3 * time_s(2**30, 0, *speeds):.0f} when bound")
+                     f"1 GiB, half of it far, takes {1e3 * half:.0f} ms by the formula, and "
+                     f"{1e3 * time_s(2**30, 0, *speeds):.0f} ms if the rank is bound")
     return lines
 
 
-if __name__ == "__main__":  # one rank of the doctor's
-    sys.stdout.write(f"NUMA {json.dumps(here())}\n")  # one write: ranks' lines do not mix
+if __name__ == "__main__":  # one rank that the doctor started
+    sys.stdout.write(f"NUMA {json.dumps(here())}\n")  # one write: lines of two ranks do not mix

@@ -1,4 +1,4 @@
-"""`minidl plan`: how to divide a GPT over so many ranks of a network.
+"""`minidl plan`: how to divide a GPT over N ranks of a network.
 
     minidl plan --ranks 64 --net nodes=8,intra=2Tbit,2us,inter=200Gbit,10us --memory 16GB
     minidl plan --ranks 64 --net 100Gbit,5us --memory 2GB --model 12,768,12,1024,50257 --zero 1
@@ -17,7 +17,8 @@ from minidl.text import tr
 
 
 def plan(ranks, net, memory, model, batch, flops, zero, precision, recompute, cp, rows):
-    """Print the plans; the exit status: 0, or 2 with the reason if there is none that fits."""
+    """Prints the plans. Returns the exit status: 0, or 2 if no plan fits or an option is wrong.
+    Then it prints the reason. The arguments are the options of the command, as text or numbers."""
     try:
         memory, model, flops = n_bytes(memory), shape(model), rate(flops)
         links = links_text.parse(net, ranks)
@@ -50,7 +51,7 @@ UNITS = {f"{k}{i}B": base**power for power, k in enumerate(["", "k", "M", "G", "
 
 
 def n_bytes(words):
-    """'16GB' or '16GiB' as a number of bytes."""
+    """Returns the number of bytes of '16GB' or '16GiB'. Raises ValueError for another form."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)([kMGT]?i?B)", words)
     if not match or match[2] not in UNITS or not float(match[1]):
         raise ValueError(f"--memory wants bytes such as 16GB or 16GiB, got {words!r}")
@@ -58,19 +59,20 @@ def n_bytes(words):
 
 
 def shape(words):
-    """A model's name, or its five numbers (with experts seven), as a plan_costs.Shape."""
+    """Returns a plan_costs.Shape from a model's name, or from its five numbers (seven with
+    experts). Raises ValueError for another form."""
     if words in planner.MODELS:
         return planner.MODELS[words]
     if not re.fullmatch(r"[1-9]\d*(,[1-9]\d*){4}((,[1-9]\d*){2})?", words):
         raise ValueError(
             f"--model wants {', '.join(planner.MODELS)}, or layers,width,heads,context,vocabulary "
-            "such as 12,768,12,1024,50257, and for experts their number and how many a token takes "
-            f"behind them; got {words!r}")
+            "such as 12,768,12,1024,50257, and for experts also ,experts,top_k; got "
+            f"{words!r}")
     return planner.Shape(*map(int, words.split(",")))
 
 
 def rate(words):
-    """'1e14' or '100T' as flop/s."""
+    """Returns the flop/s of '1e14' or '100T'. Raises ValueError for another form."""
     match = re.fullmatch(r"(\d+\.?\d*(?:e\d+)?)([GTP]?)", words)
     if not match or not float(match[1]):
         raise ValueError(f"--flops wants flop/s such as 1e14 or 100T, got {words!r}")

@@ -1,6 +1,6 @@
-"""A rank's script inside of a profile, if `minidl profile` started it.
+"""Runs a rank's script inside a profile, if `minidl profile` started the rank.
 
-The command puts what is wanted into MINIDL_PROFILE, and rank.py calls `in_ranks`.
+The command writes its settings into MINIDL_PROFILE, and rank.py calls `in_ranks`.
 
 Test: tests/profile/test_cli.py   Used by: profiler.py, rank.py
 """
@@ -17,10 +17,11 @@ SETTINGS = "MINIDL_PROFILE"
 
 
 def in_ranks(work):
-    """rank.py's: work(), inside of a profile if `minidl profile` started this rank."""
+    """Calls work(), inside a profile if `minidl profile` started this rank. rank.py calls it."""
     if (settings := os.environ.pop(SETTINGS, None)) is None:
         return work()
-    # Its own world, unwatched and at full speed: the script makes the one that it asks for.
+    # The profile has its own world, without a Watch or slow links. The script makes another world,
+    # with the user's settings.
     kept = {name: os.environ.pop(name, None) for name in ("MINIDL_NET", "MINIDL_WATCH")}
     t = comm.world()
     os.environ.update({name: value for name, value in kept.items() if value is not None})
@@ -28,8 +29,8 @@ def in_ranks(work):
 
 
 def around(work, settings, t):
-    """work() in a profile; rank 0 prints and writes; 0. An exit with another status ends the
-    profile, as an exception does."""
+    """Runs work() in a profile. Then rank 0 prints the report and writes the files. Returns 0. If
+    work() exits with another status than 0, that ends the profile, as an exception does."""
     settings = json.loads(settings)
     with minidl.profile(t, memory=settings["memory"]) as p:
         try:

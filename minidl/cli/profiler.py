@@ -1,8 +1,8 @@
-"""`minidl profile [-n 4] script.py`: a script of which no line knows that it is measured.
+"""`minidl profile [-n 4] script.py`: profiles a script without a change to the script.
 
     minidl profile -n 4 train.py --steps 20      report; profile.json for Perfetto, profile.html
     minidl profile --picture train.py            one rank; profile.png, too
-    minidl trace profile.json                    the report again
+    minidl trace profile.json                    prints the report again
 
 Each rank runs the script inside of `minidl.profile(t)` (profiled.py).
 Test: tests/profile/test_cli.py
@@ -20,7 +20,13 @@ from minidl.text import tr
 
 
 def run(script, arguments, n, out, memory, picture, deadline_s):
-    """Profile a Python script on n ranks, or, n None, in this process; its exit status."""
+    """Profiles a Python script. Returns its exit status.
+
+    n:          how many ranks. None: this process, without MPI
+    out:        the name of the written files, without .json, .html, .png
+    memory:     True: also memory by kind
+    picture:    True: also writes a .png
+    deadline_s: as in launcher.run"""
     launcher.check_script(script, arguments, n or 1)
     if not (folder := Path(out).absolute().parent).is_dir():
         raise launcher.LaunchError(f"--out {out}: there is no folder {folder}")
@@ -34,7 +40,7 @@ def run(script, arguments, n, out, memory, picture, deadline_s):
 
 
 def show(path):
-    """`minidl trace FILE`: the report of a trace."""
+    """`minidl trace FILE`: prints the report of a trace. Returns the exit status."""
     from minidl.profile import report, trace
 
     try:

@@ -1,17 +1,19 @@
 """One rank of `minidl run`: a guard, and the process that runs the script.
 
-    mpiexec -- guard (waits)        Only a parent learns how a process ended: by which signal, with
-                 |                  which status. mpiexec does, and says little; so each rank has a
-                 '-- rank 2: script parent of its own, which tells the launcher (supervisor.py).
+    mpiexec -- guard (waits)        Only a parent process learns how its child ended: by which
+                 |                  signal, with which status. mpiexec prints little about it. So
+                 '-- rank 2: script each rank has its own parent, the guard. It tells the launcher
+                                    (supervisor.py) how the rank ended.
 
-The guard is a fork made before anything is imported; it sleeps in waitpid. As it inherits the
-connection to mpiexec, MPICH's mpiexec does not notice the death of a rank, and so does not kill the
-others before anybody could say why.
+The first process forks before it imports minidl. The parent is the guard, and waits for signals.
+The guard inherits the connection to mpiexec. So MPICH's mpiexec does not notice that a rank died,
+and does not kill the other ranks before the launcher knows the reason.
 
-The script runs as `python script.py` would run it, but stdout is shown line by line, tracebacks
-begin with the rank, and the launcher is told how it ends. One thread answers when the launcher asks
-where the rank is. Without a launcher that supervises (`python -m minidl.cli.rank script.py` under
-any mpiexec) there is no guard, and abort.guarded ends all ranks through MPI.
+The script runs as in `python script.py`, with three differences: stdout is written line by line,
+tracebacks begin with the rank, and the launcher is told how the script ends. A thread answers when
+the launcher asks for the rank's place in the script. Without `minidl run` (`python -m
+minidl.cli.rank script.py` under any mpiexec) there is no guard, and abort.guarded ends all ranks
+through MPI.
 
 Test: tests/cli/test_supervisor.py, tests/mpi/test_abort.py   Used by: launcher.py
 """
@@ -29,25 +31,25 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = str(Path(__file__).resolve().parents[2])  # the folder in which minidl lies
+ROOT = str(Path(__file__).resolve().parents[2])  # the folder that contains minidl
 SUPERVISOR = "MINIDL_SUPERVISOR"  # addresses, comma, port, token: set by supervisor.py
-CONNECT_S = 5.0
-GUARD_S = 5.0  # for the guard to end its rank
-OTHERS_S = 2.0  # for the other guards to end theirs
+CONNECT_S = 5.0  # seconds to connect to the launcher
+GUARD_S = 5.0  # seconds for the guard to end its rank
+OTHERS_S = 2.0  # seconds for the other guards to end their ranks
 DOOR = f"{ROOT}/minidl/comm/observe/door.py"
 TRACES = f"{ROOT}/minidl/cli/traces.py"
 
 
 def main():
     del sys.argv[0]
-    # As if the script had been started itself. The root last: a folder named minidl beside the
-    # script would be taken for the package if no other entry of the path had it.
+    # sys.path is the same as in `python script.py`, with ROOT at its end. Without ROOT, Python
+    # would import a folder named minidl next to the script as the package.
     if not sys.flags.safe_path:
         del sys.path[0]
     sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[0])))
     if ROOT not in sys.path:
         sys.path.append(ROOT)
-    heals = os.environ.get("MINIDL_HEAL") == "1"  # then a rank may start others, in their place
+    heals = os.environ.get("MINIDL_HEAL") == "1"  # then a rank may start new ranks, which need it
     where = os.environ.get(SUPERVISOR) if heals else os.environ.pop(SUPERVISOR, None)
     links = _links(where) if where else None
     if links is None:
@@ -65,11 +67,11 @@ def main():
 
 
 def _links(where):
-    """(the guard's connection to the launcher, the rank's), or None where it is out of reach. Where
-    the launcher is gone (its host answers, and nobody listens there) this process ends."""
+    """Returns two connections to the launcher, (the guard's, the rank's), or None if it cannot be
+    reached. Ends this process if the launcher has ended: then its host refuses the connection."""
     addresses, port, token = where.split(",")
     addresses = [(address, int(port)) for address in addresses.split("+")]
-    door = runpy.run_path(DOOR)  # not by an import: that would be of all of minidl
+    door = runpy.run_path(DOOR)  # an import would import all of minidl
     me, links = door["new_caller"](), []
     try:
         for i, say in enumerate(("guard", "born")):
@@ -79,7 +81,7 @@ def _links(where):
             lines.connection.settimeout(None)
             links.append(lines)
     except ConnectionRefusedError:
-        sys.stderr.write("minidl run: the launcher is gone: this rank ends\n")
+        sys.stderr.write("minidl run: the launcher has ended: this rank ends\n")
         os._exit(1)
     except OSError as error:
         sys.stderr.write(
@@ -90,8 +92,8 @@ def _links(where):
 
 
 def _launched_rank():
-    """The rank by the launcher's variables, before MPI is there; None if it has none of them. The
-    guard asks before minidl is imported, so it cannot ask supervised.launched_as."""
+    """Returns the number of this rank from the variables that mpiexec sets, or None. The guard
+    needs it before minidl is imported, so it cannot call supervised.launched_as."""
     if "MINIDL_NEWCOMER" in os.environ:  # comm/transport/ulfm.py
         numbers = os.environ["MINIDL_NEWCOMER"].split()[1].split(",")
         return int(numbers[int(os.environ["OMPI_COMM_WORLD_RANK"])])
@@ -110,14 +112,17 @@ def _send(link, **line):
 
 
 def _guard(link, pid, heals=False):
-    """Tell how the process `pid` stops, goes on and ends; end it when the launcher says so or is
-    gone. Does not return. heals: Open MPI tells the other ranks of a death by a signal alone."""
+    """Tells the launcher when the process `pid` stops, continues and ends. Ends the process when
+    the launcher asks for it or has ended. Does not return.
+
+    heals: if the rank fails, the guard kills itself by a signal. Only then does Open MPI tell the
+    other ranks that a rank has died."""
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     signal.set_wakeup_fd(wakes.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # a terminal and mpiexec signal the rank, too; the guard leaves when the rank has ended
+        # the rank gets these signals, too; the guard ends after the rank
         signal.signal(number, signal.SIG_IGN)
     _send(link, say="runs", pid=pid)
     status = None
@@ -134,31 +139,32 @@ def _guard(link, pid, heals=False):
                 if heals and status:
                     os.kill(os.getpid(), signal.SIGKILL)
         ready, _, _ = select.select([link, woken], [], [])
-        if link in ready:  # "end", or the launcher is gone
+        if link in ready:  # the launcher asks to end, or has ended
             break
         woken.recv(4096)
     if status is None:
         traces = runpy.run_path(TRACES)
-        os.kill(pid, signal.SIGSTOP)  # it makes no more files
+        os.kill(pid, signal.SIGSTOP)  # so that it makes no new files
         os.waitpid(pid, os.WUNTRACED)
         held = traces["of"](pid)  # MPI's shared memory
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         traces["remove"](held)
         if not any(line.get("ask") == "end" for line in link.heard()):
-            # The launcher is gone. When the first guard leaves, MPICH's mpiexec kills the others:
-            # they have time to do the same.
+            # The launcher has ended. When the first guard ends, MPICH's mpiexec kills the other
+            # guards. So each guard waits until all have removed their files.
             time.sleep(OTHERS_S)
     _send(link, say="ended")
     os._exit(status if status is not None and status >= 0 else 1)
 
 
 def _die_with(parent):
-    """On Linux: end this process when its guard ends. Elsewhere the launcher tells the rank."""
+    """Linux ends this process when its guard ends. On other systems the launcher tells it to end.
+    """
     with contextlib.suppress(OSError, AttributeError):
         PR_SET_PDEATHSIG = 1
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before
+        if os.getppid() != parent:  # the guard ended before the call
             os._exit(1)
 
 
@@ -193,14 +199,14 @@ def _own_gpu_and_stdin():
 
 
 def _line_by_line():
-    # Under mpiexec stdout is a pipe: what a rank printed before it hung or was aborted would stay
-    # in its buffer. PYTHONUNBUFFERED would write each argument of a print by itself, and the lines
-    # of several ranks would mix.
+    # Under mpiexec stdout is a pipe with a buffer. If a rank hangs or is aborted, the text in its
+    # buffer is lost. PYTHONUNBUFFERED would write each argument of a print separately, and the
+    # lines of several ranks would mix.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
 
 
 def _run(link):
-    """Run the script, and tell the launcher how it ends."""
+    """Runs the script, and tells the launcher how it ends."""
     from minidl.comm.transport import supervised
 
     os.environ[supervised.LINK] = f"{link.fileno()}:{os.getpid()}"
@@ -244,7 +250,8 @@ def _say_finished():
 
 
 def _of_script(trace):
-    """A traceback without this file's and runpy's lines."""
+    """Returns the part of a traceback that begins in the script: without the calls in this file and
+    in runpy."""
     first = trace
     while first is not None and (first.tb_frame.f_code.co_filename == __file__
                                  or first.tb_frame.f_globals.get("__name__") == "runpy"):
@@ -253,10 +260,10 @@ def _of_script(trace):
 
 
 def _answer(link):
-    """Answers the launcher, which asks for the place of this rank or tells it to end.
+    """Answers the launcher, which asks where this rank is or tells it to end.
 
-    When the launcher is gone, the guard ends this rank. It needs the rank alive, to see which files
-    MPI has made. If the guard is gone as well, the rank ends itself."""
+    When the launcher ends, the guard ends this rank. The guard needs the rank to be running, to see
+    which files MPI has made. If the guard has ended as well, the rank ends itself after GUARD_S."""
     from minidl.comm.observe.places import places_now, said
 
     main = threading.main_thread().ident
@@ -266,14 +273,14 @@ def _answer(link):
                 os._exit(1)
             frames = sys._current_frames()
             at, serves = _position(frames.get(main)), any(map(_serves, frames.values()))
-            del frames  # who holds a frame holds its arrays
+            del frames  # a frame keeps its arrays in memory
             _send(link, say="where", line=said(places_now().get(main)), at=at, serves=serves)
     time.sleep(GUARD_S)
     os._exit(1)
 
 
 def _position(frame):
-    """A text that changes when a thread goes on. It is short, however deep the thread is."""
+    """Returns a short text that changes when a thread executes another instruction."""
     places = []
     while frame is not None:
         places.append(f"{frame.f_code.co_name}+{frame.f_lasti}")
@@ -282,7 +289,7 @@ def _position(frame):
 
 
 def _serves(frame):
-    """Whether a thread is one that answers remote calls: it may wait as long as nobody calls."""
+    """Returns True if a thread answers remote calls. Such a thread may wait for any time."""
     while frame is not None:
         if frame.f_code.co_name == "_serve_one" and "minidl" in frame.f_code.co_filename:
             return True

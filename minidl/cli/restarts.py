@@ -1,22 +1,26 @@
-"""minidl run --restarts: ranks that fail are started again, unless it is the script that fails.
+"""minidl run --restarts: starts failed ranks again, unless the failure is a bug in the script.
 
     attempt     ranks from step   to step   seconds    failed  what ended it
           1         4         0        87      31.0    rank 2  was killed by SIGKILL in the ...
           2         4        50       100      17.2         -  done
 
-What ends an attempt, supervisor.py says in a sentence; elastic.run (elastic/restart.py) goes on
-from the newest snapshot. The script sees MINIDL_ATTEMPT, 1, 2, ...: to say it, not to compute by.
+supervisor.py writes the sentence about what ended an attempt. elastic.run (elastic/restart.py)
+continues from the newest snapshot. The script can read the number of the attempt, 1, 2, ..., from
+MINIDL_ATTEMPT. It may print the number, but its results must not depend on the number.
 
+    what happened                                  what the next attempt does
     the same step fails twice in the same way      a bug, not a fault: no more attempts. Addresses,
                                                    process numbers and times may differ
-    a rank has not started                         its place is gone: without it, then with all
-    a host of --hosts does not answer              its places are gone until it does (hosts.py)
-    the same rank fails twice running, at          its place is bad: without it, if --min-ranks
-    different steps                                allows, then with all
+    a rank has not started                         runs without its place, and then again with all
+    a host of --hosts does not answer              runs without its places until the host answers
+                                                   (hosts.py)
+    the same rank fails twice in a row, at         runs without one place, if --min-ranks allows,
+    different steps                                and then again with all
 
-Fewer ranks than --min-ranks are not started. A script without elastic.run begins anew.
-Source: torchrun's --max-restarts and --nnodes min:max (PyTorch), which has no rule for a bug: it
-spends all restarts.
+The run ends if fewer ranks than --min-ranks can start. A script without elastic.run starts from the
+beginning.
+Source: torchrun's --max-restarts and --nnodes min:max (PyTorch). torchrun has no rule for a bug: it
+uses up all restarts.
 Test: tests/cli/test_restarts.py   Used by: launcher.py
 """
 
@@ -29,8 +33,16 @@ from minidl.text import in_words
 
 
 class Attempt(NamedTuple):
-    """How one start of all ranks went. step: that was being done, None before training; failed:
-    the ranks that failed; absent: how many did not start."""
+    """The result of one start of all ranks.
+
+    n:       how many ranks were to start
+    begins:  the first step of training, or None
+    step:    the step in which it ended, or None if no rank was training
+    seconds: how long the attempt ran
+    how:     what ended it, in words
+    failed:  the numbers of the ranks that failed
+    absent:  how many ranks did not start
+    status:  the exit status"""
 
     n: int
     begins: int | None
@@ -42,21 +54,27 @@ class Attempt(NamedTuple):
     status: int
 
 
-# Numbers of ranks and processes; what tells a time; addresses of objects and ports; names that
-# Python makes for temporary files; numbers of 9 digits and more (an id, a time). Other numbers
-# stay: shapes, line numbers, errno.
+# The parts of a message that may differ when the same bug happens again: numbers of ranks and
+# processes; times; addresses of objects and ports; Python's names of temporary files; numbers of 9
+# or more digits (an id, a time). Other numbers must be equal: shapes, line numbers, errno.
 DIFFERS = re.compile(
     r"\b(?:rank|ranks|process|pid|thread)[ =:]*\d+|"
     r"\d\d\d\d-\d\d-\d\d|\d+:\d\d:\d\d(?:\.\d+)?|"
     r"\b\d+(?:\.\d+)?(?:e[-+]?\d+)? ?(?:s|ms|us|ns|min|seconds?)\b|"
     r"\b0x[0-9a-fA-F]+|(?<=\d):\d{4,5}\b|"
     r"\btmp[a-z0-9_]{8}\b|\b\d{9,}(?:\.\d+)?")
-GOING_S = 1.0  # a host that answers, but starts nothing, may be on its way down
+GOING_S = 1.0  # seconds to wait if a host answers but starts no rank: it may be shutting down
 
 
 def until_done(start, n, least, restarts, say=sys.stderr.write, room=None):
-    """The status of the run. start(n, number): one attempt on n ranks, (status, Supervisor).
-    room(): for how many ranks there are places now; None: for n."""
+    """Starts attempts until one succeeds or no more are allowed. Returns the exit status.
+
+    start:    start(n, number) runs one attempt on n ranks, and returns (status, Supervisor)
+    n:        how many ranks are wanted
+    least:    the smallest number of ranks to start
+    restarts: how many more attempts are allowed
+    say:      writes a text for the user
+    room:     room() returns for how many ranks there are places now. None: always for n"""
     past = []
 
     def startable():
@@ -97,10 +115,11 @@ def too_few(ranks, n, least):
 
 
 def attempt_of(n, status, supervisor, seconds):
+    """Returns the Attempt on n ranks, from what its Supervisor knows."""
     ranks, left = supervisor.ranks, supervisor.left()
     steps = [rank.step for rank in supervisor.failed if rank.step is not None] or [
         rank.step for rank in left if rank.step is not None]
-    behind = min if left else max  # healed until nobody was left: the step of the last one
+    behind = min if left else max  # a run that healed until no rank was left: the last rank's step
     begins = [rank.begins for rank in ranks if rank.begins is not None]
     how = "done" if status == 0 else supervisor.failure or f"mpiexec ended with status {status}"
     return Attempt(n, min(begins, default=None), behind(steps, default=None), seconds, how,
@@ -108,31 +127,33 @@ def attempt_of(n, status, supervisor, seconds):
 
 
 def is_bug(past):
-    """Whether the last two attempts failed alike."""
+    """Returns True if the last two attempts failed at the same step in the same way."""
     if len(past) < 2:
         return False
     before, last = past[-2:]
     if last.absent == last.n and any(a.step is not None for a in past):
-        return False  # mpiexec started nobody where there was a run: a host is going, and not gone
+        return False  # mpiexec started no rank, but did before: a host is shutting down
     return (before.step, alike(before.how), before.status) == (
         last.step, alike(last.how), last.status)
 
 
 def alike(how):
-    """The sentence without what differs when the same thing happens again."""
+    """Returns the sentence with "#" in place of the parts that may differ when the same bug happens
+    again."""
     return re.sub(DIFFERS, "#", how)
 
 
 def lost_places(past, spare):
-    """How many ranks fewer the next attempt has than it could; `spare` may be missing."""
-    if past and 0 < past[-1].absent < past[-1].n:  # of none that started mpiexec is to blame
+    """Returns by how many ranks the next attempt is smaller. spare: how many ranks may be missing.
+    """
+    if past and 0 < past[-1].absent < past[-1].n:  # if no rank started, mpiexec is the cause
         return past[-1].absent
     twice = len(past) > 1 and past[-2].n == past[-1].n and len(past[-1].failed) == 1
     return int(twice and spare > 0 and past[-2].failed == past[-1].failed)
 
 
 def table(past):
-    """All attempts, a line each."""
+    """Returns a text with one line for each attempt."""
     rows = [("attempt", "ranks", "from step", "to step", "seconds", "failed")]
     rows += [(i, a.n, a.begins, a.step, f"{a.seconds:.1f}",
               in_words(sorted(a.failed, key=str)) if a.failed else None)

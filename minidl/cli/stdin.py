@@ -1,8 +1,9 @@
-"""Standard input of a run: `minidl run --stdin FILE` opens FILE as rank 0's, never mpiexec's.
+"""The standard input of a run: `minidl run --stdin FILE` opens FILE as rank 0's standard input.
 
-mpiexec would pass its own on to rank 0. MPICH's dies once 64 KB wait for a rank that does not read,
-Open MPI's hangs; so `minidl run ... < FILE` is refused, and so is a pipe with something in it.
-FILE may be a FIFO; rank 0 must be able to open it on its host.
+mpiexec would pass its own standard input on to rank 0. But if rank 0 does not read it, MPICH's
+mpiexec dies after 64 KB, and Open MPI's hangs. So `minidl run ... < FILE` is an error, and so is a
+pipe that holds data.
+FILE may be a FIFO. Rank 0 must be able to open it on its host.
 
 Test: tests/cli/test_numa.py   Used by: launcher.py, rank.py
 """
@@ -15,7 +16,8 @@ VARIABLE = "MINIDL_STDIN"
 
 
 def given(fd=0):
-    """What stands on standard input to be read: a name; None if nothing does."""
+    """Returns the name of the file on standard input, or "a pipe", if there is data to read. None
+    if there is none."""
     try:
         mode = os.fstat(fd).st_mode
         if stat.S_ISREG(mode):
@@ -26,7 +28,7 @@ def given(fd=0):
                 event & select.POLLIN for _, event in _polled(fd)):
             return "a pipe"
     except OSError:
-        pass  # closed, or a system without /proc: nothing can be said
+        pass  # standard input is closed, or the system has no /proc
     return None
 
 
@@ -37,17 +39,18 @@ def _polled(fd):
 
 
 def refusal(name):
-    """The sentence for one who types `minidl run ... < name`."""
+    """Returns the error text for a user who types `minidl run ... < name`."""
     if name == "a pipe":
-        return ("standard input is a pipe with something in it, which mpiexec does not pass on "
-                "whole. Read it in the script: minidl.data.Pipe('the command', t); or from a "
-                "FIFO: --stdin FIFO. If nothing is to be read: < /dev/null")
-    return (f"standard input is {name}, which mpiexec does not pass on whole (MPICH's dies past 64 "
-            f"KB, Open MPI's hangs). Say: --stdin {name}")
+        return ("standard input is a pipe with data, and mpiexec may lose a part of them. Read "
+                "them in the script: minidl.data.Pipe('the command', t); or from a FIFO: --stdin "
+                "FIFO. If the script needs no input: < /dev/null")
+    return (f"standard input is {name}, and mpiexec may lose a part of it (MPICH's mpiexec dies "
+            f"after 64 KB, Open MPI's hangs). Write: --stdin {name}")
 
 
 def take(environ, rank):
-    """In a rank: make the file of --stdin its standard input; nothing for the others."""
+    """Opens the file of --stdin as the standard input of rank 0, and an empty file for the other
+    ranks. Does nothing without --stdin."""
     file = environ.pop(VARIABLE, None)
     if file is not None:
         fd = os.open(os.devnull if rank else file, os.O_RDONLY)

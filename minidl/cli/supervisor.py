@@ -1,33 +1,34 @@
-"""The launcher outlives its ranks: it knows how each of them began and ended, and says so.
+"""Supervises the ranks of a run, and prints why the run failed.
 
     minidl run (this process) --- mpiexec --- guard --- rank 0     rank.py is the guard and the rank
          ^                            '------ guard --- rank 1
          '== TCP: "born", "joined", "exit -9" ==='
 
-Each guard tells how its rank ended, each rank where it is (supervised.py). The first of these ends
-the run; the sentence names the rank:
+Each guard reports how its rank ended. Each rank reports its state: born, joining, joined, finished
+and so on (supervised.py). The first of these failures ends the run, and the message names the rank:
 
     a rank is killed by a signal, or ends before its script does (os._exit, a crash in C)
-    sys.exit(1) on some ranks, and not on all of them within half a second
-    a rank ends its script before world(), with status 0, and others are in world()
-    a rank does not start within `start_s` of the first (its host has no minidl, no such Python)
-    a rank has waited `deadline_s` in world() for one that does not come
-    no rank moves for `deadline_s`: the same instruction of Python again and again, on all of them
+    some ranks call sys.exit(1), and the others do not within half a second
+    a rank ends its script with status 0 before world(), and other ranks wait in world()
+    a rank does not start within `start_s` of the first (its host has no minidl, or another Python)
+    ranks have waited `deadline_s` in world() for a rank that does not come
+    no rank moves for `deadline_s`: every rank stays at the same Python instruction
     no rank of an elastic.run has done a step for `silence_s`
 
-With --heal the first kind is only said, as long as one rank lives: the others go on (elastic/).
-They have `start_s` for healing. A death before all ranks are in world() ends the run, and so does
-one of the group's first rank after its elastic.run: nobody does what is left of its script.
+With --heal a failure of the first kind is printed and does not end the run: the other ranks
+continue (elastic/), and may take `start_s` to heal. But the run ends if a rank dies before all
+ranks are in world(), or if no rank is left. It also fails if the group's first rank dies after its
+elastic.run, because only this rank would do the rest of the script, such as writing the result.
 
-A rank that raised has said why itself. However a run ends, guards kill their ranks, then mpiexec
-ends.
+A rank that raises an exception prints it itself. However a run ends, the guards kill their ranks,
+and then mpiexec ends.
 
-A Watch looks at ranks, too (comm/observe/lookout.py). Both stay: each sees what the other cannot.
-A Watch is inside of the ranks: it knows which message a rank waits for, and so a deadlock after a
-second; it also works under mpirun alone. This process is outside: it knows how a rank ended, and
-sees one that stands still outside of minidl's calls, has no Watch or does not answer. It takes
-longer, LOOKS + LATER looks, so that a Watch speaks first. Both ask by lines of JSON over TCP, and
-places.py says where a rank is.
+A Watch also observes ranks (comm/observe/lookout.py). Each finds failures that the other cannot
+find. A Watch runs inside the ranks. It knows the message that a rank waits for, so it finds a
+deadlock after a second. It also works under mpirun without this file. The supervisor runs outside.
+It knows how a rank ended. It also finds a rank that hangs outside minidl's calls, has no Watch, or
+does not answer. It waits longer, for LOOKS + LATER looks, so that a Watch prints first. Both ask by
+lines of JSON over TCP, and places.py finds a rank's place in its script.
 
 Test: tests/cli/test_supervisor.py   Used by: launcher.py
 """
@@ -45,48 +46,48 @@ from minidl.comm.observe.door import CLOSED, Door, new_token
 from minidl.comm.observe.side_channel import own_addresses
 from minidl.text import in_words
 
-TOGETHER_S = 0.5  # between the first and the last of ranks that all leave alike
-STARTING_S = 3.0  # the same, while some have not come to world()
-PASSED_ON_S = 0.15  # mpiexec drops what it has not passed on yet of ranks that are killed
-KILLED_S = 5.0  # for guards to kill their ranks; then mpiexec is told
-LOOKS = 8  # at each rank's place in deadline_s; the run ends when none has moved between them,
-LATER = 2  # and two more: a Watch has the deadline, too, and says more
-ANSWER_S = 0.5  # at least, between two looks: a busy machine takes its time
+TOGETHER_S = 0.5  # if all ranks exit, the last one follows the first within this time
+STARTING_S = 3.0  # the same, while some ranks are not in world() yet
+PASSED_ON_S = 0.15  # time for mpiexec to pass on output before ranks are killed
+KILLED_S = 5.0  # time for the guards to kill their ranks; after it mpiexec is ended
+LOOKS = 8  # how often the supervisor asks for each rank's place within deadline_s
+LATER = 2  # more looks before it ends the run: a Watch has the same deadline and must print first
+ANSWER_S = 0.5  # the shortest time between two looks: a busy machine answers slowly
 
 
 @dataclass(eq=False)
 class Rank:
-    """What is known of one rank."""
+    """What the supervisor knows about one rank."""
 
     name: object  # its number, or "?" until it is known
     host: str = ""
     pid: int = 0
-    hydra: bool = False
-    links: dict = field(default_factory=dict)  # "guard", "rank": connections
-    state: str = "born"  # joining, joined, finished, failed, exits
-    in_mpi: bool = False  # or has been: others do not wait for it to begin
-    since: float = 0.0
-    status: int | None = None  # how the process ended: below 0 a signal
+    hydra: bool = False  # its mpiexec is MPICH's
+    links: dict = field(default_factory=dict)  # {"guard" or "rank": connection}
+    state: str = "born"  # then joining, joined, finished, failed, exits
+    in_mpi: bool = False  # it is or was in world(): other ranks do not wait for it there
+    since: float = 0.0  # when this state began
+    status: int | None = None  # the exit status of its process; below 0: the signal
     ended_at: float = 0.0
-    exits: dict | None = None  # its sys.exit
-    stopped: float | None = None  # since when
-    hung_up: bool = False  # its process, not its guard
-    place: str = ""  # its last answer: the line, ...
-    at: str = ""  # ... the instruction of every call on its stack
-    answered: bool = True
-    same: int = 0  # how many looks have found it there
-    heard: float = 0.0  # when it last said where it is in its run
-    step: int | None = None  # the steps of training that are done
-    begins: int | None = None  # the first of these that it told
-    trained: bool = False  # its elastic.run is over
-    first: bool = False  # and in it the rank was the group's number 0
-    heals: float | None = None  # since when it makes a new group after a death
+    exits: dict | None = None  # the message about its sys.exit
+    stopped: float | None = None  # when a signal stopped it; None: it runs
+    hung_up: bool = False  # its process (not its guard) has closed the connection
+    place: str = ""  # its last answer: the line of the script ...
+    at: str = ""  # ... and a text for the instruction of every call on its stack
+    answered: bool = True  # it has answered the last question
+    same: int = 0  # how many looks in a row have found it at the same instruction
+    heard: float = 0.0  # when it last reported a state or a step
+    step: int | None = None  # how many steps of training are done
+    begins: int | None = None  # the first step that it reported
+    trained: bool = False  # its elastic.run has ended
+    first: bool = False  # it was rank 0 of the group at the end of elastic.run
+    heals: float | None = None  # when it began to make a new group after a death
 
     def __str__(self):
         return f"rank {self.name} (process {self.pid} on {self.host})"
 
 
-# What a line says, and what else stands in it.
+# The kinds of messages, and the values in each: {name: type}.
 FIRST = {"rank": (int, type(None)), "host": str, "hydra": bool}
 SAID = {
     "guard": FIRST, "runs": {"pid": int}, "exit": {"status": int}, "stopped": {}, "continued": {},
@@ -101,10 +102,10 @@ SAID = {
 
 
 def checked(line):
-    """Returns the line. Raises ValueError unless it says one of SAID, with its values."""
+    """Returns the message. Raises ValueError unless its kind is in SAID, with the right values."""
     what = line.get("say")
     if not isinstance(what, str) or what not in SAID:
-        raise ValueError(f"it says {what!r:.100}")
+        raise ValueError(f"unknown message {what!r:.100}")
     for name, kind in SAID[what].items():
         if not isinstance(line.get(name, ...), kind):
             raise ValueError(f"{name} of {what!r} is {line.get(name)!r:.100}")
@@ -112,7 +113,7 @@ def checked(line):
 
 
 def signal_name(number):
-    """SIGKILL; "signal 40" for one of those that have only a number."""
+    """Returns the name of a signal, such as SIGKILL, or "signal 40" if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -120,34 +121,42 @@ def signal_name(number):
 
 
 class Supervisor:
-    """One run. `environment` is for mpiexec; then `run(mpiexec)` waits for the end."""
+    """Supervises one run. Start mpiexec with `environment`. Then `run(mpiexec)` waits for the end.
+
+    n:          how many ranks there are
+    deadline_s: how long ranks may wait without moving; None or 0: no limit
+    start_s:    how long after the first rank the last may start
+    one_host:   True: listen only on the loopback address
+    say:        writes a text for the user
+    silence_s:  how long no rank of an elastic.run may do a step; 0: no limit
+    heal:       True: the run continues when a rank dies"""
 
     def __init__(self, n, deadline_s=None, start_s=60.0, one_host=True, say=sys.stderr.write,
                  silence_s=0.0, heal=False):
         self.n, self.deadline_s, self.start_s, self._write = n, deadline_s, start_s, say
         self.silence_s, self._suspected = silence_s, False
-        self.failure = None  # what ended the run, in words without numbers of processes
-        self.failed = []  # the ranks that did
+        self.failure = None  # what ended the run, in words without process numbers
+        self.failed = []  # the ranks that caused it
         self.interrupted = False
-        self.heal, self._lost = heal, []  # whether ranks may be lost; those that are
+        self.heal, self._lost = heal, []  # _lost: the dead ranks of a run that heals
         token = new_token()
         self._door = Door(token, one_host, backlog=4096)
         addresses = "+".join(["127.0.0.1"] if one_host else own_addresses())
         port = self._door.listener.getsockname()[1]
         self.environment = {SUPERVISOR: f"{addresses},{port},{token}"}
-        self._links = {}  # Lines -> its Rank; None before its first line
-        self._traces, self._phase = set(), 0  # files that MPI may leave; when they were looked for
-        self._n_strangers = 0  # that the ranks have turned away
+        self._links = {}  # {connection: its Rank, or None before its first message}
+        self._traces, self._phase = set(), 0  # files that MPI may leave; see _note_traces
+        self._n_strangers = 0  # connections of other programs that the ranks have turned away
         self.ranks = []
-        self.status = None  # of the run, once it is decided
+        self.status = None  # the exit status of the run, when it is decided
         self._first = self._looked = None
         self._pause_s = max((deadline_s or 0) / LOOKS, ANSWER_S)
 
     # -- the loop
 
     def run(self, child, wake):
-        """The status of the run. child: mpiexec, a Popen; wake: a socket to which a byte is written
-        when a child process ends (signal.set_wakeup_fd)."""
+        """Waits for the end of the run. Returns its exit status. child: mpiexec, a Popen. wake: a
+        socket that gets a byte when a child process ends (signal.set_wakeup_fd)."""
         while self.status is None and child.poll() is None:
             self._hear(0.25, wake)
             self._judge(time.monotonic())
@@ -156,47 +165,47 @@ class Supervisor:
             self._blame(how := f"mpiexec (process {child.pid}) was killed by "
                         f"{signal_name(-child.returncode)}", [])
             self._end_with(f"{how}: this ends all ranks", 128 - child.returncode)
-        if self.status is None:  # mpiexec has ended: hear the last words
+        if self.status is None:  # mpiexec has ended: read the last messages
             until = time.monotonic() + KILLED_S
             while self._hear(0.05) or (self._cut_off(child) and time.monotonic() < until):
                 pass
             self._judge(time.monotonic() + STARTING_S)
         if self.status is None and (ranks := self._cut_off(child)):
-            self._fail(ranks, "mpiexec ended, with status 0, in the middle of the script. Is a "
-                       "host gone?", 1)
+            self._fail(ranks, "mpiexec ended, with status 0, in the middle of the script. Has a "
+                       "host failed?", 1)
         if self.status is None:
             return child.returncode
         self.end(child)
         return self.status
 
     def _cut_off(self, child):
-        """Those that mpiexec has left behind, though it ended well: Open MPI's does so when a host
-        is gone."""
+        """Returns the ranks that had not ended when mpiexec ended with status 0. Open MPI's mpiexec
+        does so when a host fails."""
         return [] if child.returncode else [
             r for r in self.ranks if r.status is None and r.state in ("joining", "joined")]
 
     def interrupt(self, child, patience_s):
-        """End all ranks in mid-run; for so long they may end by themselves."""
+        """Ends all ranks during a run. They have patience_s seconds to end by themselves."""
         self.interrupted = True
         until = time.monotonic() + patience_s
         self._traces |= traces.of(child.pid)
         while child.poll() is None and time.monotonic() < until:
-            self._traces |= traces.of(child.pid)  # a rank that starts makes files still
+            self._traces |= traces.of(child.pid)  # a rank that starts may still make files
             time.sleep(0.02)
         self.end(child)
 
     def end(self, child):
-        """End all ranks, then mpiexec; and remove what MPI leaves then."""
+        """Ends all ranks, then mpiexec. Removes the files that MPI leaves."""
         time.sleep(PASSED_ON_S)
         if child.poll() is None:
             self._traces |= traces.of(child.pid)
         hydra = any(rank.hydra for rank in self.ranks)
         for rank in self.ranks:
             self._tell(rank, "guard", ask="end")
-            if "guard" not in rank.links:  # killed; its rank may live
+            if "guard" not in rank.links:  # the guard was killed; its rank may still run
                 self._tell(rank, "rank", ask="end")
-        # MPICH's mpiexec would say in ten lines that ranks ended badly. Open MPI's has folders to
-        # remove.
+        # MPICH's mpiexec is killed, because it would print ten lines about ranks that failed. Open
+        # MPI's is not: it has to remove its folders.
         gone = child.poll() is not None
         if (hydra or gone) and self._all_ended(time.monotonic() + KILLED_S):
             child.kill()
@@ -210,7 +219,8 @@ class Supervisor:
         traces.remove(self._traces)
 
     def _note_traces(self, child):
-        """Once while ranks start and once when all are in MPI: mpiexec may be killed later."""
+        """Looks for MPI's files once while ranks start, and once when all are in MPI. After a kill
+        of mpiexec it would be too late."""
         in_mpi = all(rank.state not in ("born", "joining") for rank in self.ranks)
         phase = 2 if len(self.ranks) >= self.n and in_mpi else 1 if self.ranks else 0
         if phase > self._phase:
@@ -218,14 +228,15 @@ class Supervisor:
             self._traces |= traces.of(child.pid)
 
     def close(self):
-        """Hang up. A guard or a rank that still lives ends then."""
+        """Closes all connections. A guard or a rank that still runs ends then."""
         for each in (self._door, *self._links):
             each.close()
         if n := self._door.n_turned_away + self._n_strangers:
             self._write(f"minidl run: connections of other programs that were turned away: {n}\n")
 
     def _all_ended(self, until):
-        """Whether all guards have gone until then."""
+        """Waits until all guards have ended, or until the time `until`. Returns True if all have.
+        """
         while guards := [r.links["guard"] for r in self.ranks if "guard" in r.links]:
             ready, _, _ = select.select(guards, [], [], max(0.0, until - time.monotonic()))
             if not ready:
@@ -235,6 +246,7 @@ class Supervisor:
         return True
 
     def _tell(self, rank, which, **line):
+        """Sends a message to a rank's "guard" or to the "rank" itself, if it is connected."""
         if which in rank.links:
             try:
                 rank.links[which].say(**line)
@@ -242,7 +254,7 @@ class Supervisor:
                 rank.links.pop(which)
 
     def _hear(self, wait_s, *wakes):
-        """Hear what comes within this time. Returns whether a connection had something."""
+        """Reads the messages that come within this time. Returns True if there was anything."""
         ready = select.select([*wakes, *self._door.sockets(), *self._links], [], [], wait_s)[0]
         for lines in self._door.callers():
             self._links[lines] = None
@@ -253,6 +265,7 @@ class Supervisor:
         return bool(ready)
 
     def _read(self, lines):
+        """Reads the messages of one connection. A wrong message closes the connection."""
         for line in lines.heard():
             try:
                 self._heard(lines, checked(line))
@@ -263,9 +276,10 @@ class Supervisor:
             self._closed(lines, self._links.pop(lines))
 
     def _heard(self, lines, line):
+        """Notes in the Rank what a message says."""
         rank, now, what = self._links[lines], time.monotonic(), line["say"]
         if (rank is None) != (what in ("guard", "born")):
-            raise ValueError(f"{what} is not said then")
+            raise ValueError(f"the message {what!r} came at the wrong time")
         if rank is None:  # its first line
             which = "guard" if what == "guard" else "rank"
             rank = self._links[lines] = self._rank_of(line, which)
@@ -283,7 +297,7 @@ class Supervisor:
             rank.place, rank.at, rank.answered = line["line"], line["at"], True
         elif what == "step":
             rank.step, rank.heard, rank.heals = line["step"], now, None
-            if rank.begins is None or rank.trained:  # its script may train twice
+            if rank.begins is None or rank.trained:  # a script may train several times
                 rank.begins, rank.trained, rank.first = rank.step, False, False
         elif what == "trained":
             rank.trained, rank.first, rank.heals = True, line["first"], None
@@ -306,8 +320,9 @@ class Supervisor:
                 self.status = line["status"]
 
     def _rank_of(self, line, which):
+        """Returns the Rank of a first message. Makes a new one if there is none."""
         for rank in self.ranks:
-            if rank in self._lost:  # another process has its number
+            if rank in self._lost:  # a new process may have its number
                 continue
             if rank.name == line["rank"] is not None or (
                     line["rank"] is None and rank.host == line["host"] and which not in rank.links):
@@ -318,23 +333,25 @@ class Supervisor:
         return self.ranks[-1]
 
     def _closed(self, link, rank):
+        """Notes that a connection is closed."""
         link.close()
         if rank is not None:
             if link.over != CLOSED:
                 self._write(f"minidl run: {rank} {link.over}; this connection is closed\n")
             rank.hung_up |= link is rank.links.get("rank")
             if self.heal and rank.status is None and link is rank.links.get("guard"):
-                rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()  # with its guard
+                # the guard was killed, and its rank with it
+                rank.status, rank.ended_at = -signal.SIGKILL, time.monotonic()
             rank.links = {which: it for which, it in rank.links.items() if it is not link}
 
-    # -- what it all means
+    # -- has the run failed?
 
     def _judge(self, now):
-        """Decide whether the run has failed: set the status, and say why."""
+        """Decides whether the run has failed. If so, sets the status and prints why."""
         if self.status is not None:
             return
-        # Not before all have ended: MPICH's mpiexec kills the others, without a word, if one leaves
-        # that has not gone through MPI_Finalize, as some do that end while others wait.
+        # Guards end only when all ranks have finished. If a process without MPI_Finalize ends
+        # before, MPICH's mpiexec kills the other ranks without a message.
         if all(rank.status == 0 and rank.state == "finished" for rank in self.ranks):
             for rank in self.ranks:
                 self._tell(rank, "guard", ask="end")
@@ -345,42 +362,44 @@ class Supervisor:
         if self.status is not None:
             return
         crashed = [rank for rank in left if rank.status is not None and rank.status < 0]
-        # who has not come to world() yet may be at its start: ranks start one after the other
+        # a rank that is not in world() yet may just have started: ranks start one after the other
         starting = len(self.ranks) < self.n or any(
             rank.state == "born" for rank in self.ranks if rank not in left)
         together_s = STARTING_S if starting else TOGETHER_S
         late = any(now - (r.ended_at or r.since) >= together_s for r in left)
         if crashed:
             self._fail(*self._how(crashed[0]), 128 - crashed[0].status)
-        elif left and len(left) == self.n:  # all of them: each ends by itself
+        elif left and len(left) == self.n:  # all ranks: each ends by itself
             if all(rank.status is not None for rank in left):
                 self._blame(self._how(left[0])[1], left)
                 self.status = max(self._status_of(rank) for rank in left)
         elif left and late:
             rank, how = self._how(left[0])
             self._fail(rank, how, self._status_of(rank) or 1,
-                       ", but not on all ranks: it ends them all")
+                       ", but not all ranks did: this ends all ranks")
         elif self._first and len(self.ranks) < self.n and now - self._first > self.start_s:
             missing = sorted(set(range(self.n)) - {rank.name for rank in self.ranks})
-            self._fail([Rank(name) for name in missing], f"no word in {self.start_s:g} s since the "
-                       f"first rank started. Are {sys.executable} and {RANK} on every host?", 1)
+            self._fail([Rank(name) for name in missing], f"not started {self.start_s:g} s after "
+                       f"the first rank. Are {sys.executable} and {RANK} on every host?", 1)
         elif not left:
-            if self.silence_s and self._first and len(self.ranks) >= self.n:  # more: replacements
+            if self.silence_s and self._first and len(self.ranks) >= self.n:  # > n: replacements
                 self._listen(now)
             if self.deadline_s and self.status is None:
                 self._look(now)
 
     def _judge_absent(self):
-        """A rank that ends well, and never comes to world(): all that do wait for it."""
+        """Ends the run if a rank has finished without world(), and other ranks wait for it there.
+        """
         absent = [rank for rank in self.ranks if rank.state == "finished" and not rank.in_mpi]
         waiting = [rank.name for rank in self.left() if rank.state == "joining"]
         if absent and waiting:
-            how = f"before world(), where {in_words(sorted(waiting, key=str))} would wait for ever"
+            how = f"before world(), where {in_words(sorted(waiting, key=str))} would wait forever"
             self._fail(absent[0] if len(absent) == 1 else absent, f"ended its script {how}", 1)
 
     def _judge_lost(self, left, now):
-        """In a run that heals: the ranks that left badly, without those that the others can do
-        without. MPI's own end is not waited for: after a death it may hang."""
+        """For a run that heals. left: the ranks that failed. Notes dead ranks as lost. Returns the
+        other failed ranks: they called sys.exit. When the scripts of all other ranks have ended,
+        it does not wait for their MPI_Finalize, because it may hang after a death."""
         for rank in left:
             if rank.state != "exits" and rank not in self._lost:
                 self._lost.append(rank)
@@ -398,18 +417,20 @@ class Supervisor:
         return [rank for rank in left if rank not in self._lost]
 
     def _judge_healed(self, others):
-        """All that are left have ended their script. By custom the first rank of a group writes the
-        results: a run whose first rank has died after elastic.run has not done its work."""
+        """Sets the status when all ranks that are left have ended their script. The first rank of a
+        group usually writes the results. So the run has failed if that rank died after its
+        elastic.run."""
         if not self._lost or any(rank.first for rank in others):
             self.status = 0
             return
-        how = ("the first rank of the group has died after elastic.run, and nobody else does what "
-               "it had left to do, such as writing the result")
+        how = ("the first rank of the group has died after elastic.run, and no other rank does the "
+               "rest of its work, such as writing the result")
         self._blame(how, self._lost)
         self._end_with(how, 1)
 
     def _judge_healing(self, others, now):
-        """Ranks can heal when all have been in world(), and they have `start_s` for it."""
+        """Ends the run if a rank died before all were in world(), or if healing takes longer than
+        `start_s`."""
         early = [rank for rank in self._lost if rank.state in ("born", "joining")]
         if early and now - early[0].ended_at > STARTING_S and any(
                 rank.state in ("born", "joining") for rank in others):
@@ -421,13 +442,15 @@ class Supervisor:
                        healing)
 
     def left(self):
-        """The ranks, without those that a run that heals has lost."""
+        """Returns the ranks without the dead ranks of a run that heals."""
         return [rank for rank in self.ranks if rank not in self._lost]
 
     def _left_badly(self, rank, now):
+        """Returns True if the rank is known to have failed."""
         if rank.state == "exits":
             return True
-        # What a rank said last may come after what its guard says: all has come when it hangs up.
+        # A rank's last message may come after its guard's. When the rank's connection is closed,
+        # all its messages have come.
         known = rank.status is not None and (
             rank.hung_up or now - rank.ended_at > TOGETHER_S)
         return known and (rank.status != 0 or rank.state != "finished")
@@ -436,7 +459,7 @@ class Supervisor:
         return rank.exits["status"] if rank.exits else rank.status
 
     def _how(self, rank):
-        """(rank, how it left in words)."""
+        """Returns (rank, how it ended, in words)."""
         if rank.exits and not (rank.status or 0) < 0:
             return rank, f"called sys.exit({rank.exits['code']}) at {rank.exits['line']}"
         when = {"born": "before world()", "joining": "in world()", "joined": "in the middle of its "
@@ -445,16 +468,17 @@ class Supervisor:
             name = signal_name(-rank.status)
             why = ": out of memory?" if name == "SIGKILL" else ""
             return rank, f"was killed by {name} {when}{why}"
-        return rank, (f"ended {when} with status {rank.status} and without a word, by os._exit or "
-                      "in a library")
+        return rank, (f"ended {when} with status {rank.status} and without a message, by os._exit "
+                      "or in a library")
 
     def _listen(self, now):
-        """Has a rank done a step lately, or anything else that it tells? Else: who, and where?"""
+        """Ends the run if no rank has reported a step or a state for silence_s. Prints where the
+        ranks are that were stopped, or do not answer, or have done the fewest steps."""
         ranks = self.left()
         training = [rank for rank in ranks if not rank.trained and rank.state != "finished"]
         silent_s = now - max((rank.heard for rank in ranks), default=now)
         patience_s = self.silence_s
-        if not any(rank.step is not None for rank in ranks):  # they import, build, load
+        if not any(rank.step is not None for rank in ranks):  # before step 1 they import and load
             patience_s = max(patience_s, self.start_s)
         if not training or silent_s < patience_s / 2:
             self._suspected = False
@@ -474,7 +498,8 @@ class Supervisor:
             self._tell(rank, "rank", ask="where")
 
     def _look(self, now):
-        """Every so often: who is where, and does anybody move?"""
+        """Asks each rank for its place, in regular intervals. Ends the run if no rank has moved in
+        LOOKS + LATER looks, or if ranks have waited for deadline_s in world()."""
         busy = [rank for rank in self.ranks if rank.status is None]
         waiting = [rank for rank in busy if rank.state == "joining"]
         absent = [rank for rank in self.ranks if rank.state == "born"]
@@ -489,11 +514,12 @@ class Supervisor:
             self._late(f"{in_words(sorted(r.name for r in waiting))} waited {self.deadline_s:g} s "
                        "(--deadline) in world()", absent)
         elif stopped := [r for r in busy if r.stopped and now - r.stopped > self.deadline_s]:
-            self._late(f"a rank has stood still for {self.deadline_s:g} s (--deadline)", stopped)
+            self._late(f"a rank was stopped for {self.deadline_s:g} s (--deadline)", stopped)
         elif all(rank.same >= LOOKS + LATER for rank in busy):
             self._late(f"no rank has moved for {self.deadline_s:g} s (--deadline)", busy)
 
     def _late(self, what, ranks):
+        """Ends the run. Prints `what`, and where each of these ranks is."""
         lines = [what]
         for rank in ranks:
             where = f"is at {rank.place}"
@@ -506,13 +532,15 @@ class Supervisor:
         self._end_with("\n".join(lines), 1)
 
     def _fail(self, ranks, how, status, more=""):
+        """Ends the run with a sentence. ranks: a Rank or a list. more: the end of the sentence,
+        which is not part of `failure`."""
         one = isinstance(ranks, Rank)
         who = ranks if one else in_words([rank.name for rank in ranks]) + ":"
         self.failure, self.failed = how, [ranks] if one else ranks
         self._end_with(f"{who} {how}{more}", status)
 
     def _blame(self, how, ranks):
-        """What ended the run: the first that is said of it counts."""
+        """Notes what ended the run. Only the first call counts."""
         if self.failure is None:
             self.failure, self.failed = how, ranks
 

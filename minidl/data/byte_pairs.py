@@ -1,22 +1,24 @@
-"""A tokenizer: a text as fewer, longer tokens than its bytes, and back, exactly.
+"""A tokenizer. It turns a text into tokens, which are fewer and longer than its bytes, and back.
 
     tokenizer = Tokenizer.learn(text, 1024)                  or, with the tokens of GPT-2:
     tokenizer = Tokenizer.from_hugging_face("gpt2/")         vocab.json, merges.txt
     ids = tokenizer.encode("a text")
     tokenizer.decode(ids)                                    "a text"
 
-A model reads further back with the same number of tokens, and spells fewer words. Its loss is
-compared in bits per byte: a byte is the same for every vocabulary, and a token is not.
+decode(encode(text)) is exactly the text. With the same number of tokens a model sees a longer part
+of the text. Compare losses of different tokenizers in bits per byte, because their tokens have
+different lengths.
 
 The plain form: minidl/plain/tokens.py. Here: words, special tokens, GPT-2's files, and speed.
 
-    words       pairs join within a word (words.py), so a word is encoded once and then looked up
-    learn       counts each different word once. Where a pair stands is written down, so a merge
-                visits these places alone. A heap gives the most frequent pair
-    encode      of the pairs of a word that are in the list, the first learned one joins first. A
-                heap gives it: n log n steps for a word of n bytes, however long
-    special     <|endoftext|> separates two texts. Text from a user must not make it, so it becomes
-                a token only if the caller names it
+    words       pairs join only within a word (words.py). So each word is encoded once, and then
+                looked up
+    learn       counts each different word once. A table holds the places of each pair, so a merge
+                visits only these places. A heap gives the most frequent pair
+    encode      among the pairs of a word, the pair that was learned first joins first. A heap gives
+                it: n log n steps for a word of n bytes
+    special     <|endoftext|> separates two texts. A user's text must not produce this token. So it
+                becomes a token only if the caller names it
 
 Sources: Gage 1994; Sennrich et al. 2016 (arXiv 1508.07909); Radford et al. 2019 (GPT-2).
 Test: tests/data/test_byte_pairs.py   Tutorials: 30_tokens, train_gpt
@@ -37,16 +39,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
-CACHED_WORDS = 1 << 16  # the different words of megabytes; some 10 MB
-CACHED_LENGTH = 64  # characters. A longer one hardly comes twice
+CACHED_WORDS = 1 << 16  # as many as megabytes of text have; the cache takes about 10 MB
+CACHED_LENGTH = 64  # characters. A longer word rarely comes twice
 BYTES = [bytes([byte]) for byte in range(256)]
 
 
 class Tokenizer:
-    """Byte-pair encoding with the vocabulary {id: bytes}, which has all 256 bytes, and the merges
-    [(bytes, bytes)], the first learned one first. special_tokens: {name: id}. pattern: how a text
-    is cut into words (words.py). whole_words: a word that is a token is taken as it is, as Llama 3
-    does."""
+    """Byte-pair encoding.
+
+    vocab:          {id: bytes}. It must have all 256 single bytes.
+    merges:         [(bytes, bytes)], in the order in which they were learned.
+    special_tokens: {name: id}.
+    pattern:        how to cut a text into words (words.py).
+    whole_words:    True: a word that is a token becomes this token without merges, as in Llama 3.
+    Raises ValueError if a merge uses or makes a token that the vocabulary does not have, or if an
+    id is used twice."""
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
                  special_tokens: Mapping[str, int] | None = None, pattern: str = GPT2,
@@ -78,9 +85,10 @@ class Tokenizer:
     @classmethod
     def learn(cls, text: str | Iterable[str], n_tokens: int,
               special_tokens: Sequence[str] = ()) -> Tokenizer:
-        """Returns a tokenizer with n_tokens tokens, learned from a text or from its pieces: bytes 0
-        to 255, then pairs, then the special tokens. It has fewer once no pair occurs twice. Of
-        equally frequent pairs the one of the smallest ids comes first."""
+        """Returns a tokenizer with n_tokens tokens, learned from a text or from an iterable of its
+        pieces. Its ids are the bytes 0 to 255, then the pairs, then the special tokens. It has
+        fewer tokens if at some point no pair occurs twice. Among equally frequent pairs the pair
+        with the smallest ids comes first. Raises ValueError if n_tokens is too small."""
         n_pairs = n_tokens - 256 - len(special_tokens)
         if n_pairs < 0:
             raise ValueError(f"Tokenizer.learn: n_tokens is {n_tokens}; want {n_tokens - n_pairs} "
@@ -100,34 +108,37 @@ class Tokenizer:
     def from_files(cls, vocab: str | PathLike[str], merges: str | PathLike[str],
                    special_tokens: Sequence[str] | None = None) -> Tokenizer:
         """Returns the tokenizer of GPT-2's two files, vocab.json and merges.txt. special_tokens:
-        their names in vocab.json; if they are not given, <|endoftext|> if it is there. ValueError
-        names the file, the place, and what belongs there."""
+        their names in vocab.json. None: <|endoftext|> if vocab.json has it. Raises ValueError if a
+        file is wrong: the error names the file, the place, and what it should be."""
         return cls(*vocabulary_files.read_two(Path(vocab), Path(merges), special_tokens))
 
     @classmethod
     def from_hugging_face(cls, folder: str | PathLike[str]) -> Tokenizer:
-        """Returns the tokenizer of a model's folder, from tokenizer.json or, without it, from
-        vocab.json and merges.txt. Reads GPT-2's and Llama 3's. Nothing is downloaded. ValueError
-        names the file and what minidl does not have, such as a normalizer."""
+        """Returns the tokenizer of a model's folder, from tokenizer.json or, if that is missing,
+        from vocab.json and merges.txt. Reads the files of GPT-2 and Llama 3. Nothing is downloaded.
+        Raises ValueError if a file needs a feature that minidl does not have, such as a
+        normalizer."""
         return cls(*vocabulary_files.read_folder(Path(folder)))
 
     def save(self, folder: str | PathLike[str]) -> None:
-        """Writes vocab.json and merges.txt into the folder, as GPT-2 has them."""
+        """Writes vocab.json and merges.txt into the folder, in GPT-2's format. Raises ValueError if
+        the tokenizer does not cut words as GPT-2 does."""
         if self.pattern != GPT2 or self.whole_words:
-            raise ValueError("Tokenizer.save: vocab.json and merges.txt mean GPT-2's words, and "
+            raise ValueError("Tokenizer.save: vocab.json and merges.txt are for GPT-2's words, but "
                              "this tokenizer cuts a text in another way. Copy its tokenizer.json")
         vocabulary_files.write_two(Path(folder), self.vocab, self.merges, self.special_tokens)
 
     @property
     def n_vocab(self) -> int:
-        """The largest id + 1: how many rows the embedding needs."""
+        """Returns the largest id + 1, which is the number of rows that an embedding needs."""
         return max(self._spelled) + 1
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = (),
                disallowed_special: str | Collection[str] = "all") -> list[int]:
-        """Returns the ids of a text. A special token that is in allowed_special ("all": each one)
-        becomes its id. ValueError if the text has a special token that is in disallowed_special and
-        not allowed. One that is in neither is encoded as ordinary text. As in tiktoken."""
+        """Returns the ids of a text. A special token in allowed_special ("all": every special
+        token) becomes its id. Raises ValueError if the text has a special token that is in
+        disallowed_special and not in allowed_special. A special token in neither of them is encoded
+        as ordinary text. tiktoken has the same rules."""
         if not isinstance(text, str):
             raise TypeError(f"encode: want a str, got {type(text).__name__}")
         return list(self.encode_iterable([text], allowed_special=allowed_special,
@@ -135,8 +146,9 @@ class Tokenizer:
 
     def encode_iterable(self, pieces: Iterable[str], *, allowed_special: str | Collection[str] = (),
                         disallowed_special: str | Collection[str] = "all") -> Iterator[int]:
-        """Yields the ids of the joined pieces, such as the lines of a file, without holding the
-        whole text. The pieces may cut words and special tokens. Options: as in encode."""
+        """Yields the ids of the joined pieces, for instance of the lines of a file. Does not hold
+        the whole text. A word or a special token may begin in one piece and end in the next. The
+        options are the same as in encode()."""
         names = self.special_tokens.keys()
         allowed = set(names if allowed_special == "all" else allowed_special)
         if unknown := allowed - names:
@@ -147,7 +159,7 @@ class Tokenizer:
         return itertools.chain.from_iterable(self._parts(found, refused))
 
     def _parts(self, found, refused):
-        """Yields lists and iterators of ids. Python's C code walks along them: this is fast."""
+        """Yields lists and iterators of ids. Python's C code iterates over them, which is fast."""
         for part, name in found:
             yield itertools.chain.from_iterable(map(self._cache.__getitem__, part))
             if name in refused:
@@ -158,20 +170,20 @@ class Tokenizer:
                 yield [self.special_tokens[name]]
 
     def encode_word(self, word: bytes) -> list[int]:
-        """Returns the ids of some bytes, joined as if they were one word."""
+        """Returns the ids of a word, given as bytes. Does not cut it."""
         if self.whole_words and word in self._ids:
             return [self._ids[word]]
         ids = [self._byte_ids[byte] for byte in word]
         n = len(ids)
-        left, right = list(range(-1, n - 1)), list(range(1, n + 1))  # neighbours' places
+        left, right = list(range(-1, n - 1)), list(range(1, n + 1))  # indices of the neighbours
         ranks = self._ranks
         heap = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
         heapq.heapify(heap)
         while heap:
-            rank, i = heapq.heappop(heap)  # of equal pairs the left one: a a a is [aa] a
+            rank, i = heapq.heappop(heap)  # among equal pairs the left one: a a a becomes [aa] a
             j = right[i]
             if j == n or ranks.get((ids[i], ids[j])) != rank:
-                continue  # a neighbour has been joined since
+                continue  # one of the two was joined with another neighbour
             ids[i], ids[j] = self._joined[rank], None
             right[i] = after = right[j]
             if after < n:
@@ -184,12 +196,13 @@ class Tokenizer:
         return [i for i in ids if i is not None]
 
     def decode(self, ids: Iterable[int], errors: str = "replace") -> str:
-        """Returns the text of some ids. Ids that a model wrote may cut a character: each such part
-        becomes U+FFFD, or, with errors="strict", a UnicodeDecodeError."""
+        """Returns the text of some ids. A model may produce ids with only a part of a character.
+        Such a part becomes U+FFFD. With errors="strict" it raises UnicodeDecodeError."""
         return self.decode_bytes(ids).decode("utf-8", errors)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Returns the bytes of some ids, of a list or of an array (n,)."""
+        """Returns the bytes of some ids. ids: an iterable or an array (n,). Raises ValueError for a
+        number that is not an id."""
         if hasattr(ids, "tolist"):
             ids = ids.tolist()
         ids = list(ids)
@@ -197,10 +210,10 @@ class Tokenizer:
             return b"".join([self._spelled[i] for i in ids])
         except (KeyError, TypeError):
             wrong = next(i for i in ids if not hasattr(i, "__index__") or i not in self._spelled)
-            raise ValueError(f"decode: {str(wrong)[:40]} is no token; want whole numbers from 0 to "
-                             f"{self.n_vocab - 1} in one list") from None
+            raise ValueError(f"decode: {str(wrong)[:40]} is not a token; want whole numbers from 0 "
+                             f"to {self.n_vocab - 1} in one list") from None
 
-    def __reduce__(self):  # a message or a copy has no cache
+    def __reduce__(self):  # a pickle or a copy does not contain the cache
         return Tokenizer, (self.vocab, self.merges, self.special_tokens, self.pattern,
                            self.whole_words)
 
@@ -209,7 +222,7 @@ class Tokenizer:
 
 
 class _Cache(dict):
-    """{word: its ids}. A word that is not in it is encoded."""
+    """{word: its ids}. Looking up a word that is not in it encodes the word."""
 
     def __init__(self, encode_word):
         self.encode_word = encode_word
@@ -224,10 +237,11 @@ class _Cache(dict):
 
 
 def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, int]]:
-    """Returns at most n_pairs pairs (left, right), which become the tokens 256, 257, ..., from
-    words and how often each occurs. The pairs of minidl/plain/tokens.py, if there is one word."""
-    # All words in one row. A token stands where its first byte stood; `left` and `right` are the
-    # places of its neighbours in the word, -1 at its ends.
+    """Returns a list of at most n_pairs pairs of ids (left, right). Pair k becomes token 256 + k.
+    counts: {word: how often it occurs}. For one word the pairs are the same as in
+    minidl/plain/tokens.py."""
+    # All words are in one list. A token is at the index of its first byte. `left` and `right` are
+    # the indices of its neighbours in the word, or -1 if it has none.
     ids, left, right, times = [], [], [], []
     for word, count in counts.items():
         start, end = len(ids), len(ids) + len(word)
@@ -235,18 +249,18 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         left += [-1, *range(start, end - 1)][:len(word)]
         right += [*range(start + 1, end), -1][:len(word)]
         times += [count] * len(word)
-    n_times, places = defaultdict(int), defaultdict(list)  # of each pair
+    n_times, places = defaultdict(int), defaultdict(list)  # for each pair: count, indices
     for i, j in enumerate(right):
         if j >= 0:
             n_times[ids[i], ids[j]] += times[i]
             places[ids[i], ids[j]].append(i)
-    heap = [(-count, pair) for pair, count in n_times.items()]  # of equals the smallest pair
+    heap = [(-count, pair) for pair, count in n_times.items()]  # at equal counts: smallest pair
     heapq.heapify(heap)
 
     pairs = []
     while heap and len(pairs) < n_pairs:
         count, pair = heapq.heappop(heap)
-        if -count != n_times[pair]:  # it has become rarer since
+        if -count != n_times[pair]:  # merges have made it rarer: push it with its new count
             heapq.heappush(heap, (-n_times[pair], pair))
             continue
         if -count < 2:
@@ -254,10 +268,10 @@ def learn_pairs(counts: Mapping[bytes, int], n_pairs: int) -> list[tuple[int, in
         token = 256 + len(pairs)
         pairs.append(pair)
         new = set()
-        for i in places.pop(pair):  # from left to right: a a a is [aa] a
+        for i in places.pop(pair):  # from left to right: a a a becomes [aa] a
             j = right[i]
             if j < 0 or (ids[i], ids[j]) != pair:
-                continue  # joined since, or in this loop
+                continue  # already joined with another neighbour
             before, after = left[i], right[j]
             n_times[pair] -= times[i]
             for first, second in (before, i), (j, after):

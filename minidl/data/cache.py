@@ -1,13 +1,14 @@
-"""What a pipeline has made, kept in a folder that all ranks read: made once, read in every epoch.
+"""Keeps a pipeline's elements in a folder: computed once, read by all ranks in every epoch.
 
-    pipeline.json       {"n": how many elements}        another pipeline's folder is refused
-    host-pid-x.data     record | record | ...           each process appends to a file of its own,
-    host-pid-x.index    4 integers for each record:     and reads what all of them have written by
-                        number, begin, length, CRC-32   the beginning of an epoch
+    pipeline.json       {"n": how many elements}        another pipeline's folder raises an error
+    host-pid-x.data     record | record | ...           each process appends to its own files. At
+    host-pid-x.index    4 integers for each record:     the start of an epoch it reads the index
+                        number, begin, length, CRC-32   files of all processes
 
-The index entry is written after its record, so a process that is killed leaves whole records and at
-most a piece behind them, which nobody reads. What is damaged is made again. A record is a pickle,
-and reading one can run code: files that another user can write are not read.
+The index entry is written after its record. So a killed process leaves whole records, and after
+them at most a part of a record that no index entry names. A damaged element is computed again. A
+record is a pickle, and reading a pickle can run code. So files that another user can write are not
+read.
 Test: tests/data/test_cache.py
 """
 
@@ -28,18 +29,21 @@ ENTRY = 32  # bytes of the four integers
 
 
 class Folder:
-    """A mapping from numbers to values. `begin(n)` before each epoch. KeyError for a number whose
-    value is not there, or damaged."""
+    """A mapping from element numbers to values, in the folder `path`. Call `begin(n)` before each
+    epoch. Reading a number raises KeyError if its value is missing or damaged."""
 
     def __init__(self, path):
         self.path, self.lock = Path(path), threading.Lock()
-        self.where, self.read_so_far = {}, {}  # number -> (file, begin, length, CRC); index bytes
-        self.files, self.name, self.end = {}, None, 0  # open ones, by name; this process's
-        self.full = False  # the disk is: nothing more is kept
+        # where: {number: (file, begin, length, CRC)}; read_so_far: {file: bytes of its index read}
+        self.where, self.read_so_far = {}, {}
+        # files: the open files; name, end: of the file that this process writes
+        self.files, self.name, self.end = {}, None, 0
+        self.full = False  # True after a failed write: then no more elements are kept
         weakref.finalize(self, _close, self.files)
 
     def begin(self, n):
-        """Read what all processes have written since."""
+        """Reads the new index entries of all processes. n: how many elements the pipeline has.
+        Raises ValueError if the folder is for another number, or damaged."""
         self.path.mkdir(parents=True, exist_ok=True)
         about = self.path / "pipeline.json"
         if not about.exists():
@@ -47,8 +51,8 @@ class Folder:
             mine.write_text(json.dumps({"n": n}))
             os.replace(mine, about)
         elif (other := self._described(about)) != n:
-            raise ValueError(f"cache {self.path} is of a pipeline of {other} elements; this one "
-                             f"has {n} there. Take another folder, or remove it")
+            raise ValueError(f"cache {self.path} is of a pipeline of {other} elements, but this "
+                             f"one has {n}. Take another folder, or remove this one")
         for index in sorted(self.path.glob("*.index")):
             data = index.with_suffix(".data")
             if not (_is_ours(index) and _is_ours(data)):
@@ -64,12 +68,12 @@ class Folder:
                     self.where.setdefault(number, (name, begin, length, crc))
 
     def _described(self, about):
-        """The number of elements that the folder is for."""
+        """Returns the number of elements that the folder is for."""
         try:
             return json.loads(about.read_text("utf-8"))["n"]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ValueError(f"cache {self.path}: {about.name} is damaged ({error}). Remove the "
-                             "folder; it will be made again") from None
+                             "folder: the next run makes it again") from None
 
     def __getitem__(self, number):
         name, begin, length, crc = self.where[number]
@@ -77,7 +81,7 @@ class Folder:
             record = os.pread(self._file(f"{name}.data", os.O_RDONLY), length, begin)
             if _checksum(number, record) == crc:
                 return pickle.loads(record)
-        except Exception:  # its file is gone; a class that it needs is another by now
+        except Exception:  # the file was deleted, or a class in the pickle has changed
             pass
         del self.where[number]
         raise KeyError(number)
@@ -90,14 +94,15 @@ class Folder:
             self._write(number, record)
         except OSError as error:
             self.full = True
-            warnings.warn(f"cache {self.path} cannot be written ({error.strerror}): what is not in "
-                          "it is made in every epoch", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"cache {self.path} cannot be written ({error.strerror}). Elements that "
+                          "are not in it are made again in every epoch", RuntimeWarning,
+                          stacklevel=2)
 
     def _write(self, number, record):
         with self.lock:
             if number in self.where:
                 return
-            if self.name is None or not self.name.startswith(_process()):  # also after a fork
+            if self.name is None or not self.name.startswith(_process()):  # a fork: a new name
                 self.name, self.end = f"{_process()}-{secrets.token_hex(4)}", 0
             entry = np.array([number, self.end, len(record), _checksum(number, record)], "<i8")
             for kind, content in (("data", record), ("index", entry.tobytes())):
@@ -117,12 +122,12 @@ class Folder:
 
 
 def _checksum(number, record):
-    """CRC-32 of a record, begun with its number: so that it is never taken for another element."""
+    """Returns the CRC-32 of a record and its number. So it fails for another element's record."""
     return zlib.crc32(record, number % (1 << 32))
 
 
 def _is_ours(path):
-    """Whether this user or root has written the file, and no other user can."""
+    """Returns True if the file belongs to this user or root, and no other user can write it."""
     try:
         about = path.stat()
     except OSError:
@@ -132,6 +137,7 @@ def _is_ours(path):
 
 
 def _process():
+    """Returns "host-pid"."""
     return f"{platform.node()}-{os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""From samples to a batch of Tensors.
+"""Makes a batch of Tensors from a list of samples.
 
     [(array, 3), (array, 5)]                    (Tensor (2, ...), Tensor (2,) int64)
     [{"x": 1.5, "name": "a"}, {...}]            {"x": Tensor (2,) float64, "name": ["a", ...]}
@@ -14,15 +14,16 @@ from minidl.tensor import Tensor
 
 
 def default_collate(batch):
-    """Returns a list of samples as one batch. What is an array, a Tensor or a number in a sample
-    becomes a Tensor (batch_size, ...) of the same dtype; Python's numbers become int64, float64 or
-    bool. Tuples, named tuples, lists and dicts stay what they are, and may be nested. Strings
-    become a list of strings. Raises ValueError if the samples differ in keys, lengths or shapes."""
+    """Returns a list of samples as one batch. An array, a Tensor or a number in each sample becomes
+    a Tensor (batch_size, ...) of the same dtype. Python's numbers become int64, float64 or bool.
+    Tuples, named tuples, lists and dicts keep their types, and may be nested. Strings become a list
+    of strings. Raises ValueError if the samples differ in keys, lengths or shapes."""
     return _stacked(batch, "")
 
 
 def _stacked(values, where):
-    """One field of the samples; `where`: its name and a dot, for an error."""
+    """Returns the batch of one field. values: the field of each sample. where: the field's name and
+    a dot, for an error."""
     first = values[0]
     if isinstance(first, dict):
         if any(v.keys() != first.keys() for v in values):
@@ -39,13 +40,13 @@ def _stacked(values, where):
     shapes = sorted({np.shape(value) for value in values})
     if len(shapes) > 1:
         name = f"field {where[:-1]} of the samples has" if where else "the samples have"
-        raise ValueError(f"{name} shapes {shapes}; one batch needs one shape. Pad them: "
+        raise ValueError(f"{name} shapes {shapes}; want one shape in a batch. Pad them: pass "
                          "collate=data.lengths.pad, or your own function.")
     return Tensor(backend.xp_of(values).stack(values))
 
 
 def map_arrays(fn, batch):
-    """Returns the batch with fn(array) in the place of the array of each of its Tensors."""
+    """Returns a copy of the batch, with Tensor(fn(x.array)) in place of each Tensor x."""
     if isinstance(batch, Tensor):
         return Tensor(fn(batch.array))
     if isinstance(batch, dict):

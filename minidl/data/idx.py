@@ -15,15 +15,16 @@ from pathlib import Path
 import numpy as np
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-MOST_BYTES = 4 << 30  # of an array: MNIST has 47 million, its largest relatives a billion
-MOST_DIMENSIONS = 32  # of arrays in every NumPy
+MOST_BYTES = 4 << 30  # the largest array. MNIST has 47 million, the largest similar set a billion
+MOST_DIMENSIONS = 32  # every version of NumPy has arrays of 32 dimensions
 PART = 1 << 20
 CODES = {np.dtype(t).newbyteorder("="): code for code, t in TYPES.items()}
 
 
 def read(path, most_bytes=MOST_BYTES):
-    """Returns the array in an IDX file, gzipped or plain (told by its content), in native byte
-    order. ValueError if the file is damaged, or its array has more than most_bytes."""
+    """Returns the array in an IDX file, in native byte order. The file may be gzipped: the first
+    two bytes tell. Raises ValueError if the file is damaged, or if its array has more than
+    most_bytes bytes."""
     with open(path, "rb") as file:
         packed = file.read(2) == b"\x1f\x8b"  # gzip's own magic number
         file.seek(0)
@@ -34,8 +35,8 @@ def read(path, most_bytes=MOST_BYTES):
 
 
 def _array(path, file, most_bytes):
-    """The header is read first. A few bytes of gzip can become gigabytes, so no more is read than
-    the header asks for."""
+    """Returns the array. Reads the header first, and then only the bytes that the header announces,
+    because a few bytes of gzip can become gigabytes."""
     head = file.read(4)
     if len(head) < 4:
         raise ValueError(f"{path}: truncated: an IDX header has at least 4 bytes, got {len(head)}")
@@ -52,15 +53,15 @@ def _array(path, file, most_bytes):
     wanted = math.prod(shape) * dtype.itemsize
     says = f"shape {shape} of {dtype.itemsize}-byte elements makes {start + wanted} bytes"
     if n_dims > MOST_DIMENSIONS or wanted > most_bytes:
-        raise ValueError(f"{path}: {says}; at most {most_bytes} bytes and {MOST_DIMENSIONS} "
-                         "dimensions are read, or what you give as most_bytes")
-    parts, n = [], 0  # a part at a time: a file that is cut off costs what it has
+        raise ValueError(f"{path}: {says}; want at most {most_bytes} bytes and {MOST_DIMENSIONS} "
+                         "dimensions. To allow more bytes, pass most_bytes")
+    parts, n = [], 0  # a part at a time: a file that is cut off needs memory for its own bytes only
     while n < wanted and (part := file.read(min(wanted - n, PART))):
         parts.append(part)
         n += len(part)
     if n < wanted:
         raise ValueError(f"{path}: truncated: {says}, got {start + n}")
-    if more := len(file.read(1)):  # at its end gzip compares its checksum
+    if more := len(file.read(1)):  # reading to the end makes gzip compare its checksum
         raise ValueError(f"{path}: longer than its header says: {says}, got {start + n + more} or "
                          "more")
     array = np.frombuffer(b"".join(parts), dtype).reshape(shape)
@@ -68,7 +69,8 @@ def _array(path, file, most_bytes):
 
 
 def write(path, array):
-    """Write `array` as an IDX file, gzipped if the name ends in .gz."""
+    """Writes `array` as an IDX file, gzipped if the name ends in .gz. Raises ValueError if the
+    format has no code for its dtype."""
     array = np.asarray(array)
     dtype = array.dtype.newbyteorder("=")
     if dtype not in CODES:
@@ -76,5 +78,5 @@ def write(path, array):
         raise ValueError(f"IDX holds {known}; got {dtype}. Convert with astype.")
     header = bytes([0, 0, CODES[dtype], array.ndim]) + np.asarray(array.shape, ">u4").tobytes()
     raw = header + array.astype(dtype.newbyteorder(">")).tobytes()
-    # mtime=0: the same array gives the same file, whenever it is written
+    # mtime=0: the same array always gives the same file
     Path(path).write_bytes(gzip.compress(raw, mtime=0) if str(path).endswith(".gz") else raw)

@@ -1,24 +1,25 @@
-"""Samples of unequal lengths: how little of a batch is padding, how little ranks wait.
+"""Batches of samples of unequal lengths, with little padding and little waiting between ranks.
 
 The plain form: minidl/plain/lengths.py. Here: a budget of tokens, targets, ranks, and formulas.
 
-Waste is padding / all places = 1 - E[L] / E[max L of a batch]. `pools` sorts within pools of some
-batches; batches then come in random order. `packs` puts several texts into a row, first fit, the
-longest first (Johnson 1973); a mask keeps them apart (GPT, Llama: positions).
-With a budget of tokens a batch has as many samples as fit into it when padded: all batches cost
-alike.
+Waste is the padding divided by all places: 1 - E[L] / E[max L of a batch]. `pools` makes random
+pools of samples, sorts each pool by length, and cuts it into batches. With a budget of tokens, each
+batch has as many samples as the budget allows, so all batches have about the same cost. `packs`
+puts several texts into one row: the longest first, each into the first row that has room (Johnson
+1973). A mask separates the texts of a row (GPT, Llama: positions).
 
-Ranks wait for the slowest: 1 - E[cost] / E[max cost of size batches]. So batches of like length go
-to the ranks of one step: Pipeline.shard(rank, size, groups=seed) deals `size` neighbours. Take
-pools of 50 batches for each rank: the few longest of a pool are least alike.
+Ranks wait for the slowest rank: 1 - E[cost] / E[max cost of `size` batches]. So the batches of one
+step should have similar lengths on all ranks. Pipeline.shard(rank, size, groups=seed) deals `size`
+neighbours to one step. Use pools of 50 batches for each rank, because only the few longest batches
+of a pool differ much.
 
     shape = dict(lengths=n_tokens, tokens=4096)
     Pipeline(texts).group(lengths.pools(**shape), lengths.pad).shard(rank, size, groups=0)
     Pipeline(texts).group(lengths.packs(n_tokens, 512), partial(lengths.pack, capacity=512)
                           ).shard(rank, size).batch(8)         (ids, targets, positions), (8, 512)
 
-Losses are means over real tokens, on all ranks together: padding has the target -100, which cross
-entropy leaves out, and DataParallel is told the tokens: model(ids, n_samples=n_real).
+The loss is a mean over the real tokens of all ranks. Padding has the target -100, which cross
+entropy leaves out. DataParallel needs the number of real tokens: model(ids, n_samples=n_real).
 
 Sources: Khomenko et al. 2016 (arXiv 1708.05604) for sorted pools; Krell et al. 2021 (2107.02027)
 for packing.   Test: tests/data/test_lengths.py   Tutorial: tutorials/26_input.py
@@ -29,13 +30,18 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-POOL_STREAMS = 5 << 60  # of the same seed as orders and samples (sampler.py, pipeline.py)
-FILLS = (0, -100)  # ids, targets: cross entropy ignores -100
+POOL_STREAMS = 5 << 60  # random streams, apart from orders and samples (sampler.py, stages.py)
+FILLS = (0, -100)  # padding of ids and of targets: cross entropy ignores -100
 
 
 def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
-    """lists(epoch) for Pipeline.group: batches of similar length, from random pools of about `pool`
-    batches. A batch has batch_size samples, or as many as fit into `tokens` when padded."""
+    """Returns a function lists(epoch) for Pipeline.group. It returns the batches of an epoch, as
+    lists of indices. The samples of a batch have similar lengths.
+
+    lengths:    the length of each sample.
+    batch_size: samples in a batch. Pass this or `tokens`.
+    tokens:     the largest number of tokens in a batch, with its padding.
+    pool:       about how many batches a random pool has."""
     lengths = _that_fit(lengths, tokens)
     if (batch_size is None) == (tokens is None):
         raise ValueError("pools: give either batch_size or tokens")
@@ -46,13 +52,15 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
         for which, some in enumerate(_random_pools(len(lengths), per_batch * pool, seed, epoch)):
             some = some[np.argsort(lengths[some], kind="stable")]
             begin, first = 0, len(batches)
-            for k, n in enumerate(lengths[some].tolist()):  # n: the longest up to here
+            for k, n in enumerate(lengths[some].tolist()):  # n: the longest length so far
                 if k > begin and (k - begin == batch_size if batch_size else
                                   (k - begin + 1) * n > tokens):
                     batches.append(some[begin:k].tolist())
                     begin = k
             batches.append(some[begin:].tolist())
-            if which % 2:  # up, then down: neighbours are alike where two pools meet, too
+            # One pool goes up in length, the next one down: so the two batches where they meet
+            # have similar lengths, too.
+            if which % 2:
                 batches[first:] = batches[:first - 1 if first else None:-1]
         return batches
 
@@ -60,8 +68,9 @@ def pools(lengths, batch_size=None, tokens=None, pool=50, seed=0):
 
 
 def packs(lengths, capacity, pool=1000, seed=0):
-    """lists(epoch) for Pipeline.group: rows of `capacity` tokens, packed from random pools of so
-    many samples: first fit decreasing."""
+    """Returns a function lists(epoch) for Pipeline.group. It returns the rows of an epoch, as lists
+    of indices: the samples of a row have at most `capacity` tokens together. lengths: the length of
+    each sample. pool: how many samples are packed together, by first fit decreasing."""
     lengths = _that_fit(lengths, capacity)
 
     def lists(epoch):
@@ -76,9 +85,9 @@ def packs(lengths, capacity, pool=1000, seed=0):
 
 
 def first_fit_decreasing(lengths, capacity):
-    """Rows of at most `capacity`: lists of indices. Each goes, the longest first, into the first
-    row that has room. A tree over the rows holds the largest room below each node, so that the
-    first is found in log2(n) steps."""
+    """Returns rows, as lists of indices. The lengths of a row sum to at most `capacity`. The
+    longest sample comes first, and each goes into the first row that has room. A binary tree over
+    the rows finds this row in log2(n) steps: a node holds the largest room of the rows below it."""
     n_leaves = 1 << max(0, len(lengths) - 1).bit_length()
     room, rows = [capacity] * (2 * n_leaves), []
     for k in np.argsort(-np.asarray(lengths), kind="stable").tolist():
@@ -96,15 +105,17 @@ def first_fit_decreasing(lengths, capacity):
 
 
 def pad(samples, fills=FILLS):
-    """Samples, tuples of vectors, as Tensors (batch, the longest). fills: what pads each field."""
+    """Returns a tuple of Tensors (batch, longest), one for each field. samples: tuples of vectors.
+    fills: the padding value of each field."""
     longest = max(len(s[0]) for s in samples)
     return tuple(Tensor(np.stack([_filled([s[f]], longest, fill) for s in samples]))
                  for f, fill in zip(range(len(samples[0])), fills, strict=True))
 
 
 def pack(samples, capacity, fills=FILLS):
-    """Samples one after the other in one row of `capacity`: (*fields, positions), Tensors of
-    one dimension. The positions begin at 0 with every sample; in the padding they are 0."""
+    """Returns (*fields, positions), Tensors (capacity,): the samples one after the other in one
+    row, then padding. The positions start at 0 in every sample, and are 0 in the padding.
+    samples: tuples of vectors. fills: the padding value of each field."""
     fields = [_filled([s[f] for s in samples], capacity, fill)
               for f, fill in zip(range(len(samples[0])), fills, strict=True)]
     positions = _filled([np.arange(len(s[0])) for s in samples], capacity, 0)
@@ -112,18 +123,21 @@ def pack(samples, capacity, fills=FILLS):
 
 
 def waste(lengths, batches, capacity=None):
-    """The part of all places that is padding: measured. capacity: of a row; else the longest."""
+    """Returns the part of all places that is padding, counted from `batches`, lists of indices.
+    capacity: the length of each packed row. None: a batch is padded to its longest sample."""
     lengths = np.asarray(lengths)
     places = sum(capacity or len(b) * lengths[b].max() for b in batches)
     return 1 - sum(lengths[b].sum() for b in batches) / places
 
 
 def expected_waste(lengths, batch_size, pool=1):
-    """1 - E[L] / E[max]: the formula, from the lengths' distribution alone. pool=1: unsorted.
+    """Returns 1 - E[L] / E[max], by a formula from the distribution of the lengths. pool=1: the
+    samples are not sorted.
 
-    The longest of the k-th batch of a sorted pool is the order statistic (k + 1) batch_size of N =
-    pool * batch_size draws. It is at most x when at least so many draws are: a binomial tail, here
-    by its normal limit with half a draw added; exact, F^batch_size, for pool=1."""
+    Sort N = pool * batch_size draws. The longest of batch k, k = 0, 1, ..., is draw number
+    (k + 1) * batch_size. It is at most x if at least (k + 1) * batch_size draws are at most x. The
+    probability is a binomial tail. Here it is its normal limit, with half a draw added. For the
+    last batch it is exact: F(x)**N."""
     x, counts = np.unique(lengths, return_counts=True)
     below = counts.cumsum() / counts.sum()  # F(x)
     if pool == 1:
@@ -139,13 +153,14 @@ def expected_waste(lengths, batch_size, pool=1):
 
 
 def waiting(costs):
-    """The part of all ranks' time in which they wait for the slowest; costs (steps, ranks)."""
+    """Returns the part of all ranks' time in which they wait for the slowest rank. costs: the cost
+    of each batch, (steps, ranks)."""
     costs = np.asarray(costs, float)
     return 1 - costs.mean() / costs.max(axis=1).mean()
 
 
 def _normal_cdf(z):
-    # Abramowitz & Stegun 26.2.17, within 7.5e-8
+    # Abramowitz & Stegun 26.2.17: the error is at most 7.5e-8
     t = 1 / (1 + 0.2316419 * np.abs(z))
     tail = np.exp(-z * z / 2) / np.sqrt(2 * np.pi) * t * (0.319381530 + t * (
         -0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))

@@ -1,15 +1,17 @@
 """DataLoader, PyTorch's name for a pipeline of indices, batches and prefetching.
 
-The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. Here: PyTorch's arguments.
+The plain forms: minidl/plain/data.py and minidl/plain/prefetch.py. Here: PyTorch's arguments. These
+two lines give the same batches:
 
-    DataLoader(data, 32, DistributedSampler(len(data), rank, size))         is, in other words,
+    DataLoader(data, 32, DistributedSampler(len(data), rank, size))
     Pipeline(data).shuffle(0).shard(rank, size).batch(32).prefetch(2)       (pipeline.py)
 
-with the sampler as the owner of order and place.
+In the first line the sampler holds the order and the position. In the second line the pipeline
+holds them.
 
-Both names stay. This one is what a program written for PyTorch calls. It has no thread and no copy
-to a GPU of its own: all of that is the pipeline's. A pipeline knows its order itself, and so its
-place on any number of ranks, which a sampler of the user's need not tell.
+A program that was written for PyTorch uses DataLoader. It wraps a Pipeline, which has the threads
+and copies to the GPU. A pipeline can always save its position for any number of ranks. A DataLoader
+can save it only if its sampler can.
 Test: tests/data/test_loader.py
 """
 
@@ -26,33 +28,36 @@ from minidl.random import Generator, default_generator, using
 
 
 class DataLoader:
-    """Iterates over batches of Tensors, (x, y) for samples (x, y), in the sampler's order whatever
-    `prefetch` is.
-    shuffle:    True: a new random order for each pass, drawn from `generator` or the default one.
-                On several ranks every rank would see all samples: there pass a
-                DistributedSampler. A sampler may stand in this place, too.
-    sampler:    gives indices: DistributedSampler, any sequence; None for 0, 1, 2, ...
-    batch_sampler:  gives lists of indices, in place of batch_size, sampler and drop_last.
-    drop_last:  leave out a last batch smaller than batch_size.
-    prefetch:   batches loaded ahead by a thread: 2 means one is ready and one is being loaded; 0
+    """Iterates over batches of Tensors: (x, y) if a sample is (x, y). The batches come in the
+    sampler's order for every value of `prefetch` and `workers`.
+
+    shuffle:    True: a new random order for each pass, drawn from `generator` or the default
+                generator. Every rank then sees all samples, so on several ranks pass a
+                DistributedSampler as `sampler`. A sampler may also be passed as `shuffle`.
+    sampler:    yields indices: a DistributedSampler or any sequence. None: 0, 1, 2, ...
+    batch_sampler:  yields lists of indices. It replaces batch_size, sampler and drop_last.
+    drop_last:  True leaves out a last batch that is smaller than batch_size.
+    prefetch:   how many batches the threads load ahead. 2: one is ready and one is being loaded. 0
                 loads in the caller's thread.
     workers:    how many threads load. "auto": prefetch.py finds the number.
-    num_workers: PyTorch's processes. Here they are threads: n > 0 means workers=n, and 0 changes
-                nothing. pin_memory, persistent_workers and prefetch_factor are taken and do
-                nothing: `device` and `prefetch` do their work.
-    collate_fn: from a list of samples to a batch: default_collate (collate.py) makes one Tensor of
-                each field.
-    device:     'cuda' or 'cuda:i': the Tensors of a batch lie there, copied in the background
-                through pinned memory (upload.py); None: in the host's memory.
-    A dataset of class IterableDataset is read in its own order, and the loader has no length then.
+    num_workers: PyTorch's number of processes. Here n > 0 means workers=n threads, and 0 changes
+                nothing. pin_memory, persistent_workers and prefetch_factor are accepted and
+                ignored: use `device` and `prefetch`.
+    collate_fn: makes a batch from a list of samples. Unless given, default_collate (collate.py)
+                makes one Tensor from each field.
+    device:     'cuda' or 'cuda:i': the Tensors of a batch are on this GPU. They are copied in the
+                background through pinned memory (upload.py). None: they are in host memory.
 
-    An exception in the dataset is raised in the loop that iterates. The thread ends with the
+    An IterableDataset is read in its own order. Then the loader has no len().
+
+    If the dataset raises an exception, the loop that iterates gets it. The threads end with the
     iteration, also after `break`.
 
-    A dataset may draw from the default generator, to augment: sample i of epoch e gets a stream of
-    its own, of the seed that the caller's generator has at the start of the pass. So the numbers
-    are the same whatever prefetch, the batches, the number of ranks, and after a resumed run; they
-    differ between epochs: the sampler's, or if it counts none, the passes of this loader."""
+    A dataset may draw from the default generator, for instance for augmentation. Sample i of epoch
+    e draws from its own random stream, made from (seed, e, i). The seed is the seed of the caller's
+    generator at the start of the pass. So the numbers do not depend on prefetch, workers, batches
+    or the number of ranks, and a resumed run draws the same ones. The epoch is the sampler's, or,
+    if the sampler has none, the number of passes over this loader."""
 
     def __init__(self, dataset, batch_size=1, shuffle=False, sampler=None, batch_sampler=None,
                  num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, *,
@@ -60,7 +65,8 @@ class DataLoader:
                  workers=1, device=None):
         if not (isinstance(shuffle, bool) or shuffle is None):
             if sampler is not None:
-                raise TypeError("DataLoader: got two samplers, one in the place of shuffle")
+                raise TypeError("DataLoader: got two samplers, one as shuffle and one as sampler. "
+                                "Pass one")
             shuffle, sampler = False, shuffle
         if num_workers < 0:
             raise ValueError(f"DataLoader: num_workers is {num_workers}, want 0 or more")
@@ -74,10 +80,11 @@ class DataLoader:
         given = [name for name, value in (("shuffle", shuffle), ("sampler", sampler is not None),
                                           ("batch_sampler", batch_sampler is not None)) if value]
         if len(given) > 1 or given and self.is_stream:
-            raise ValueError(f"DataLoader: of {type(dataset).__name__} got {' and '.join(given)}; "
+            raise ValueError(f"DataLoader of {type(dataset).__name__}: got {' and '.join(given)}; "
                              "want one of shuffle, sampler, batch_sampler, and none for a stream")
         if batch_sampler is not None and (batch_size != 1 or drop_last):
-            raise ValueError("DataLoader: batch_sampler takes the place of batch_size, drop_last")
+            raise ValueError("DataLoader: got batch_sampler and also batch_size or drop_last. "
+                             "batch_sampler replaces both: leave them out")
         self.batch_sampler = batch_sampler
         if shuffle:
             sampler = RandomSampler(dataset, generator=generator)
@@ -88,6 +95,7 @@ class DataLoader:
         self.pipeline = Pipeline(_Chunks(self)).map(self._load).prefetch(prefetch, workers, device)
 
     def __len__(self):
+        """Returns how many batches a pass has. Raises TypeError for a stream."""
         if self.is_stream:
             raise TypeError(f"a DataLoader of {type(self.dataset).__name__}, a stream, has no "
                             "len()")
@@ -100,7 +108,8 @@ class DataLoader:
         return iter(self.pipeline)
 
     def chunks(self):
-        """(indices or samples of a batch, seed, streams) of each batch of a pass, which begins."""
+        """Begins a pass. Returns an iterator over (chunk, seed, streams), one for each batch. A
+        chunk is a list of indices, or of samples if the dataset is a stream."""
         epoch = getattr(self.sampler, "epoch", self.n_passes)
         self.n_passes += 1
         seed, streams = default_generator().seed, SAMPLE_STREAMS + (epoch << 36)
@@ -137,7 +146,7 @@ class DataLoader:
 
 
 class _Chunks(IterableDataset):
-    """The batches to be loaded, as a stream; the sampler keeps the place."""
+    """The batches to load, as a stream for the pipeline. The sampler holds the position."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -146,6 +155,6 @@ class _Chunks(IterableDataset):
         return self.loader.chunks()
 
     def used(self, task):
-        advance = getattr(self.loader.sampler, "advance", None)  # a plain range keeps no position
+        advance = getattr(self.loader.sampler, "advance", None)  # a plain range has no position
         if advance:
             advance(len(task[0]))

@@ -1,14 +1,15 @@
-"""In which order samples come, on one rank. Each is an iterable of indices with a length.
+"""The order of the samples on one rank. Each sampler is an iterable of indices with a length.
 
-    Sampler                what a sampler of your own may be a subclass of
+    Sampler                a base class for your own samplers
     SequentialSampler      0 1 2 3 ...
-    RandomSampler          a permutation; with replacement, any index at any time
-    WeightedRandomSampler  index i with probability w_i / sum(w): classes of unequal size, balanced
+    RandomSampler          a permutation; with replacement, each draw may be any index
+    WeightedRandomSampler  index i with probability w_i / sum(w), to balance classes of unequal size
     SubsetRandomSampler    a permutation of given indices
     BatchSampler           lists of batch_size indices
 
-Every pass draws anew, from `generator` or this rank's default one. For several ranks, and for a
-position that can be saved, take DistributedSampler (sampler.py).     Test: tests/data/test_order.py
+Every pass draws a new order, from `generator` or from this rank's default generator. For several
+ranks, and for a position that can be saved, use DistributedSampler (sampler.py).
+Test: tests/data/test_order.py
 """
 
 import itertools
@@ -19,16 +20,19 @@ from minidl.random import default_generator
 
 
 class Sampler:
-    """A subclass writes __iter__(), the indices of one pass, and __len__() if it is known."""
+    """A subclass defines __iter__(), which yields the indices of one pass, and __len__() if the
+    length is known."""
 
     def __init__(self, data_source=None):
-        pass  # PyTorch's takes the dataset, and forgets it
+        pass  # PyTorch's Sampler takes the dataset too, and does not use it
 
     def __iter__(self):
         raise NotImplementedError(f"{type(self).__name__} has no __iter__")
 
 
 class SequentialSampler(Sampler):
+    """Yields 0, 1, ..., len(data_source) - 1."""
+
     def __init__(self, data_source):
         self.data_source = data_source
 
@@ -43,14 +47,18 @@ AT_ONCE = 1 << 14  # indices that are drawn in one call
 
 
 class RandomSampler(Sampler):
-    """num_samples: how many in a pass, len(data_source) unless given; beyond that, without
-    replacement, one permutation follows the other. They are drawn as they are needed: a training
-    by steps asks for 10**10 of them."""
+    """Yields random indices of range(len(data_source)).
+
+    replacement: False: a permutation. True: each index is drawn independently.
+    num_samples: how many indices a pass has; len(data_source) unless given. If it is larger, a new
+                 permutation follows the last one.
+    Indices are drawn only when they are needed, so num_samples may be 10**10."""
 
     def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
         n = len(data_source) if num_samples is None else num_samples
         if n < 0 or n and not len(data_source):
-            raise ValueError(f"RandomSampler: {n} samples wanted of {len(data_source)}")
+            raise ValueError(f"RandomSampler: num_samples is {n} for {len(data_source)} samples; "
+                             "want 0 or more, and 0 for an empty data_source")
         self.data_source, self.replacement = data_source, replacement
         self.num_samples, self.generator = n, generator
 
@@ -70,7 +78,9 @@ class RandomSampler(Sampler):
 
 
 class WeightedRandomSampler(Sampler):
-    """num_samples indices of range(len(weights)); the weights need not sum to 1."""
+    """Yields num_samples indices of range(len(weights)). The weights need not sum to 1. Without
+    replacement an index comes at most once. Raises ValueError for a negative, infinite or NaN
+    weight, or if all are 0."""
 
     def __init__(self, weights, num_samples, replacement=True, generator=None):
         self.weights = np.asarray(weights, np.float64)
@@ -81,18 +91,19 @@ class WeightedRandomSampler(Sampler):
                              "negative, not all zero")
         if num_samples < 1 or not replacement and num_samples > n_possible:
             raise ValueError(f"WeightedRandomSampler: {num_samples} samples wanted, {n_possible} "
-                             "indices have a weight above 0; replacement=True may repeat")
+                             "indices have a weight above 0. Pass replacement=True to draw an "
+                             "index several times, or a num_samples from 1 on")
         self.num_samples, self.replacement, self.generator = num_samples, replacement, generator
 
     def __iter__(self):
         generator, w = self.generator or default_generator(), self.weights
-        if self.replacement:  # a uniform number falls into the interval of its index
+        if self.replacement:  # index i has an interval of length w_i; a uniform number is in one
             ends, last = np.cumsum(w), np.flatnonzero(w)[-1]
             for begin in range(0, self.num_samples, AT_ONCE):
                 n = min(AT_ONCE, self.num_samples - begin)
                 u = generator.uniform((n,), dtype=np.float64) * ends[-1]
                 yield from np.minimum(np.searchsorted(ends, u, "right"), last).tolist()
-        else:  # the first num_samples of a race in which i arrives with rate w_i
+        else:  # index i arrives after a random time with rate w_i: take the first num_samples
             u = generator.uniform(w.shape, dtype=np.float64)
             arrival = np.where(w > 0, -np.log1p(-u) / np.where(w > 0, w, 1), np.inf)
             yield from np.argsort(arrival, kind="stable")[:self.num_samples].tolist()
@@ -102,6 +113,8 @@ class WeightedRandomSampler(Sampler):
 
 
 class SubsetRandomSampler(Sampler):
+    """Yields the given indices in a random order."""
+
     def __init__(self, indices, generator=None):
         self.indices, self.generator = list(indices), generator
 
@@ -114,7 +127,8 @@ class SubsetRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of batch_size indices of `sampler`; the last may be shorter, or is left out."""
+    """Yields lists of batch_size indices of `sampler`. The last list may be shorter. drop_last=True
+    leaves it out then."""
 
     def __init__(self, sampler, batch_size, drop_last=False):
         if batch_size < 1:

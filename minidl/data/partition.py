@@ -1,24 +1,26 @@
-"""Units dealt to ranks like cards, and what is left of them for another number of ranks.
+"""Deals units to ranks like cards. Deals unused units to another number of ranks.
 
 The plain form: minidl/plain/shuffle.py. Here: four ways to treat the tail, groups of neighbours,
 and ranks that have used unequal numbers of units.
 
-    units         a b c d e f g h i j        of an epoch, in its order; four ranks
+    units         a b c d e f g h i j        the units of an epoch, in order; four ranks
     round 0       a b c d                    rank r takes units r, r + size, r + 2 size ...
     round 1       e f g h
-    the tail      i j . .                    "pad": the first units once more    "drop": not dealt
+    the tail      i j . .                    "pad": the first units again        "drop": not dealt
                                              "uneven": two ranks get none
-                                             "split": lists of samples are halved until they suffice
+                                             "split": lists of samples are halved until each rank
+                                                      has one
 
-A position is how many rounds each rank has used. `left` says which units nobody has had, in their
-first order, and they can be dealt to any number of ranks; so a run's position is a list of
+Each rank counts the rounds that it has used. `left` returns the units that no rank has used, in
+their original order. They can be dealt to any number of ranks. So the position of a run is a list.
+It has one entry for each number of ranks that the run has had in this epoch:
 
-    [size, rounds used by rank 0, rounds used by rank 1, ...], or [size, rounds] if all used as many
+    [size, rounds used by rank 0, rounds used by rank 1, ...]   or
+    [size, rounds]                                              if all ranks used the same number
 
-one for every number of ranks it has had in this epoch.
-
-groups=True keeps neighbours together: units size k to size (k + 1) are one round, and the rounds
-come in random order. Of batches sorted by length all ranks then get equally long ones.
+With a `generator`, dealt() keeps neighbours together: units size k to size (k + 1) are one round,
+and the rounds come in random order. If the units are batches sorted by length, the batches of one
+round have about the same length on all ranks.
 
 Source: torch.utils.data.distributed.DistributedSampler (dealing, padding, dropping).
 Test: tests/data/test_pipeline.py, test_sampler.py   Used by: sampler.py, pipeline.py
@@ -30,6 +32,7 @@ TAILS = ("pad", "drop", "uneven", "split")
 
 
 def check(rank, size, tail, tails=TAILS):
+    """Raises ValueError unless 0 <= rank < size and `tail` is one of `tails`."""
     if not 0 <= rank < size:
         raise ValueError(f"rank must be in [0, size), got rank {rank} of size {size}")
     if tail not in tails:
@@ -37,8 +40,11 @@ def check(rank, size, tail, tails=TAILS):
 
 
 def dealt(units, size, tail, spare=(), generator=None):
-    """The units in the order in which they are dealt: unit k goes to rank k % size. spare: what
-    pads, from its start on; generator: draws the order of groups of `size` neighbours."""
+    """Returns the units in the order in which they are dealt: unit k goes to rank k % size.
+
+    units:     an array (n,), or (n, 3) rows of (list, begin, end) if tail is "split".
+    spare:     "pad" takes units from its start.
+    generator: draws the order of the groups of `size` neighbours. None: no groups."""
     n_short = -len(units) % size
     if tail == "drop":
         units = units[:len(units) - len(units) % size]
@@ -53,7 +59,9 @@ def dealt(units, size, tail, spare=(), generator=None):
 
 
 def split(units, n_more, size):
-    """n_more units more: (n, 3) rows of (list, begin, end), of which the longest are halved."""
+    """Returns `units` with n_more more rows: halves the longest list n_more times. A row is
+    (list, begin, end), and the result has the shape (n + n_more, 3). Raises ValueError if every
+    list has one sample."""
     rows = [tuple(row) for row in units.tolist()]
     for _ in range(n_more):
         k = max(range(len(rows)), key=lambda i: rows[i][2] - rows[i][1])
@@ -61,13 +69,16 @@ def split(units, n_more, size):
         middle = (begin + end + 1) // 2
         if end - begin < 2:
             raise ValueError(f"{len(rows)} lists of one sample cannot be divided among {size} "
-                             "ranks. Fewer ranks, or tail='pad', 'drop' or 'uneven'")
+                             "ranks. Take fewer ranks, or tail='pad', 'drop' or 'uneven'")
         rows[k:k + 1] = (which, begin, middle), (which, middle, end)
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
 def left(units, entry, order):
-    """What remains after a position's `entry`; `order`: the units as dealt() had them then."""
+    """Returns the units that no rank has used.
+
+    entry: one entry of a position, [size, rounds used by each rank].
+    order: the units as dealt() returned them for this entry."""
     size, *used = entry
     used = used * size if len(used) == 1 else used
     k = np.arange(len(order))

@@ -1,20 +1,21 @@
-"""A loader without an end, which remembers where it is: what a step of an elastic run reads.
+"""An endless loader with a position that can be saved, for the steps of an elastic run.
 
     batches = Passes(DataLoader(data, B // t.size, DistributedSampler(len(data), t.rank, t.size)))
     x, y = next(batches)              epoch 0: 7 2 | 9 0 | 4 1 | epoch 1: 3 5 | ...
 
-A data.Pipeline is one epoch, which a `for` reads to its end; an elastic run asks for one step after
-another (`next`) and has no end of its own, so this class joins the epochs of a loader into one.
-Its state is the sampler's: the epoch, and how many samples all ranks together have used. So a run
-that goes on reads the next batch, and one on another number of ranks, whose batches are equal parts
-of the same B, uses each sample of the epoch exactly once, in the same steps.
+A `for` loop over a loader ends after one epoch. An elastic run counts steps and calls next() for
+each. So this class joins the epochs of a loader into one endless iterator.
+Its state is the sampler's state: the epoch, and how many samples all ranks together have used. A
+resumed run reads the next batch. A resumed run may have another number of ranks, if the batches of
+all ranks together still have B samples. It then uses each sample of the epoch exactly once, in the
+same steps.
 Test: tests/data/test_passes.py   Used by: elastic training (elastic/restart.py)
 """
 
 
 class Passes:
-    """next(passes): the loader's next batch, after the last of an epoch the first of the next.
-    loader: a DataLoader with a DistributedSampler."""
+    """next(passes) returns the loader's next batch. After the last batch of an epoch it returns the
+    first batch of the next epoch. loader: a DataLoader with a DistributedSampler."""
 
     def __init__(self, loader):
         if not hasattr(loader.sampler, "load_state_dict"):
@@ -26,7 +27,7 @@ class Passes:
         return self
 
     def __next__(self):
-        for _ in range(2):  # after a load at the very end of an epoch, nothing of it is left
+        for _ in range(2):  # a state from the end of an epoch leaves no batch in the first pass
             if self._batches is None:
                 self._batches = iter(self.loader)
             for batch in self._batches:
@@ -37,9 +38,10 @@ class Passes:
                          f"{self.loader.batch_size} for each of {self.sampler.size} ranks")
 
     def state_dict(self):
-        """The sampler's: the position of the whole run."""
+        """Returns the sampler's state: the position of the whole run."""
         return self.sampler.state_dict()
 
     def load_state_dict(self, state):
+        """Continues from a saved position, also on another number of ranks."""
         self.sampler.load_state_dict(state)
         self._batches = None

@@ -1,26 +1,26 @@
-"""Records from a program's output: training on data that lie nowhere.
+"""Records from a program's output: trains on data that no file holds.
 
     clicks = data.Pipe("zcat clicks-$RANK.gz | awk '$3 > 0'", t, batch=256, parse=numbers)
-    for records, total in clicks:           # total: how many all ranks have in this step
-        loss = ...                          # records may be empty while others have some
+    for records, total in clicks:           # total: the number of records of all ranks in this step
+        loss = ...                          # records may be empty while other ranks have some
         model(x, n_samples=len(records))    # DataParallel weights by records
 
-    each rank   sh | sh | -> its records        $RANK and $SIZE say which share is its own
-    deal=True   rank 0's -> dealt out           one program (or an open file: a FIFO, sys.stdin),
-                                                the next `batch` records to each rank in turn
+    each rank   sh | sh | -> its records        $RANK and $SIZE tell the program its share
+    deal=True   rank 0's -> dealt out           one program (or an open file: a FIFO, sys.stdin).
+                                                Each rank in turn gets the next `batch` records.
 
-Lines are records; a thread reads and parses ahead. When does training end? No rank knows of the
-others' pipes, so before each step they add up how many records they have (an all-reduce of two
-numbers): unequal pipes give every record once, and all ranks stop at the same step.
+A record is a line. A thread reads and parses ahead. A rank does not know when the pipes of other
+ranks end. So before each step the ranks add up how many records they have, by an all-reduce of two
+numbers. The ranks use every record once, even if pipes are unequal, and all stop at the same step.
 
-A program that breaks off looks like one that has ended: `zcat` of half a file gives half of the
-lines, then end of file. So the exit status of every program in the pipeline is asked for (pipefail
-of the shell), and if one is bad all ranks raise, with what it said. A reader that leaves early,
-`zcat f | head`, ends the ones before it with SIGPIPE, status 141: that is no fault. Leaving the
-loop early ends the programs.
+A program that fails in the middle looks like one that has ended: `zcat` of half a file writes half
+of the lines, then end of file. So Pipe checks the exit status of every program in the pipeline (the
+shell's pipefail). If one failed, all ranks raise RuntimeError with the program's last error lines.
+In `zcat f | head`, `head` ends early and so `zcat` ends by SIGPIPE, status 141: that is no failure.
+Leaving the loop early ends the programs.
 
-Never read mpiexec's standard input: MPICH's mpiexec dies of more than 64 KB for a rank that does
-not read, Open MPI's hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
+Never read mpiexec's standard input: if a rank does not read it, MPICH's mpiexec dies after 64 KB,
+and Open MPI's hangs. `minidl run --stdin FILE` opens FILE as rank 0's sys.stdin.
 
 Test: tests/data/test_pipe.py   Tutorial: tutorials/26_input.py
 """
@@ -42,21 +42,27 @@ from minidl.data.dataset import IterableDataset
 from minidl.data.prefetch import prefetch
 
 CLOSED_EARLY = 128 + signal.SIGPIPE
-END_S = 5.0  # for a program to end after SIGTERM
+END_S = 5.0  # seconds that a program has to end after SIGTERM
 
 
 class Pipe(IterableDataset):
-    """Yields (parse(lines), total) in each step; every rank iterates, in the same order.
-    source:  a command for the shell, or an open binary or text file, which needs deal=True.
-    parse:   of a list of lines, bytes without their newlines; the list may be empty.
-    prefetch: batches read ahead."""
+    """Yields (parse(lines), total) in each step. All ranks must iterate: a step is a collective.
+
+    source:  a command for the shell, or an open binary or text file. With several ranks a file
+             needs deal=True.
+    t:       the transport.
+    batch:   the largest number of records for each rank in a step.
+    parse:   a function of a list of lines: bytes without their newlines. The list may be empty.
+    deal:    True: only rank 0 reads, and it deals the records out to all ranks.
+    prefetch: how many batches are read ahead.
+    Raises RuntimeError on all ranks if a program of one rank failed."""
 
     def __init__(self, source, t, batch=1, parse: Callable = list, deal=False, prefetch=4):
         if batch < 1:
             raise ValueError(f"rank {t.rank}: batch must be at least 1, got {batch}")
         if not isinstance(source, str) and not deal and t.size > 1:
-            raise ValueError(f"rank {t.rank}: an open file belongs to one rank; pass deal=True, "
-                             "and rank 0 deals its records out, or a command for each rank")
+            raise ValueError(f"rank {t.rank}: got an open file, which only one rank can read. Pass "
+                             "deal=True, so that rank 0 deals its records out, or pass a command")
         self.source, self.t, self.batch, self.parse = source, t, batch, parse
         self.deal, self.prefetch = deal, prefetch
 
@@ -92,7 +98,7 @@ class Pipe(IterableDataset):
                 program.close()
 
     def _dealt(self, lines):
-        """This rank's part of rank 0's lines, in messages of bytes."""
+        """Sends each rank its part of rank 0's lines. Returns this rank's part."""
         t, b = self.t, self.batch
         parts = [lines[r * b:(r + 1) * b] for r in range(t.size)]
         if t.rank == 0:
@@ -109,31 +115,33 @@ class Pipe(IterableDataset):
 
 
 class Fault(Exception):
-    """A program of the pipeline ended badly."""
+    """The error if a program of the shell pipeline failed."""
 
 
 class Program:
-    """A pipeline of the shell, or a file that is open already."""
+    """A running shell pipeline, or a file that is already open."""
 
     def __init__(self, source, t):
         self.source, self.t, self.process, self.output = source, t, None, source
         if not isinstance(source, str):
-            self.output = getattr(source, "buffer", source)  # of text: its bytes
+            self.output = getattr(source, "buffer", source)  # the bytes of a text file
             return
         shell = shutil.which("bash")
         if shell is None:
-            raise RuntimeError(f"rank {t.rank}: no bash on the PATH, and without its pipefail a "
-                               "program that breaks off looks like one that has ended")
+            raise RuntimeError(f"rank {t.rank}: no bash on the PATH. Install it: without its "
+                               "pipefail a program that failed looks like one that has ended")
         self.errors = tempfile.TemporaryFile()
         environment = os.environ | {"RANK": str(t.rank), "SIZE": str(t.size)}
-        # A process group of its own: ended as a whole. Python ignores SIGPIPE; Popen restores it.
+        # A new process group, so that close() can end all its programs at once. Python ignores
+        # SIGPIPE; Popen restores it for the programs.
         self.process = subprocess.Popen(
             [shell, "-o", "pipefail", "-c", source], stdin=subprocess.DEVNULL, env=environment,
             stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True)
         self.output = self.process.stdout
 
     def chunks(self, n):
-        """Lists of n lines, the last of fewer; then Fault if a program failed."""
+        """Yields lists of n lines; the last list may be shorter. Then raises Fault if a program
+        failed."""
         while lines := [line.rstrip(b"\n") for line in itertools.islice(self.output, n)]:
             yield lines
         if self.process is None:
@@ -145,16 +153,16 @@ class Program:
             how = (f"was ended by {signal.Signals(-status).name}" if status < 0
                    else f"ended with status {status}")
             raise Fault(f"Rank {self.t.rank}'s `{self.source}` {how} after its last record: "
-                        f"{' / '.join(said) or 'it said nothing'}. What it gave before may be a "
-                        "part only")
+                        f"{' / '.join(said) or 'it printed no error'}. Its records may be "
+                        "incomplete")
 
     def close(self):
-        """End what still runs."""
+        """Ends the programs that still run."""
         if self.process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
-                # the thread that reads ahead may have waited for it just now: then it is gone
+                # the thread that reads ahead may have waited for it just now: then it has ended
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(self.process.pid, number)
                 try:

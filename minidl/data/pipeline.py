@@ -1,7 +1,7 @@
-"""A pipeline: what a rank eats, said as functions of an index.
+"""A data pipeline: the input of a rank, as pure functions of an index.
 
-The plain form of its stages: minidl/plain/input.py; of shard(): minidl/plain/shuffle.py. Here: the
-stages as methods, any of them or none, each a pure function of an index; so a place can be saved.
+The plain form of its stages: minidl/plain/input.py; of shard(): minidl/plain/shuffle.py. Here: each
+stage is a method, and a pipeline may have any of them. Its position can be saved.
 
     from minidl.data import Pipeline, lengths
 
@@ -13,19 +13,22 @@ stages as methods, any of them or none, each a pure function of an index; so a p
                .shard(t.rank, t.size)
                .batch(32)
                .prefetch(4, workers="auto"))     threads in order (prefetch.py)
-    for batch in batches: ...                    one epoch; then the next (next() of all: passes.py)
+    for batch in batches: ...                    one epoch; a second loop: the next epoch
 
-Every stage turns a sequence into a sequence (stages.py): a length, and get(i), a pure function of
-i. So workers may load the elements in any order, random augmentations follow (seed, epoch, element)
-alone, and the state is a few integers: the epoch, and how many elements each rank has used.
-`load_state_dict` goes on exactly there, also on another number of ranks (partition.py).
+Every stage turns a sequence into a sequence (stages.py). A sequence is a length and a pure function
+get(i). So workers may load the elements in any order. Random augmentations depend only on (seed,
+epoch, element). The state is a few integers: the epoch, and how many elements each rank has used.
+After `load_state_dict` the pipeline continues exactly there, also on another number of ranks
+(partition.py).
 
-filter() leaves gaps, and a batch after it is filled from whatever remains: then ranks use unequal
-numbers of elements and have unequal numbers of batches (parallel.data.join trains on those).
+filter() drops elements, and a batch after it is filled from the elements that are left. Then ranks
+use unequal numbers of elements and have unequal numbers of batches (parallel.data.join trains on
+such batches).
 
-A stream, something without [i] such as an IterableDataset, takes map, filter, batch and prefetch.
-Its place is its own: its method `used(item)`, if it has one, is told each item whose batch has been
-handed over (those loaded ahead do not count), and its state_dict() is part of this one's.
+A stream is a source without [i], such as an IterableDataset. It takes map, filter, batch and
+prefetch. It holds its own position: its state_dict() becomes part of the pipeline's. If it has a
+method used(item), the pipeline calls it for each item whose batch it has yielded, not for items
+that are only loaded ahead.
 
 Sources: grain (Google), tf.data (Murray et al. 2021, arXiv 2101.12127).
 Test: tests/data/test_pipeline.py   Tutorial: tutorials/26_input.py
@@ -45,7 +48,9 @@ from minidl.random import default_generator, using
 
 
 class Pipeline:
-    """See above. Each method gives a new pipeline; this one stays as it is."""
+    """See above. Each stage's method returns a new pipeline, and does not change this one.
+
+    source: has len() and [i]. Or a stream, which one only iterates over."""
 
     def __init__(self, source):
         self.source, self._stages, self._late = source, [], []
@@ -53,41 +58,48 @@ class Pipeline:
         self._filtered = self._shuffled = self._shard = self._batch = None
         self._prefetch, self._workers, self._say, self.device = 0, 1, None, None
         self.epoch, self._position, self._resume = 0, [], None
-        self.found = None  # what workers="auto" has said
+        self.found = None  # the line that workers="auto" reported
 
     # -- stages
 
     def map(self, fn):
-        """fn(element). It may draw from the default generator: a stream for each element."""
+        """Replaces each element by fn(element). fn may draw from the default generator: each
+        element has its own random stream."""
         return self._element_stage(stages.mapped, fn)
 
     def filter(self, keep):
-        """The elements for which keep(element) is true."""
+        """Keeps the elements for which keep(element) is true."""
         new = self._element_stage(stages.filtered, keep)
         new._filtered = True
         return new
 
     def shuffle(self, seed=0):
-        """Another order in every epoch, over all elements. Before shard()."""
+        """Puts all elements into a random order, a new one in every epoch. Call it before shard().
+        """
         self._only_before("shuffle", shard=self._shard, batch=self._batch)
         new = self._stage(stages.shuffled, seed)
         new._shuffled = True
         return new
 
     def interleave(self, fn=None, cycle=4, block=1):
-        """The elements of the parts fn(element), each with len() and [i]: `block` elements of each
-        of `cycle` parts in turn; a part that is used up is replaced by the next."""
+        """Makes each element a part, fn(element), with len() and [i]. Yields the elements of the
+        parts: `block` elements of each of `cycle` parts in turn. When a part ends, the next one
+        takes its place."""
         self._only_before("interleave", shard=self._shard, batch=self._batch)
         return self._stage(stages.interleaved, fn or (lambda part: part), cycle, block)
 
     def cache(self, folder=None):
-        """Keep what the stages before have made, in memory or in a folder that all ranks read."""
+        """Keeps the results of the stages before it: in memory, or in a folder for all ranks."""
         self._only_before("cache", shuffle=self._shuffled, shard=self._shard, batch=self._batch)
         return self._stage(stages.cached, cache.Folder(folder) if folder else {})
 
     def shard(self, rank, size, tail=None, groups=None):
-        """Every size-th element, from `rank` on. tail: partition.py; "pad", or "split" of group().
-        groups: a seed; rounds of `size` neighbours are dealt in random order."""
+        """Keeps this rank's elements: rank, rank + size, rank + 2 size, ...
+
+        tail:   how to treat the last elements (partition.py). None: "split" after group(),
+                otherwise "pad".
+        groups: a seed. `size` neighbours stay in one round, and the rounds come in random order.
+                None: all in order."""
         self._only_before("shard", shard=self._shard, batch=self._batch)
         partition.check(rank, size, tail or "pad")
         new = self._stage(stages.sharded, rank, size, tail, groups)
@@ -95,13 +107,16 @@ class Pipeline:
         return new
 
     def group(self, lists, collate=default_collate):
-        """Batches of chosen elements. lists(epoch): for each batch the list of its elements' places
-        (lengths.pools, lengths.packs). Before shard()."""
+        """Makes batches of chosen elements. lists(epoch) returns a list of indices for each batch
+        (lengths.pools, lengths.packs). collate: a function from a list of elements to a batch. Call
+        group() before shard()."""
         self._only_before("group", shard=self._shard, batch=self._batch)
         return self._stage(stages.grouped, lists, collate)
 
     def batch(self, batch_size, drop_last=False, collate=default_collate):
-        """batch_size elements as one: tuples of arrays (batch_size, ...), or what collate makes."""
+        """Makes batches of batch_size elements. The last batch may be smaller; drop_last=True
+        leaves it out then. collate: a function from a list of elements to a batch. The default
+        makes a Tensor (batch_size, ...) of each field."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         self._only_before("batch", batch=self._batch)
@@ -114,9 +129,14 @@ class Pipeline:
         return new
 
     def prefetch(self, n=2, workers=1, device=None, say=None):
-        """Load up to n batches ahead, in `workers` threads or "auto". device: "cuda" or "cuda:i",
-        where their arrays are copied meanwhile (upload.py). say: hears what "auto" has found;
-        unless given, rank 0 writes it to stderr. All ranks count as sharing one machine."""
+        """Loads up to n batches ahead.
+
+        workers: how many threads load, or "auto" (prefetch.py). "auto" assumes that all ranks share
+                 this machine.
+        device:  "cuda" or "cuda:i": the batches are copied to this GPU in the background
+                 (upload.py).
+        say:     say(line) gets the line about the number that "auto" takes. None: rank 0 writes it
+                 to stderr."""
         if n < 0 or workers != "auto" and workers < 1:
             raise ValueError(f"prefetch must be 0 or more, got {n}, and workers 1 or more or "
                              f"'auto', got {workers!r}")
@@ -128,7 +148,7 @@ class Pipeline:
     def _stage(self, fn, *args):
         if self.is_stream:
             raise TypeError(f"{fn.__name__}: {type(self.source).__name__} is a stream, without "
-                            "[i]; it takes map, filter, batch and prefetch")
+                            "[i]. It takes only map, filter, batch and prefetch")
         new = copy.copy(self)
         new._stages = [*self._stages, (fn, args)]
         return new
@@ -136,33 +156,35 @@ class Pipeline:
     def _element_stage(self, fn, argument):
         late = self.is_stream or self._filtered and self._batch
         new = copy.copy(self) if late else self._stage(fn, argument)
-        if late:  # also of batches that are filled from what a filter has left
+        if late:  # for a stream's items, or for batches after filter()
             new._late = [*self._late, (fn, argument, self._batch is not None)]
         return new
 
     def _only_before(self, name, **others):
         for other, there in others.items():
             if there:
-                raise ValueError(f"{name}() comes before {other}() in a pipeline: afterwards its "
-                                 "elements are not the same in every epoch and on every number of "
-                                 "ranks")
+                raise ValueError(f"{name}() comes before {other}() in a pipeline. After {other}() "
+                                 "the elements differ between epochs or numbers of ranks")
 
     # -- a pass
 
     def __len__(self):
-        """Of this rank's next epoch."""
+        """Returns how many elements or batches this rank has in the next epoch. Raises TypeError
+        for a stream or after filter()."""
         if self.is_stream or self._filtered:
-            raise TypeError("a pipeline with filter(), or of a stream, has no len(): nobody knows")
+            raise TypeError("a pipeline with filter(), or of a stream, has no len(): its length is "
+                            "not known in advance")
         return self._elements(self._resume or []).n
 
     def __iter__(self) -> Iterator[Any]:
-        # Here, not in a thread: starting a pass changes the state.
+        # Starting a pass changes the state. So it is done here, before any thread starts.
         position, self._resume = self._resume or [], None
         upload = None if self.device is None else Upload(self.device)
         return self._pass(*self._start(position), upload)
 
     def _start(self, position):
-        """(tasks, work(task), used(task)) of a pass from `position` on."""
+        """Returns (tasks, work, used) of a pass that starts at `position`. work(task) makes an
+        element. used(task) counts it as used."""
         epoch, seed = self.epoch, default_generator().seed
         if self.is_stream:
             tell, work = getattr(self.source, "used", None), self._late_work(epoch, seed, False)
@@ -192,7 +214,8 @@ class Pipeline:
         return elements
 
     def _late_work(self, epoch, seed, batches):
-        """The stages of a stream's items, or those of batches: work(number, item)."""
+        """Returns work(number, item). It applies the stages for the items of a stream, or, if
+        `batches`, the stages after batch()."""
         chosen = [(depth, fn, argument) for depth, (fn, argument, late) in enumerate(self._late, 32)
                   if late == batches]
 
@@ -235,7 +258,9 @@ class Pipeline:
         return prefetch(tasks, work, self._prefetch * per_batch, self._workers, say, ranks=size)
 
     def _gathered(self, items, epoch):
-        """((tasks, batch),) of the elements that a filter has left, or a stream gives."""
+        """Yields (tasks, batch). A batch has elements that filter() has kept, or items of a stream.
+        `tasks` also holds the dropped elements between them. At the end, tasks that make no batch
+        come with DROPPED."""
         batch_size, drop_last, collate = self._batch
         work = self._late_work(epoch, default_generator().seed, batches=True)
         tasks, kept = [], []
@@ -259,27 +284,29 @@ class Pipeline:
     # -- its place
 
     def state_dict(self, gather=None):
-        """A few integers. Save any rank's; after filter() on several ranks each is at a place of
-        its own: pass gather=partial(objects.all_gather, t), which makes the call a collective."""
+        """Returns the position: a few integers, the same on all ranks. After filter() each rank has
+        its own position. Then pass gather=partial(objects.all_gather, t), and call this on all
+        ranks. Raises ValueError if `gather` is missing then."""
         if self.is_stream:
             return {"epoch": self.epoch, "source": self.source.state_dict()}
         position = list(self._position if self._resume is None else self._resume)
         if position and self._filtered and self._resume is None:
             size, used = position[-1]
             if gather is None and size > 1:
-                raise ValueError(f"rank {self._shard[0]}: after filter() every rank is at a place "
-                                 "of its own. Call state_dict(partial(objects.all_gather, t)) on "
+                raise ValueError(f"rank {self._shard[0]}: after filter() every rank has its own "
+                                 "position. Call state_dict(partial(objects.all_gather, t)) on "
                                  "all ranks")
             position[-1] = [size, *(gather(used) if gather else [used])]
         return {"epoch": self.epoch, "n": len(self.source), "position": position}
 
     def load_state_dict(self, state):
-        """Go on from there, on any number of ranks; the stages must be the same."""
+        """Continues from a saved position, on any number of ranks. The stages must be the same.
+        Raises ValueError if the source has another length."""
         self.epoch = state["epoch"]
         if self.is_stream:
             self.source.load_state_dict(state["source"])
             return
         if state["n"] != len(self.source):
-            raise ValueError(f"the saved position is in a source of {state['n']} elements, this "
-                             f"one has {len(self.source)}. Resume with the same data.")
+            raise ValueError(f"the saved position is in a source of {state['n']} elements, but "
+                             f"this one has {len(self.source)}. Resume with the same data.")
         self._resume = self._position = [list(entry) for entry in state["position"]]

@@ -1,20 +1,22 @@
-"""Work done ahead by threads, handed over in order.
+"""Threads work ahead. Their results come in order.
 
 The plain form: minidl/plain/prefetch.py. Here: several threads, and a rule for how many:
 
-    worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results lie there
+    worker 0     load 0    | load 2    | load 4    | wait ...     at most n_ahead results wait
     worker 1     load 1    | load 3    | load 5    | wait ...
     training         step 0 | step 1 | step 2 | ...
 
-With L for loading, L_cpu of it on a core, S for a step and k workers a step takes
+Loading an item takes L seconds, and L_cpu of them are on a core. Training on it takes S seconds.
+With k workers one step takes
 
     max(L_io / k, L_cpu * ranks / cores, S)     instead of L + S          L_io = L - L_cpu
 
-so by Little's law k = ceil(L / S) workers keep up, unless the cores do not: then more of them help
-no more. Threads are enough where loading waits for the disk, or computes in NumPy, zlib or hashes,
-which release Python's global lock; loading that holds the lock is not divided by k.
+So by Little's law k = ceil(L / S) workers are enough. If the cores are the limit, more workers do
+not help. Threads are enough if loading waits for the disk, or computes in NumPy, zlib or hashes,
+because these release Python's global lock. If loading holds the lock, k threads are not faster than
+one.
 
-workers="auto" begins with one, measures L, L_cpu and S, and says what it has found.
+workers="auto" begins with one thread, measures L, L_cpu and S, and reports the number it takes.
 Source: Little 1961.   Test: tests/data/test_prefetch.py   Tutorial: tutorials/26_input.py
 """
 
@@ -26,17 +28,22 @@ import time
 
 from minidl.backend import n_cores
 
-MEASURED = 8  # items, before "auto" decides; the first, which opens files, does not count
-MOST = 32  # workers that "auto" may ask for
+MEASURED = 8  # items before "auto" decides. The first one opens files, so it is not counted
+MOST = 32  # the largest number of workers that "auto" takes
 
 
 def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
-    """Yield (task, work(task)) of each task, in order; `workers` threads compute up to n_ahead of
-    them in advance, more workers one result more than they are. The tasks are drawn one at a time.
+    """Yields (task, work(task)) for each task, in order.
 
-    An exception of tasks or work is raised in its place, after all results before it. The threads
-    end with the iteration, also after `break`.
-    say(line): hears what workers="auto" has found; ranks: how many share this machine's cores."""
+    tasks:    an iterable. One thread at a time draws the next task.
+    n_ahead:  how many results the threads compute in advance. 0: no threads. Several workers
+              compute at least workers + 1 in advance.
+    workers:  how many threads, or "auto".
+    say:      say(line) gets the line about the number that workers="auto" takes.
+    ranks:    how many ranks share this machine's cores.
+
+    An exception in tasks or work is raised at its place in the order, after all results before it.
+    The threads end with the iteration, also after `break`."""
     if not n_ahead:
         yield from ((task, work(task)) for task in tasks)
         return
@@ -47,8 +54,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
         while (slot := crew.slots.get()) is not None:
             task, result, error = slot.get()
             if error is not None:
-                raise error  # with the thread's traceback: the line in the dataset is in it
-            crew.free.release()  # before the yield: the workers work while the consumer does
+                raise error  # has the thread's traceback, with the line in the dataset
+            crew.free.release()  # before the yield: the workers load while the consumer computes
             if not measuring:
                 yield task, result
                 continue
@@ -67,7 +74,8 @@ def prefetch(tasks, work, n_ahead=2, workers=1, say=None, ranks=1):
 
 
 def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
-    """Little's number of workers, at most MOST; `say` hears how it was found."""
+    """Returns the number of workers by Little's law, at most MOST. Calls say(line) with the numbers
+    that it used. load_s, cpu_s, step_s: L, L_cpu and S above. cores: None for this machine's."""
     cores = cores or n_cores()
     k = min(max(1, math.ceil(load_s / max(step_s, cpu_s * ranks / cores, 1e-9))), MOST)
     if say is not None:
@@ -80,25 +88,27 @@ def workers_for(load_s, cpu_s, step_s, ranks=1, say=None, cores=None):
 
 
 def step_time(load_s, cpu_s, step_s, workers=1, ranks=1, cores=1):
-    """The formula above. One worker does its waiting and its computing one after the other."""
+    """Returns the seconds of a step, by the formula above. A single worker waits and computes one
+    after the other, so it needs all of load_s."""
     return max(load_s if workers == 1 else (load_s - cpu_s) / workers, cpu_s * ranks / cores,
                step_s)
 
 
 class _Crew:
-    """Threads that draw tasks one after the other and put results where their order wants them."""
+    """Threads that draw tasks one at a time, and keep the results in the order of the tasks."""
 
     def __init__(self, tasks, work, n_ahead):
         self.tasks, self.work, self.n, self.n_ahead = tasks, work, 0, n_ahead
         self.free = threading.Semaphore(n_ahead)  # places ahead of the consumer
-        self.slots = queue.SimpleQueue()  # in order: where each result will be put; None: the end
+        self.slots = queue.SimpleQueue()  # one queue for each result, in order; None: the end
         self.drawing, self.dismissed, self.times = threading.Lock(), False, []
 
     def hire(self, n):
-        """So many workers in all."""
+        """Starts threads until there are n. Several threads get at least n + 1 places for results.
+        """
         while self.n < n:
             self.n += 1
-            # daemon: a program that ends with an iterator still held must not wait for its threads
+            # daemon: a program that still holds an iterator at its end must not wait for threads
             threading.Thread(target=self._run, name="minidl-loader", daemon=True).start()
         for _ in range(n + 1 - self.n_ahead if n > 1 else 0):
             self.n_ahead += 1
@@ -114,7 +124,7 @@ class _Crew:
                 try:
                     task = next(self.tasks)
                 except BaseException as error:
-                    self.dismissed = True  # the other workers, too
+                    self.dismissed = True  # ends the other workers, too
                     if not isinstance(error, StopIteration):
                         slot.put((None, None, error))
                         self.slots.put(slot)

@@ -1,4 +1,4 @@
-"""Which samples a rank sees, and in which order.
+"""Decides which samples a rank sees, and in which order.
 
 The plain forms: minidl/plain/data.py, and for several ranks minidl/plain/shuffle.py. Here: three
 ways to treat the last samples, and PyTorch's arguments.
@@ -7,13 +7,14 @@ ways to treat the last samples, and PyTorch's arguments.
     dealt like cards      a b c d a b c d a b      rank r takes positions r, r + size, r + 2 size...
 
     ten samples for four ranks:       a    b    c    d
-      tail="pad"                      3    3    3    3   the first two of the order are seen twice
-      tail="drop"                     2    2    2    2   the last two are not seen in this epoch
-      tail="uneven"                   3    3    2    2   everything exactly once
+      tail="pad"                      3    3    3    3   the first two of the order are used twice
+      tail="drop"                     2    2    2    2   the last two are not used in this epoch
+      tail="uneven"                   3    3    2    2   every sample is used exactly once
 
-When each rank has used k samples, together they have used exactly the first k * size of the order.
-So one number is the position of the whole run, and the rest can be dealt to any number of ranks.
-Pipeline.shuffle(seed).shard(rank, size) deals alike (pipeline.py): this is PyTorch's form of it.
+When each rank has used k samples, all ranks have used exactly the first k * size of the order. So
+one number is the position of the whole run, and the rest can be dealt to any number of ranks.
+This class has PyTorch's interface. Pipeline.shuffle(seed).shard(rank, size) in pipeline.py gives
+each rank the same samples.
 Test: tests/data/test_sampler.py
 """
 
@@ -23,12 +24,12 @@ from minidl.data import partition
 from minidl.data.order import Sampler
 from minidl.random import Generator
 
-# Weights and dropout draw from low streams of the same seed; orders have streams of their own.
+# Weights and dropout draw from low random streams of the same seed; orders use these streams.
 ORDER_STREAMS = 1 << 62
 
 
 def order(n, seed, epoch):
-    """The order of an epoch: a permutation of range(n)."""
+    """Returns the order of an epoch: a permutation of range(n), from (seed, epoch)."""
     return Generator(seed, ORDER_STREAMS + epoch).permutation(n)
 
 
@@ -36,12 +37,13 @@ class DistributedSampler(Sampler):
     """Iterates over this rank's share of range(n).
 
         DistributedSampler(n, rank, size)                     n: the number of samples
-        DistributedSampler(dataset, num_replicas, rank)       a dataset: PyTorch's positions
+        DistributedSampler(dataset, num_replicas, rank)       with a dataset: PyTorch's order
 
-    tail:  what happens when `size` does not divide n (see the picture). "pad" and "drop" give every
-           rank the same number of samples, hence of batches. "pad" repeats samples, so an average
-           over them is biased: evaluate with "uneven".
-    drop_last:  PyTorch's name of tail="drop"."""
+    shuffle: False: the order of the dataset in every epoch.
+    tail:  how to treat the last samples if `size` does not divide n (see the picture). "pad" and
+           "drop" give every rank the same number of samples, so the same number of batches. "pad"
+           repeats samples, so a mean over all samples is biased: use "uneven" for an evaluation.
+    drop_last:  PyTorch's name for tail="drop"."""
 
     def __init__(self, n, *place, rank=None, size=None, num_replicas=None, shuffle=True, seed=0,
                  tail="pad", drop_last=False):
@@ -72,12 +74,13 @@ class DistributedSampler(Sampler):
         self._resume_at = 0  # where the next pass starts: 0 unless a state was loaded
 
     def set_epoch(self, epoch):
-        """Choose the order. Call it before each epoch, or all epochs have the same order."""
+        """Sets the epoch, and so its order. Call it before each epoch. Otherwise all epochs have
+        the same order."""
         if epoch != self.epoch:
             self.epoch, self.consumed, self._resume_at = epoch, 0, 0
 
     def __len__(self):
-        """Samples of this rank in the next pass."""
+        """Returns how many samples this rank has in the next pass."""
         return len(self._positions(self._resume_at))
 
     def __iter__(self):
@@ -89,27 +92,31 @@ class DistributedSampler(Sampler):
         return order(self.n, self.seed, self.epoch) if self.shuffle else np.arange(self.n)
 
     def _positions(self, start):
-        """This rank's places in the order from `start` on; past the end they go on at the first."""
+        """Returns this rank's positions in the order, from `start` on. "pad" continues after the
+        last position with the first."""
         everything = np.arange(self.n)
         return partition.dealt(everything[start:], self.size, self.tail, everything)[
             self.rank::self.size]
 
     def advance(self, n_samples):
-        """Count `n_samples` more as used by this rank. DataLoader calls it for each batch that it
-        gives out: samples loaded ahead do not count, or a resumed run would skip them."""
+        """Counts `n_samples` more samples as used by this rank. DataLoader calls it for each batch
+        that it yields. A batch that is only loaded ahead does not count yet, because a resumed run
+        must not skip it."""
         self.consumed = min(self.consumed + n_samples * self.size, self.n)
 
     def state_dict(self):
-        """The position of the whole run. Save rank 0's: no other rank ever has more samples."""
+        """Returns the position of the whole run. Save rank 0's: no rank has more samples than rank
+        0."""
         return {"n": self.n, "shuffle": self.shuffle, "seed": self.seed, "epoch": self.epoch,
                 "consumed": self.consumed}
 
     def load_state_dict(self, state):
-        """Go on from a saved position, also on another number of ranks: the rest of the order is
-        dealt to the ranks there are now. Then `for epoch in range(sampler.epoch, n_epochs)`
-        continues the run; only the next pass is shorter."""
+        """Continues from a saved position. The number of ranks may be another one: the rest of the
+        order is dealt to the ranks of this run. Then `for epoch in range(sampler.epoch, n_epochs)`
+        continues the run, and only the next pass is shorter. Raises ValueError if the dataset has
+        another length."""
         if state["n"] != self.n:
             raise ValueError(f"rank {self.rank}: the saved position is in a dataset of {state['n']}"
-                             f" samples, this one has {self.n}. Resume with the same data.")
+                             f" samples, but this one has {self.n}. Resume with the same data.")
         self.shuffle, self.seed, self.epoch = state["shuffle"], state["seed"], state["epoch"]
         self.consumed = self._resume_at = state["consumed"]

@@ -1,11 +1,13 @@
-"""The stages of a pipeline: functions from a sequence to a sequence, of one epoch.
+"""The stages of a pipeline. Each turns a sequence into a sequence, for one epoch.
 
-    Elements(n, get, number)        element i of n is get(i); number(i) says which of all it is
+    Elements(n, get, number)        element i of n is get(i); number(i) is its number among the
+                                    elements of all ranks
 
     shuffle     get'(i) = get(order[i])          shard   get'(i) = get(rank + size i)
     map         get'(i) = fn(get(i))             batch   get'(i) = collate(get(b i), ... )
 
-Each is called as stage(below, where, ...), where = (epoch, seed, depth of the stage, position).
+A stage is called as stage(below, where, ...). `below` are the Elements of the stage before it, and
+where = (epoch, seed, depth of the stage, position).
 
 Test: tests/data/test_pipeline.py   Used by: pipeline.py
 """
@@ -19,29 +21,32 @@ import numpy as np
 from minidl.data import cache, partition, sampler
 from minidl.random import Generator, using
 
-# Streams of the samples; below 2**63 are those of weights, dropout and orders (sampler.py).
+# Random streams of the samples. Weights, dropout and orders (sampler.py) use streams below 2**63.
 SAMPLE_STREAMS = 1 << 63
-GROUP_STREAMS = 3 << 61  # of orders of groups: between those of sampler.py and these
-DROPPED = object()  # what filter() leaves in the place of an element
+GROUP_STREAMS = 3 << 61  # for the orders of groups: between sampler.py's streams and these
+DROPPED = object()  # filter() puts it in the place of an element that it drops
 
 
 class Elements(NamedTuple):
-    """A sequence in one epoch."""
+    """A sequence in one epoch. Its fields are functions of an index i."""
 
     n: int
     get: object  # get(i), i in range(n): the element
-    number: object  # number(i): which of all elements, the same on every number of ranks
-    members: object = None  # of batches: members(i), the elements below ...
-    load: object = None  # ... and load(some of them), a batch
-    used: object = None  # used(i): rounds of shard() that the first i elements take
+    number: object  # number(i): its number among all; does not depend on the number of ranks
+    members: object = None  # if elements are batches: members(i), the indices below it ...
+    load: object = None  # ... and load(some of these indices), which returns a batch
+    used: object = None  # used(i): how many rounds of shard() the first i elements use
 
 
 def stream(seed, epoch, depth, number):
+    """Returns the random Generator of element `number` in an epoch, for the stage at `depth`."""
     return Generator(seed, SAMPLE_STREAMS + (depth << 57) + ((epoch << 36) + int(number))
                      % (1 << 57))
 
 
 def mapped(below, where, fn):
+    """Replaces each element by fn(element). Each call draws from the element's own random stream.
+    """
     epoch, seed, depth, _ = where
 
     def get(i):
@@ -55,10 +60,12 @@ def mapped(below, where, fn):
 
 
 def filtered(below, where, keep):
+    """Replaces an element by DROPPED unless keep(element) is true."""
     return mapped(below, where, lambda x: x if keep(x) else DROPPED)
 
 
 def shuffled(below, where, seed):
+    """Puts the elements into the random order of this epoch."""
     order = sampler.order(below.n, seed, where[0])
     return _permuted(below, order)
 
@@ -70,6 +77,7 @@ def _permuted(below, order):
 
 
 def interleaved(below, where, fn, cycle, block):
+    """Takes `block` elements from each of `cycle` parts fn(element) in turn."""
     parts = [fn(part) for part in map(below.get, range(below.n)) if part is not DROPPED]
     waiting, places = iter(enumerate(map(len, parts))), []
     turn = [[which, 0, n] for which, n in itertools.islice(waiting, cycle)]
@@ -91,9 +99,10 @@ def interleaved(below, where, fn, cycle, block):
 
 
 def cached(below, where, kept):
+    """Keeps each element in the mapping `kept`, as (element,), or None if it was dropped."""
     def get(i):
         number = int(below.number(i))
-        with contextlib.suppress(KeyError):  # not there, or damaged
+        with contextlib.suppress(KeyError):  # missing or damaged
             x = kept[number]
             return DROPPED if x is None else x[0]
         x = below.get(i)
@@ -106,13 +115,14 @@ def cached(below, where, kept):
 
 
 def sharded(below, where, rank, size, tail, groups):
+    """Keeps this rank's elements that are not used before `position` (partition.py)."""
     epoch, position = where[0], where[3]
     n, units = below.n, np.arange(below.n)
     if tail is None:
         tail = "pad" if below.members is None else "split"
     if tail == "split":
         if below.members is None:
-            raise ValueError("shard: tail='split' halves batches of group(); here are single "
+            raise ValueError("shard: tail='split' halves batches of group(), but here are single "
                              "elements. Take 'pad', 'drop' or 'uneven'")
         units = np.stack([units, 0 * units, [len(below.members(i)) for i in range(n)]], axis=1)
     everything = units
@@ -141,16 +151,19 @@ def sharded(below, where, rank, size, tail, groups):
 
 
 def before(position, size):
-    """The entries of other numbers of ranks; on the same number each rank goes on where it was."""
+    """Returns the entries of a position without its last one if that has the same number of ranks.
+    Then each rank continues in that entry, at its own place."""
     return position[:-1] if position and position[-1][0] == size else position
 
 
 def grouped(below, where, lists, collate):
+    """Makes a batch from each list of indices in lists(epoch)."""
     rows = lists(where[0])
     return _batches(below, len(rows), lambda i: rows[i], collate, lambda i: i)
 
 
 def batched(below, where, batch_size, drop_last, collate):
+    """Makes batches of batch_size neighbours."""
     n = below.n // batch_size if drop_last else -(-below.n // batch_size)
 
     def members(i):

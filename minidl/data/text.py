@@ -1,10 +1,11 @@
 """Text for language models: the Python standard library's own source, as bytes.
 
-    data      d0 d1 d2 d3 d4 ...      uint8: a vocabulary of 256; longer tokens: byte_pairs.py
+    data      d0 d1 d2 d3 d4 ...      uint8: a vocabulary of 256 (for longer tokens: byte_pairs.py)
     inputs    d0 d1 d2                a window of T bytes, and
     targets      d1 d2 d3             the same window one byte later
 
-Megabytes of real text by many authors, on every machine that runs Python: nothing to download.
+This is megabytes of real text by many authors, on every machine that runs Python. Nothing needs a
+download.
 Test: tests/data/test_text.py   Tutorial: tutorials/train_gpt.py
 """
 
@@ -17,17 +18,21 @@ import numpy as np
 from minidl.random import Generator
 from minidl.tensor import Tensor
 
-# Tests and code pages (encodings) are data more than text; packages are what the user installed,
-# and differ between machines.
+# Tests and code pages (encodings) are mostly data, not text. The user's packages differ between
+# machines.
 SKIP = {"test", "tests", "idle_test", "encodings", "site-packages", "dist-packages", "__pycache__"}
-# Weights and dropout draw from low streams of the same seed, samplers from 1 << 62 on.
+# Weights and dropout draw from low random streams of the same seed, samplers from 1 << 62 on.
 WINDOW_STREAMS = 1 << 63
 
 
 def stdlib_corpus(max_bytes=None, root=None):
-    """The standard library's .py files, joined in order of their names: (n,) uint8, read-only; the
-    first `max_bytes` at most. Another version of Python has another text: ranks on different
-    machines must take it from one of them. `root`: another folder of .py files."""
+    """Returns the standard library's .py files, joined in the order of their names: an array (n,),
+    uint8, read-only.
+
+    max_bytes: at most this many bytes, from the start.
+    root:      another folder of .py files.
+    Another version of Python has another text. So if ranks run on different machines, one of them
+    must send its text to the others. Raises FileNotFoundError if no file can be read."""
     root = Path(root or sysconfig.get_path("stdlib"))
     chunks, n_bytes = [], 0
     for path in _python_files(root):
@@ -35,7 +40,7 @@ def stdlib_corpus(max_bytes=None, root=None):
             break
         try:
             chunks.append(path.read_bytes())
-        except OSError:  # a file of another user, or a link to nothing: leave it out
+        except OSError:  # another user's file, or a broken link: leave it out
             continue
         n_bytes += len(chunks[-1])
     if not n_bytes:
@@ -45,7 +50,7 @@ def stdlib_corpus(max_bytes=None, root=None):
 
 
 def _python_files(folder):
-    # names in code-point order: a folder's order on disk differs between machines
+    # sorted by name: a folder's order on disk differs between machines
     for path in sorted(folder.iterdir(), key=lambda p: p.name):
         if path.is_dir():
             if path.name not in SKIP:
@@ -55,14 +60,16 @@ def _python_files(folder):
 
 
 def split(data, validation=0.1):
-    """(train, validation), both views: the end is held out, so that whole files are unseen."""
+    """Returns (train, validation), both views of `data`. validation: this fraction, from the end.
+    So training sees no part of most files in it."""
     n_train = len(data) - int(len(data) * validation)
     return data[:n_train], data[n_train:]
 
 
 class Windows:
-    """A dataset of windows end to end: sample i predicts bytes i T + 1 ... (i + 1) T. For
-    evaluation: every byte is a target once, except the first and a rest shorter than T."""
+    """A dataset of windows of T = length bytes, one after the other, for evaluation. Sample i is
+    (inputs, targets), both (T,) int64. Its targets are the bytes i T + 1 ... (i + 1) T. Every byte
+    is a target once, except the first byte and a last part that is shorter than T."""
 
     def __init__(self, data, length):
         self.data, self.length = data, length
@@ -82,20 +89,22 @@ class Windows:
 
 
 def spread(data, length, n):
-    """n windows of T at equal distances over the text, some of them twice where it is short:
-    (inputs, targets), Tensors (n, T). For an evaluation of part of a long text."""
+    """Returns (inputs, targets), two Tensors (n, length): n windows at equal distances over the
+    text. For an evaluation on a part of a long text. If the text has fewer than n windows, some
+    come twice."""
     windows = Windows(data, length)
     found = [windows[i] for i in np.linspace(0, len(windows) - 1, n).astype(int)]
     return tuple(Tensor(np.stack(part)) for part in zip(*found, strict=True))
 
 
 def random_batches(data, batch_size, length, rank=0, size=1, seed=0, first_step=0):
-    """Endless batches of random windows: (inputs, targets), two Tensors
+    """Returns an endless iterator over batches of random windows: (inputs, targets), two Tensors
     (batch_size, length), int64.
 
-    Step s draws the batch_size * size places of all ranks from (seed, s) and each rank takes its
-    block. So the ranks together see the batch that one rank with batch_size * size would see. A run
-    resumes by `first_step`, on any number of ranks with the same batch_size * size."""
+    Step s draws the batch_size * size places of all ranks from (seed, s), and each rank takes its
+    own block of them. So all ranks together see the batch that one rank with batch size
+    batch_size * size would see. To resume a run, pass `first_step`. The number of ranks may change
+    if batch_size * size stays the same."""
     n_places = len(data) - length  # the last window ends with the last byte as its target
     if n_places < 1:
         raise ValueError(f"windows of {length} need {length + 1} bytes, got {len(data)}")

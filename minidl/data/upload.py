@@ -1,11 +1,12 @@
-"""Batches on their way to a GPU, while it computes the ones before.
+"""Copies batches to a GPU while it computes the batches before.
 
-    loading thread   stack into pinned memory │ copy stream: wait for a free place, copy ──► event
+    loading thread   stack into pinned memory │ copy stream: wait for free memory, copy ──► event
     training                                     compute stream: wait for the event, compute
 
-No thread waits for a copy. The place of a batch is memory of the compute stream: it may have been
-an activation a moment ago, so the copy comes after what that stream has been given by then; and the
-compute stream reads it after the copy. The pinned memory is kept until its copy has ended.
+No thread waits for a copy. The GPU memory of a batch comes from the compute stream's pool, and
+kernels in that stream may still use it, for instance for an activation. So the copy starts after
+all work that the compute stream has at that moment. The compute stream waits for the copy before it
+reads the batch. The pinned memory is kept until its copy has ended.
 Source: CUDA C++ Programming Guide, "Asynchronous Concurrent Execution".
 Test: tests/data/test_upload.py
 """
@@ -21,7 +22,8 @@ from minidl.data.collate import map_arrays
 
 
 class Upload:
-    """Copies of a loader's batches to a device; made in the thread that will use them."""
+    """Copies a loader's batches to a GPU. Make it in the thread that will use the batches: its
+    current stream becomes the compute stream."""
 
     def __init__(self, device):
         self.xp = backend.import_cupy()
@@ -33,8 +35,8 @@ class Upload:
         weakref.finalize(self, _finish, self.copies, self.under_way)
 
     def start(self, batch):
-        """(the batch with its Tensors on the device, the event behind their copies). A NumPy array
-        that a collate function of the user's has left in it stays where it is."""
+        """Queues the copies of a batch. Returns (the batch with its Tensors on the device, the
+        event after their copies). A NumPy array that is in no Tensor stays in host memory."""
         while self.under_way and self.under_way[0][0].done:
             self.under_way.popleft()
         with self.xp.cuda.Device(self.index):
@@ -49,7 +51,7 @@ class Upload:
         host[...] = x
         with self.compute:
             there = self.xp.empty(x.shape, x.dtype)
-            free = self.compute.record()  # whoever had this memory before has done with it
+            free = self.compute.record()  # after this event no earlier kernel uses this memory
         if x.nbytes:
             self.copies.wait_event(free)
             queue_copy(host, there, self.copies)
@@ -57,7 +59,7 @@ class Upload:
         return there
 
     def finish(self, started):
-        """The batch; what is put on the current stream from now on comes after its copies."""
+        """Returns the batch. The current stream waits for its copies before all later work."""
         batch, event = started
         with self.xp.cuda.Device(self.index):
             self.xp.cuda.get_current_stream().wait_event(event)
@@ -65,6 +67,7 @@ class Upload:
 
 
 def _finish(stream, under_way):
-    """At the end of a pass: pinned memory may not go back to its pool before its copy has ended."""
+    """Waits for all copies when the Upload is deleted. Pinned memory must not go back to its pool
+    before its copy has ended."""
     stream.synchronize()
     under_way.clear()

@@ -1,4 +1,4 @@
-"""The files of a byte-pair vocabulary, as GPT-2 and Hugging Face write them.
+"""Reads and writes the files of a byte-pair vocabulary, in the formats of GPT-2 and Hugging Face.
 
     vocab.json       {"!": 0, ..., "Ġthe": 262, ..., "<|endoftext|>": 50256}
     merges.txt       #version: 0.2              a comment
@@ -6,15 +6,19 @@
                      h e
     tokenizer.json   both in one file, with the special tokens and the pattern that cuts words
 
-A token is bytes, and JSON holds characters. So each byte has a printable character: the bytes of
-printable Latin-1 characters are these characters, and the other 68 bytes are the characters from
-256 on, in order. A space, byte 32, is "Ġ", which is character 256 + 32.
+A token is a sequence of bytes, but JSON holds characters. So the files write each byte as a
+printable character. A byte that is a printable Latin-1 character is written as this character. The
+other 68 bytes are written as the characters from 256 on, in order. A space, byte 32, is written as
+"Ġ", which is character 256 + 32.
 
-A file may come from anybody, or be cut. A wrong table would still encode every text, into ids that
-the model was not trained on. So everything is compared before it is used: each byte has a token,
-each pair and what it makes have one, no pair comes twice, the ids are 0, 1, 2, ..., each once, and
-each token is a byte, a special token, or made by a pair. An error names the file, the place, and
-what belongs there.
+A file may be from an unknown author, or only a part of a file. A wrong table would still encode
+every text, but into ids that the model was not trained on. So the reader checks everything first:
+
+    each byte has a token; both tokens of a pair and the joined token exist; no pair comes twice
+    the ids are 0, 1, 2, ..., each once
+    each token is a byte, a special token, or the result of a pair
+
+An error names the file, the place, and what it should be.
 
 Source: Radford et al. 2019 (GPT-2).   Test: tests/data/test_vocabulary_files.py
 Used by: byte_pairs.py
@@ -25,7 +29,7 @@ import json
 from minidl.data.words import GPT2, LLAMA3
 
 END_OF_TEXT = "<|endoftext|>"
-MOST_BYTES = 1 << 28  # of a file. Llama 3's tokenizer.json has 9 million
+MOST_BYTES = 1 << 28  # the largest file. Llama 3's tokenizer.json has 9 million bytes
 MOST_IDS = 1 << 31
 
 
@@ -44,14 +48,15 @@ BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 def spell(token):
-    """Returns the characters of a token of bytes."""
+    """Returns the characters that stand for a token's bytes."""
     return "".join(CHARACTERS[byte] for byte in token)
 
 
 # -- GPT-2's two files
 
 def read_two(vocab_path, merges_path, special_names=None):
-    """Returns (vocab, merges, special tokens), as Tokenizer takes them."""
+    """Returns (vocab, merges, special tokens), in the form that Tokenizer takes. special_names: the
+    special tokens in vocab.json. None: <|endoftext|> if vocab.json has it."""
     ids = _ids(_json_of(vocab_path), vocab_path)
     if special_names is None:
         special_names = [END_OF_TEXT] if END_OF_TEXT in ids else []
@@ -64,7 +69,8 @@ def read_two(vocab_path, merges_path, special_names=None):
 
 
 def write_two(folder, vocab, merges, special):
-    """Writes vocab.json and merges.txt into a folder."""
+    """Writes vocab.json and merges.txt into a folder. Makes the folder if it is missing. Raises
+    ValueError if a special token is spelled like an ordinary token."""
     ids = {spell(token): i for i, token in vocab.items()}
     if taken := special.keys() & ids.keys():
         raise ValueError(f"{folder}: {min(taken)!r} is a special token and an ordinary one, and "
@@ -78,7 +84,7 @@ def write_two(folder, vocab, merges, special):
 
 def _lines_of(path):
     """Returns [(place, the tokens in this line)] of merges.txt."""
-    lines = _text_of(path).split("\n")  # splitlines() cuts at more characters
+    lines = _text_of(path).split("\n")  # splitlines() would also cut at other characters
     while lines and not lines[-1].strip():
         lines.pop()
     first = 1 if lines and lines[0].startswith("#version") else 0
@@ -86,10 +92,11 @@ def _lines_of(path):
             for n, line in enumerate(lines) if n >= first]
 
 
-# -- Hugging Face's
+# -- Hugging Face's file
 
 def read_folder(folder):
-    """Returns what Tokenizer takes, from whichever files are in a model's folder."""
+    """Returns the arguments of Tokenizer, from tokenizer.json in a model's folder or, if that is
+    missing, from vocab.json and merges.txt. Raises ValueError if it has none of them."""
     path = folder / "tokenizer.json"
     if path.exists():
         return read_one(path)
@@ -129,7 +136,8 @@ def read_one(path):
 
 
 def _pattern(cutter, path):
-    """Returns the pattern of a pre_tokenizer: GPT-2's, or a Split by Llama 3's, then bytes."""
+    """Returns the pattern of a pre_tokenizer. It must be ByteLevel, or a Split by the pattern of
+    GPT-2 or Llama 3 and then ByteLevel. Otherwise raises ValueError."""
     steps = cutter.get("pretokenizers", [cutter]) if isinstance(cutter, dict) else []
     steps = steps if isinstance(steps, list) else []
     steps = [step if isinstance(step, dict) else {} for step in steps]
@@ -141,7 +149,7 @@ def _pattern(cutter, path):
         if kinds == ["Split", "ByteLevel"] and with_regex is False:
             split = steps[0]
             like_findall = split.get("behavior") == "Isolated" and not split.get("invert")
-            for pattern in GPT2, LLAMA3:  # another one might take for ever
+            for pattern in GPT2, LLAMA3:  # an unknown pattern might need exponential time
                 if split.get("pattern") == {"Regex": pattern} and like_findall:
                     return pattern
     raise ValueError(f"{path}: pre_tokenizer is {_short(cutter)}; minidl cuts words as GPT-2 or "
@@ -160,8 +168,8 @@ def _special(added, path):
         unlike = [flag for flag in ("lstrip", "rstrip", "single_word") if token.get(flag)]
         if token.get("special") is not True or unlike:
             raise ValueError(f"{path}: added_tokens[{n}], {name!r}, is "
-                             f"{unlike[0] if unlike else 'not special'}; minidl has special tokens "
-                             "alone, which stand where their text stands")
+                             f"{unlike[0] if unlike else 'not special'}; want only special tokens, "
+                             "without lstrip, rstrip and single_word")
         if name in special or i in special.values():
             raise ValueError(f"{path}: added_tokens[{n}], {name!r} with id {i}, comes a second "
                              "time; want each name and id once")
@@ -171,10 +179,13 @@ def _special(added, path):
     return special
 
 
-# -- common to all
+# -- for both formats
 
 def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
-    """Returns ({id: bytes}, [(bytes, bytes)]) from {characters: id} and [(place, characters)]."""
+    """Checks a vocabulary. Returns ({id: bytes}, [(bytes, bytes)]).
+
+    ids:   {characters: id}.
+    pairs: [(place in the file, [left characters, right characters])]."""
     there = {*ids.values(), *special.values()}
     if len(there) < len(ids) + len(special) or max(there) >= len(there):
         missing = next(i for i in range(len(there) + 1) if i not in there)
@@ -206,12 +217,12 @@ def _checked(ids, special, vocab_path, pairs, merges_path, whole_words=False):
         if len(token) > 1 and name not in made and not whole_words:
             raise ValueError(f"{merges_path}: no pair makes {_short(name)}, token {ids[name]} of "
                              f"{vocab_path.name}. If it is a special token, name it in "
-                             "special_tokens. If not, the file is cut")
+                             "special_tokens. If not, the file is incomplete")
     return {ids[name]: token for name, token in tokens.items()}, merges
 
 
 def _ids(found, path):
-    """Returns {characters: id}, from a JSON object."""
+    """Returns {characters: id} from a JSON object. Checks that the ids are different numbers."""
     if not isinstance(found, dict):
         raise ValueError(f"{path}: the vocabulary is {_short(found)}; want an object of tokens and "
                          "their ids")
@@ -251,16 +262,16 @@ def _utf8(name, path):
 def _text_of(path):
     """Returns the text of a file."""
     try:
-        if path.exists() and not path.is_file():  # a pipe has no end
-            raise OSError("it is no ordinary file")
+        if path.exists() and not path.is_file():  # reading a pipe might never end
+            raise OSError("it is not an ordinary file")
         if path.stat().st_size > MOST_BYTES:
             raise OSError(f"it has {path.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
         return path.read_text("utf-8")
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); want a file of a "
-                         "tokenizer") from None
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error}); want a tokenizer's "
+                         "file") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is no UTF-8; want a text file in UTF-8"
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8; want a text file in UTF-8"
                          ) from None
 
 
@@ -270,12 +281,13 @@ def _json_of(path):
     try:
         found = json.loads(text)
         if not isinstance(found, dict):
-            raise ValueError(f"it holds {_short(found)} and no object")
+            raise ValueError(f"it holds {_short(found)}, not an object")
     except RecursionError:
-        raise ValueError(f"{path}: objects in objects, too deep; want a tokenizer's file"
+        raise ValueError(f"{path}: objects are nested too deep; want a tokenizer's file"
                          ) from None
-    except ValueError as error:  # JSONDecodeError says the line and the column
-        raise ValueError(f"{path}: no JSON of a tokenizer ({error}); want a whole file") from None
+    except ValueError as error:  # JSONDecodeError names the line and the column
+        raise ValueError(f"{path}: not a tokenizer's JSON ({error}); want a complete file"
+                         ) from None
     return found
 
 

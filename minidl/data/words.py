@@ -1,17 +1,19 @@
-r"""A text cut into words, as GPT-2 or Llama 3 cuts it. No token reaches over two words.
+r"""Cuts a text into words, as GPT-2 or Llama 3 cuts it. A token is always inside one word.
 
     "I've 3 cats!  Two"   ->   "I" "'ve" " 3" " cats" "!" " " " Two"
 
-A word takes the space before it. Of several spaces, the last one belongs to the next word. So
-" cats" is one word wherever it stands, and it becomes one token if it is frequent.
+A word contains the space before it. If there are several spaces, only the last one belongs to the
+next word. So " cats" is the same word everywhere in a text, and it becomes one token if it is
+frequent.
 
 The patterns are regular expressions with \p{L} (letters) and \p{N} (numbers), which Python's `re`
-does not have. But its \w is exactly the letters, the numbers and "_", so the classes are written
-with \w. Python's \s has four more characters than Unicode's (\x1c to \x1f), so it is written out.
-A letter that a newer Unicode added is none for an older Python.
+does not have. But its \w matches exactly the letters, the numbers and "_", so the classes are
+written with \w. Python's \s matches four characters more than Unicode's White_Space (\x1c to \x1f),
+so the spaces are listed one by one. An older Python does not know the letters that a newer Unicode
+has added.
 
-A text may come in pieces that cut a word. `words` holds the end of a piece back until it has seen
-enough of the next piece.
+A text may come in pieces, and a word may begin in one piece and end in the next. So `words` keeps
+the end of a piece until it has seen enough of the next piece.
 
 Source: Radford et al. 2019 (GPT-2), section 2.2.   Test: tests/data/test_words.py
 Used by: byte_pairs.py
@@ -33,31 +35,31 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
 
 SPACE = ("\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
          "\u200a\u2028\u2029\u202f\u205f\u3000")  # White_Space of Unicode
-# A word is cut by what follows it, at most two characters: in "'r", an "e" may follow.
+# Where a word ends depends on at most two characters after it: after "'r", an "e" may follow.
 LOOKS_AHEAD = 2
-AT_ONCE = 1 << 16  # characters: few calls, and little memory
+AT_ONCE = 1 << 16  # characters that are cut in one call: few calls, and little memory
 
 
 def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = ()
           ) -> Iterator[tuple[list[str], str | None]]:
-    """Yields (words, name): some of the words of the joined pieces in their order, and the special
-    token that follows them, or None. A special token is a word of its own, and no word reaches over
-    it. Holds some 65,536 characters, or the longest word if it is longer."""
+    """Yields (words, name): a list of the next words of the joined pieces, and the special token
+    that follows them, or None. special: the names of the special tokens. No word contains a part of
+    a special token. Holds about 65,536 characters, or the longest word if it is longer."""
     find = finder(pattern)
-    names = sorted(special, key=len, reverse=True)  # the longest first: one may begin another
-    # a pattern that is nowhere, if there are no names; with the group, split() returns the names
+    names = sorted(special, key=len, reverse=True)  # longest first: one may start with another
+    # (?!) matches nothing, for no names. The group makes split() return the names, too.
     at_names = re.compile(f"({'|'.join(map(re.escape, names)) or '(?!)'})")
     longest = max(map(len, names), default=1)
-    n_held_back = LOOKS_AHEAD + longest - 1  # a name may begin there
+    n_held_back = LOOKS_AHEAD + longest - 1  # a name may begin in these characters
     held, waiting, n_waiting = "", [], 0
     for piece in pieces:
         waiting.append(piece)
         n_waiting += len(piece)
-        if n_waiting < max(AT_ONCE, len(held)):  # so that a long word is not read again and again
+        if n_waiting < max(AT_ONCE, len(held)):  # so that a long word is read only a few times
             continue
         *before, text = at_names.split(held + "".join(waiting))
         waiting, n_waiting = [], 0
-        if before and len(before[-1]) + len(text) < longest:  # it may be a longer name
+        if before and len(before[-1]) + len(text) < longest:  # a longer name may begin here
             *before, last, name = before
             yield from _closed(before, find)
             yield find(last), None
@@ -76,18 +78,18 @@ def words(pieces: Iterable[str], pattern: str = GPT2, special: Iterable[str] = (
 
 
 def _closed(parts, find):
-    """parts: text, name, text, name, ..."""
+    """Yields (words of a text, the name after it). parts: [text, name, text, name, ...]."""
     for text, name in zip(parts[::2], parts[1::2], strict=True):
         yield find(text), name
 
 
 @functools.cache
 def finder(pattern: str) -> Callable[[str], list[str]]:
-    """Returns the function that cuts a whole text into its words by GPT2 or LLAMA3."""
+    """Returns a function that cuts a whole text into a list of words. pattern: GPT2 or LLAMA3."""
     numbers = _other_numbers()
     space = re.escape(SPACE)
-    # ++ never gives a character back: what follows a run cannot be part of it. The first
-    # alternative in each group is a short cut for the most frequent characters.
+    # ++ never gives a character back (possessive), because the character after a run is never part
+    # of it. The first alternative in each group is a fast path for the most frequent characters.
     letters = rf"(?:[A-Za-z]++|[^\W\d_{numbers}]++)++"
     others = rf"(?:[^\w{space}]++|_++)++"
     for theirs, ours in ((r"[^\s\p{L}\p{N}]+", others), (r"[^\r\n\p{L}\p{N}]", r"(?:[^\w\r\n]|_)"),
@@ -100,7 +102,8 @@ def finder(pattern: str) -> Callable[[str], list[str]]:
 
 @functools.cache
 def _other_numbers():
-    """Returns the numbers without the digits of \\d, as ranges for a class: such as a half sign."""
+    """Returns the numbers that \\d does not match, such as the sign for one half, as ranges for a
+    character class."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     ranges = []
     for character in re.findall(r"[^\W\d_]", every):

@@ -56,7 +56,7 @@ print("done")
 ANYWHERE = {
     "raise": (1, r"rank {bad}: KeyError: 'planted'", 6),
     "import": (1, r"rank {bad}: ModuleNotFoundError: No module named 'no_such_module'", 7),
-    "sys.exit": (3, r"rank {bad} .*called sys.exit\(3\) at .*script.py:8, but not on all", 8),
+    "sys.exit": (3, r"rank {bad} .*called sys.exit\(3\) at .*script.py:8, but not all", 8),
     "os._exit(0)": (1, r"rank {bad} .*ended {when} with status 0", None),
     "os._exit(4)": (4, r"rank {bad} .*ended {when} with status 4", None),
     "SIGKILL": (137, r"rank {bad} .*was killed by SIGKILL {when}", None),

@@ -59,7 +59,7 @@ def test_slurms_variables_that_are_missing_or_do_not_fit(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     with pytest.raises(LaunchError, match="--hosts: slurm: SLURM_JOB_NODELIST is not set"):
         run(__file__, [], 2, hosts="slurm")
-    with pytest.raises(ValueError, match=r"a\[1-3\] are 3 hosts, 2\(x2\) are the tasks of 2"):
+    with pytest.raises(ValueError, match=r"LIST=a\[1-3\] has 3 hosts, but .*=2\(x2\) is for 2"):
         hosts.of_slurm({"SLURM_JOB_NODELIST": "a[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"})
 
 

@@ -90,9 +90,9 @@ def test_the_doctors_lines(tree):
         "--bind numa: rank 0 on node 0, cpus 0-1; its memory on node 0",
         "--bind numa: rank 1 on node unknown, cpus 7; its memory on node unknown",
         "eth0: on node 1",
-        "near and far memory: not measured on this machine, it has one node"]
+        "near and far memory: not measured, because this machine has one node"]
     measured = numa.report([], root, measured=lambda nodes: (10e9, 5e9))[-1]
-    assert "10.0 GB/s near, 5.0 far" in measured and "161 ms by the formula, 107" in measured
+    assert "10.0 GB/s near, 5.0 far" in measured and "161 ms by the formula, and 107" in measured
 
 
 def test_measuring_puts_the_cpus_back():
@@ -170,7 +170,7 @@ def test_a_file_on_standard_input_is_refused_by_name(tmp_path, monkeypatch, caps
     (tmp_path / "s.py").touch()
     monkeypatch.setattr(stdin, "given", lambda: "/data/clicks.txt")
     assert main.main(["run", "-n", "2", str(tmp_path / "s.py")]) == 2
-    assert "Say: --stdin /data/clicks.txt" in capsys.readouterr().err
+    assert "Write: --stdin /data/clicks.txt" in capsys.readouterr().err
     monkeypatch.undo()
     assert main.main(["run", "-n", "2", "--stdin", "none", str(tmp_path / "s.py")]) == 2
     assert "--stdin: cannot read none" in capsys.readouterr().err

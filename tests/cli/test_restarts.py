@@ -105,13 +105,13 @@ def test_a_signal_to_the_launcher_starts_nothing_again():
 
 
 def test_a_rank_that_does_not_start_is_left_out_and_later_tried_again():
-    lost = {"born": 3, "step": None, "how": "no word in 60 s", "failed": ()}
+    lost = {"born": 3, "step": None, "how": "not started 60 s after the first rank", "failed": ()}
     status, started, _ = follow(4, 2, 9, lost, {"step": 9}, DONE)
     assert (status, started) == (0, [4, 3, 4])
 
 
 def test_fewer_ranks_than_min_ranks_are_not_started():
-    lost = {"born": 2, "step": None, "how": "no word in 60 s", "failed": ()}
+    lost = {"born": 2, "step": None, "how": "not started 60 s after the first rank", "failed": ()}
     status, started, said = follow(4, 3, 9, lost)
     assert (status, started) == (1, [4]) and "2 of 4 ranks could be started" in said
 

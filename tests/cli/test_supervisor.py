@@ -177,7 +177,7 @@ def lives(rank, *states):
 
 def test_a_rank_that_never_starts_is_named():
     status, said = supervise(lives(0, "joining"), start_s=0.3, n=3)
-    assert status == 1 and said.startswith("minidl run: ranks 1, 2: no word in 0.3 s since")
+    assert status == 1 and said.startswith("minidl run: ranks 1, 2: not started 0.3 s after")
     assert rank_file.__file__ in said
 
 
@@ -193,7 +193,7 @@ def test_a_rank_that_ends_well_before_world_is_named(mpi):
     else:
         assert status == 1 and time.monotonic() - start < 8
         assert said == ("minidl run: rank 1 (process 101 on a) ended its script before world(), "
-                        "where rank 0 would wait for ever\n")
+                        "where rank 0 would wait forever\n")
 
 
 def test_a_crash_after_the_script_is_a_failure():
@@ -309,7 +309,7 @@ def test_a_rank_whose_launcher_is_gone_does_not_begin(tmp_path):
                          env=os.environ | {rank_file.SUPERVISOR: f"127.0.0.1,{port},token"},
                          capture_output=True)
     assert run.returncode == 1 and "begins" not in run.stdout
-    assert "the launcher is gone: this rank ends" in run.stderr
+    assert "the launcher has ended: this rank ends" in run.stderr
 
 
 # -- a run that heals

@@ -152,7 +152,7 @@ def test_ids_come_from_lists_arrays_and_tensors(learned):
         assert learned.decode(given) == "def text"
     for wrong, word in (([600], "600"), ([-1], "-1"), ([[97]], r"\[97\]"), (["a"], "a"),
                         (np.zeros((2, 2), int), r"\[0, 0\]")):
-        with pytest.raises(ValueError, match=f"{word} is no token; want whole numbers from 0 to "):
+        with pytest.raises(ValueError, match=f"{word} is not a token; want whole numbers from 0 "):
             learned.decode(wrong)
     with pytest.raises(TypeError, match="want a str, got bytes"):
         learned.encode(b"bytes")

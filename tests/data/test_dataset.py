@@ -93,7 +93,7 @@ def test_a_batch_sampler_decides_alone():
     batches = [[3], [1, 2, 0], [4, 4]]
     loader = data.DataLoader(Squares(5), batch_sampler=batches)
     assert [i.tolist() for _, i in loader] == batches and len(loader) == 3
-    with pytest.raises(ValueError, match="takes the place of batch_size"):
+    with pytest.raises(ValueError, match="and also batch_size or drop_last"):
         data.DataLoader(Squares(5), 2, batch_sampler=batches)
     with pytest.raises(ValueError, match="shuffle and sampler; want one"):
         data.DataLoader(Squares(5), 2, shuffle=True, sampler=[1])

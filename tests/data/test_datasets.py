@@ -89,7 +89,7 @@ def test_idx_folder_gives_images_between_0_and_1(tmp_path, suffix):
 
 
 def test_a_folder_without_the_files_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="neither train-images-idx3-ubyte nor .*gz is"):
+    with pytest.raises(FileNotFoundError, match="neither train-images-idx3-ubyte nor .*gz"):
         datasets.idx_folder(tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_a_pass_may_be_shorter_or_longer_than_the_data():
     repeated = list(data.RandomSampler(range(3), True, 50, Generator(1)))
     assert set(repeated) == {0, 1, 2} and len(repeated) == 50
     assert list(data.RandomSampler([])) == []
-    with pytest.raises(ValueError, match="3 samples wanted of 0"):
+    with pytest.raises(ValueError, match="num_samples is 3 for 0 samples"):
         data.RandomSampler([], num_samples=3)
 
 

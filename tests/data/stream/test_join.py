@@ -196,7 +196,7 @@ def test_an_idle_input_does_not_hold_up_windows(tmp_path):
 
 def test_wrong_use_is_refused(tmp_path):
     both = logs(tmp_path, *made())
-    with pytest.raises(RuntimeError, match="as many partitions and late of"):
+    with pytest.raises(RuntimeError, match="the same number of partitions, and late="):
         simulate(1, lambda t: make(t, both, late="never"))
 
     def other(t):
