@@ -30,8 +30,7 @@ PHRASES = {
 
 # Folders and files that are read already. The others follow.
 READ = (
-    ":(glob)minidl/*.py", "minidl/elastic", "minidl/memory", "minidl/nn", "minidl/ops",
-    "minidl/optim", "minidl/parallel", "minidl/precision",
+    "minidl", "kernels", "Makefile", "setup.cfg", "pyproject.toml", ".ci/run",
     "docs/course/outlines",
     "tutorials/28_transformer.py", "tutorials/29_flash_attention.py", "tutorials/30_tokens.py",
     "tutorials/31_optimizers.py", "tutorials/32_recurrent.py", "tutorials/33_scaling.py",
@@ -61,7 +60,7 @@ def files():
     """Returns the tracked files under READ."""
     listed = subprocess.run(["git", "ls-files", "--", *READ], cwd=ROOT, text=True,
                             capture_output=True, check=True).stdout
-    kinds = (".py", ".md", ".cu", ".cuh", ".h", ".cpp")
+    kinds = (".py", ".md", ".cu", ".cuh", ".h", ".cpp", ".cfg", ".toml", "Makefile", "run")
     return [ROOT / name for name in listed.splitlines() if name.endswith(kinds)] if READ else []
 
 

@@ -17,6 +17,7 @@
     philox.py         random bits made on a GPU, equal to NumPy's
     fuse.py           a chain of elementwise ops as one kernel, without writing CUDA
     cuda_graph.py     a training step as one launch
+    cublas.py         Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly
 
 kernels/host/ holds CUDA's own functions and variables for the CPU.
 """

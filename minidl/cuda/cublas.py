@@ -1,17 +1,17 @@
 """Matrix products on a GPU: cuBLAS, NVIDIA's BLAS, called directly.
 
-CuPy's own matmul cannot be part of a CUDA graph: it refuses every call of cuBLAS during a capture,
-although cuBLAS allows it (CuPy 14.2, NotImplementedError in setStream). So during a capture `matmul`
-calls the library that CuPy has loaded, with CuPy's handle. Outside of a capture CuPy's matmul is
-used: it took 25 us a call on an H100's machine, this one 32 us.
+CuPy's own matmul cannot be part of a CUDA graph. CuPy refuses every call of cuBLAS during a
+capture, although cuBLAS allows it (CuPy 14.2: NotImplementedError in setStream). So then
+`matmul` calls the library that CuPy has loaded, with CuPy's handle. Outside of a capture, minidl
+uses CuPy's matmul: on an H100's machine a call took 25 us, and a call of this one 32 us.
 
 cuBLAS expects matrices by columns, and our arrays are stored by rows. The same memory, read by
 columns, is the transposed matrix. So cuBLAS gets the factors in the other order:
 
     c = a @ b    ->    c^T = b^T @ a^T
 
-A matrix may be a view: cuBLAS wants one of its last two strides to be 1 element, and takes the other
-one as the "leading dimension". A view with other strides is copied first.
+A matrix may be a view: one of its last two strides must be 1 element. The other one is what cuBLAS
+calls the leading dimension. A view with other strides is copied first.
 
 Source: cuBLAS documentation, cublasGemmEx, cublasGemmStridedBatchedEx, "CUDA Graphs Support".
 Test: tests/cuda/test_cublas.py
@@ -58,8 +58,8 @@ def matmul(a, b):
 
 
 def product(cublas, handle, a, b, c, compute):
-    """c = a @ b by one call. a, b: Layout. c: contiguous, with the shape of the result. compute: the
-    type in which cuBLAS sums (`sums_in`)."""
+    """c = a @ b by one call. a, b: Layout. c: contiguous, with the shape of the result. compute:
+    the type in which cuBLAS sums (`sums_in`)."""
     kind, (one, zero) = TYPES[c.dtype.char], factors(c.dtype.char)
     n_rows, n_cols, depth = c.shape[-2], c.shape[-1], a.array.shape[-1]
     n_matrices = math.prod(c.shape[:-2])
@@ -121,7 +121,7 @@ def factors(char):
 
 
 def sums_in(char):
-    """Returns the type in which cuBLAS multiplies and sums this dtype, one of its COMPUTE constants.
+    """Returns the type in which cuBLAS multiplies and sums this dtype: a COMPUTE constant.
     float32 is TF32 after set_float32_matmul_precision("high"), or with CUPY_TF32=1."""
     if char == "f":
         modes = device.cublas_modes()

@@ -93,7 +93,8 @@ def test_products_of_all_views_are_those_of_numpy(batch, dtype):
                                       views(*batch, k, m, dtype=dtype)):
             c = np.zeros((*batch, n, m), dtype).view(OnDevice)
             documented(a, b, c)
-            assert np.array_equal(c, np.matmul(np.asarray(a), np.asarray(b))), (a.strides, b.strides)
+            wanted = np.matmul(np.asarray(a), np.asarray(b))
+            assert np.array_equal(c, wanted), (a.strides, b.strides)
 
 
 def test_one_matrix_serves_a_whole_batch():
