@@ -14,11 +14,11 @@
 //                            is always the same. Nothing is sorted, so the host waits for nothing
 //   embedding_grad_packs     the same with 16 bytes an access
 //
-// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (how: gelu.cu), without the
-// search: in _owners each thread reads one element of gy, and the rows lie anywhere. A row of 768
-// halves is 12 whole requests, so 50% in float, 25 to 30% in half. In _packs a row is 3 requests of
-// 512 bytes: 60 to 70% of the time in which gy moves. The search adds n / 256 steps for each distinct
-// row, and about 1000 blocks search at a time.
+// Share of a copy's bandwidth to be expected on a GPU, by arithmetic (not measured; how: gelu.cu),
+// without the search: in _owners each thread reads one element of gy, and the rows lie anywhere. A
+// row of 768 halves is 12 whole requests, so 50% in float, 25 to 30% in half. In _packs a row is 3
+// requests of 512 bytes: 60 to 70% of the time in which gy moves. The search adds n / 256 steps for
+// each distinct row, and about 1000 blocks search at a time.
 // Measured on an H100 (8192 x 768 float, 2000 distinct rows): _atomic takes 20 us, _owners 159 us,
 // _packs 77 us. When each thread searched alone, they took 2850 and 1100 us.
 // Wrapper: minidl/ops/embedding.py   Test: tests/ops/test_embedding_kernel.py

@@ -10,7 +10,6 @@ only after `synchronize`: else it is only the time to start the work.
 Test: tests/cuda/test_device.py
 """
 
-import functools
 import importlib
 
 import numpy as np
@@ -121,7 +120,6 @@ def winograd_is_on():
     return _winograd
 
 
-@functools.cache
 def cublas_modes():
     """Returns CuPy's module that sets the mode of cuBLAS. This module is not public. CuPy's public
     way is the environment variable CUPY_TF32, but CuPy reads that only once."""

@@ -188,7 +188,7 @@ def _line_of(task):
 
 
 def _failure(task):
-    # Not str(error): TracebackException completes an error about a keyword (ops/extra/keywords.py).
+    # Not str(error): TracebackException adds the suggestions and notes that Python would print.
     said = traceback.TracebackException.from_exception(task.error)
     error = RankFailed(f"rank {task.rank}: {type(task.error).__name__}: {said}")
     error.rank = task.rank
