@@ -15,17 +15,18 @@ PAGE = ROOT / "docs" / "map.md"
 HEADING = "## The techniques"
 COLUMNS = ["technique", "names and words", "file", "plain page", "test", "tutorial", "benchmark"]
 # What the project promises to teach.
-PROMISED = """autograd | fused kernels: add3 | fused and multi-tensor optimizers | precision of floats |
-mixed precision, O0 to O3, lists of ops | loss scaling | memory: 16 bytes a parameter |
-fragmentation | recompute | ring all-reduce | hierarchical all-reduce | double tree | data parallelism |
-fusion of messages | overlap with backward | streams of a GPU | parameter server | stale gradients |
-ZeRO 1 and 2 | ZeRO 3, the form of FSDP | ZeRO-Offload | even and uneven data | SyncBatchNorm |
-deep gradient compression | local SGD, adaptive too | DiLoCo | tensor parallelism |
-pipeline parallelism | hybrid parallelism | linear scaling and warm-up | LARS | LAMB | elastic restarts |
-remote calls | graph fusion | one IR with generated code | int8 | memory planning | several streams |
-prefetch | cache, parallel ETL | padding and buckets of lengths | pipes | streams with offsets |
-late labels | warm start | sparse embeddings | profiling | NUMA | debugging of collectives | NCCL |
-CUDA-aware MPI | slow nodes | accumulation of gradients | sharded checkpoints"""
+PROMISED = """autograd | fused kernels: add3 | fused and multi-tensor optimizers | precision of
+floats | mixed precision, O0 to O3, lists of ops | loss scaling | memory: 16 bytes a parameter |
+fragmentation | recompute | ring all-reduce | hierarchical all-reduce | double tree | data
+parallelism | fusion of messages | overlap with backward | streams of a GPU | parameter server |
+stale gradients | ZeRO 1 and 2 | ZeRO 3, the form of FSDP | ZeRO-Offload | even and uneven data |
+SyncBatchNorm | deep gradient compression | local SGD, adaptive too | DiLoCo | tensor parallelism
+| pipeline parallelism | hybrid parallelism | linear scaling and warm-up | LARS | LAMB | elastic
+restarts | remote calls | graph fusion | one IR with generated code | int8 | memory planning |
+several streams | prefetch | cache, parallel ETL | padding and buckets of lengths | pipes |
+streams with offsets | late labels | warm start | sparse embeddings | profiling | NUMA | debugging
+of collectives | NCCL | CUDA-aware MPI | slow nodes | accumulation of gradients | sharded
+checkpoints"""
 
 
 def rows_of(text):
