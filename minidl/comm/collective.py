@@ -57,7 +57,7 @@ def collective(fn=None, *, own_args=(), own_rows=(), tensors=True):
 
     @functools.wraps(fn)
     def labelled(t, *args, wait=True, **kwargs):
-        if tensors and any(map(is_tensor, (*args, *kwargs.values()))):
+        if tensors and (any(map(is_tensor, args)) or any(map(is_tensor, kwargs.values()))):
             return with_tensors(labelled, label, t, args, kwargs, wait)
         if not wait:
             return t.in_background(functools.partial(labelled, **kwargs), *args)

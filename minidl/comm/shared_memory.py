@@ -76,12 +76,19 @@ def all_reduce(t: Transport, x: SameArray, op: Op = np.add, *,
     flat = chunks.flat(x)
     if t.size > 1:
         window = t.shared(2 * HALF_BYTES)
-        with staging.on_host(t, flat) as host:  # the window is in the host's memory
-            if host.nbytes * t.size <= WHOLE_BYTES:
-                _whole(window, host, op)
-            else:
-                _in_segments(window, host, op, segment_bytes(t.size, chunk_bytes))
+        if staging.on_device(flat):
+            with staging.on_host(t, flat) as host:  # the window is in the host's memory
+                _through(window, host, op, t.size, chunk_bytes)
+        else:
+            _through(window, flat, op, t.size, chunk_bytes)
     return flat.reshape(x.shape)
+
+
+def _through(window, x, op, n, chunk_bytes):
+    if x.nbytes * n <= WHOLE_BYTES:
+        _whole(window, x, op)
+    else:
+        _in_segments(window, x, op, segment_bytes(n, chunk_bytes))
 
 
 def segment_bytes(n, chunk_bytes=CHUNK_BYTES):
@@ -112,15 +119,16 @@ def bytes_read(length, itemsize, n, reader, owner, chunk_bytes=CHUNK_BYTES):
 
 
 def _whole(window, x, op):
-    pieces = [p[: len(x)] for p in window.halves(x.dtype)[window.take_turns(1) % 2]]
+    n_bytes, length = x.nbytes, len(x)
+    pieces = [p[:length] for p in window.halves(x.dtype)[window.take_turns(1) % 2]]
     np.copyto(pieces[window.rank], x)
-    window.signal(ARRIVED, x.nbytes)
-    window.wait(ARRIVED, x.nbytes)
-    op(pieces[0], pieces[1], out=x)
+    window.signal(ARRIVED, n_bytes)
+    window.wait(ARRIVED, n_bytes)
+    op(pieces[0], pieces[1], x)
     for piece in pieces[2:]:
-        op(x, piece, out=x)
+        op(x, piece, x)
     for peer in window.others:
-        window.moved(peer, x.nbytes, x.nbytes)
+        window.moved(peer, n_bytes, n_bytes)
 
 
 def _in_segments(window, x, op, n_bytes):

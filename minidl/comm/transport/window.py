@@ -128,8 +128,11 @@ class Flags(Window):
                 looks += 1
                 self._pause(looks)
         self._fence()  # read the count before the data
+        expected = note + (current_code() << NOTE_BITS)
         for peer in self.others:
-            self._compare(peer, note, words[peer][1 + count % 2])
+            theirs = words[peer][1 + count % 2]
+            if theirs != expected:
+                self._compare(peer, note, theirs)
 
     def _pause(self, looks):
         if looks <= self._spins:
