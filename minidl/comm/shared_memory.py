@@ -124,9 +124,9 @@ def _whole(window, x, op):
     np.copyto(pieces[window.rank], x)
     window.signal(ARRIVED, n_bytes)
     window.wait(ARRIVED, n_bytes)
-    op(pieces[0], pieces[1], x)
+    op(pieces[0], pieces[1], out=x)
     for piece in pieces[2:]:
-        op(x, piece, x)
+        op(x, piece, out=x)
     for peer in window.others:
         window.moved(peer, n_bytes, n_bytes)
 
