@@ -11,6 +11,7 @@ also the methods and operators of a Tensor: x.sum(dim=1), x + y, x += 1, x.item(
 Test: tests/test_tensor.py   Tutorial: tutorials/01_autograd.py
 """
 
+import builtins
 import copy
 import math
 
@@ -196,7 +197,7 @@ class Tensor:
     is_leaf = property(lambda self: self.grad_fn is None)
     nbytes = property(lambda self: self.array.nbytes)
 
-    def numel(self) -> int:
+    def numel(self) -> builtins.int:  # here `int` is the method below, for Python 3.14
         return int(self.array.size)
 
     nelement = numel
