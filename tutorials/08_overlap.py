@@ -1,13 +1,13 @@
 """08  Buckets: send gradients while backward computes the others.   60 minutes, needs: 07
 
-Small buckets start to travel early. But each bucket pays a latency. So there is a best size.
+Small buckets are sent early. But each bucket pays a latency. So there is a best size.
 
     mpirun -n 4 python tutorials/08_overlap.py        or: minidl run -n 4 tutorials/08_overlap.py
     python tutorials/08_overlap.py --sim 4            picture: out/08_overlap.png
 
 Backward computes the gradient of the last layer first. The ranks can average it while backward goes
-on. Gradients travel in buckets. A bucket closes when it holds `cap` bytes. There are p ranks, and k
-equal buckets of n bytes together. A message costs alpha seconds, a byte beta seconds (tutorial 07):
+on. Gradients are sent in buckets. A bucket closes when it holds `cap` bytes. There are p ranks, and
+k equal buckets of n bytes together. A message costs alpha seconds, a byte beta (tutorial 07):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
     all of them          k a + b     for any k the bytes are the same, but not the latencies

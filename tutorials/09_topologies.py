@@ -20,7 +20,7 @@ sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. The 
 A step costs alpha, a byte costs beta. Short messages need few steps. Long messages need few bytes
 through the busiest port. On one switch, if p is a power of two, halving and doubling beats the ring
 at every size. But it sends most of its bytes to the farthest rank. So if links between nodes are
-slower, what counts is the bytes between nodes.
+slower, the bytes between nodes matter most.
 
 In a binary tree leaves send K, and inner ranks send 3 K. The double tree reduces one half of x on
 each of two trees. A rank that is inner in one tree is a leaf in the other.

@@ -229,7 +229,7 @@ def draw(plt, args, runs, batches, sweep, even):
     panels, axes = left.subplots(2, 1, sharex=True), right.subplots()
     compute = 6 * args.layers * args.layer_elems * batches / (args.tflops * 1e12)
     ways = (("update in the step", "the device waits for the host", colours["host"]),
-            ("delayed by one step", "the host works beside the device", colours["up"]))
+            ("delayed by one step", "the host works at the same time", colours["up"]))
     for panel, delayed, (way, what, colour) in zip(panels, (False, True), ways, strict=True):
         modelled, times = runs[delayed]
         lanes(panel, list(names.values()), [

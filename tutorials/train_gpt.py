@@ -80,7 +80,7 @@ def main(t, args):
     say(t, f"rank 0 of {t.size} has {ours.n_params:,} parameters; {len(data):,} tokens of text, "
            f"{ours.dp.size} replicas x {args.batch // ours.dp.size} windows of {args.context}")
     if args.device == "cuda":
-        say(t, f"gradients travel {ours.wrapped[0].way}")
+        say(t, f"transport of gradients: {ours.wrapped[0].way}")
 
     run = {"model": ours.parallel, "losses": []} | recipe(args, ours.trained())
     optimizer, losses = run["optimizer"], run["losses"]

@@ -194,7 +194,7 @@ for (int d = blockDim.x / 2; d > 0; d /= 2) {
 """,
             "data race",
         ),
-        "everybody adds to s[0]": (
+        "every thread adds to s[0]": (
             """
 if (t == 0) s[0] = 0;
 __syncthreads();

@@ -186,7 +186,7 @@ def _trains(student):
 # {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "05a": {
-        "an overflow does not begin the count anew": (
+        "an overflow does not restart the count": (
             {"    self.scale /= 2\n    self.good_steps = 0\n": "    self.scale /= 2\n"},
             "the scale should be",
         ),

@@ -264,14 +264,14 @@ x[:] = total
         ),
     },
     "07b": {
-        "everybody sends first": (
+        "every rank sends first": (
             """
 t.send(out, right)
 t.recv(into, left)
 """,
             "wait-for cycle: rank 0 -> rank 1 -> rank 0",
         ),
-        "everybody receives first": (
+        "every rank receives first": (
             """
 t.recv(into, left)
 t.send(out, right)

@@ -231,7 +231,7 @@ WRONG = {
             "return clocks[worker] == min(clocks.values())",
             "Its lead is the number of its pushes",
         ),
-        "everybody waits": (
+        "every worker waits": (
             "return clocks[worker] < min(clocks.values())",
             "Its lead is the number of its pushes",
         ),

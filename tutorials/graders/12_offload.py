@@ -37,7 +37,7 @@ def grade_12a(student):
     for case, (sizes, backward_s, update_s) in enumerate(CASES):
         after, marks, n_bytes, spans, beside, busy = student.run(run, case)
         _check_weights(after, sizes)
-        yield f"{len(sizes)} buckets, {STEPS} steps: the weights are those of a delayed Adam"
+        yield f"{len(sizes)} buckets, {STEPS} steps: the weights equal a delayed Adam's"
         _check_bytes(n_bytes, sizes)
         yield f"{len(sizes)} buckets: {STEPS} times down, {STEPS - 1} times up"
         _check_trace(spans, marks, len(sizes))
@@ -67,7 +67,7 @@ def _check_weights(after, sizes):
             if (got != should).any():
                 newer = step + 1 < STEPS and (got == wanted[step + 1][i]).all()
                 raise Wrong(
-                    f"bucket {i}, step {step}: the weights are not those of Adam with the "
+                    f"bucket {i}, step {step}: the weights differ from Adam's with the "
                     f"gradients of step {step - 1}: element {int((got != should).argmax())} is "
                     f"{got[(got != should).argmax()]}, wanted {should[(got != should).argmax()]}"
                     + (". They already have this step's update. Is the copy up done before the "
