@@ -1,7 +1,8 @@
 """00  Hello, ranks.                                           2 minutes, needs: nothing
 
-Goal: see that the installation works. Several copies of this program, the ranks, each hold a number
-and end up with the sum of all: the first all-reduce.
+Goal: see that the installation works. Several copies of this program run. Each copy is a
+rank and holds one number. At the end every rank holds the sum of all numbers. This is your first
+all-reduce.
 
     mpirun -n 4 python tutorials/00_hello.py          four processes
     minidl run -n 4 tutorials/00_hello.py             the same, with mpirun found for you
@@ -11,8 +12,8 @@ Rank r of p gives the number r, and every rank receives
 
     0 + 1 + ... + (p - 1)  =  p (p - 1) / 2            6 for p = 4
 
-Something is missing? `minidl doctor` says what to do. Next: 01_autograd.py, or 07_ring.py for how
-the sum is made.
+Is something missing? `minidl doctor` prints what to install. Next: 01_autograd.py. How the sum is
+made: 07_ring.py.
 """
 
 import numpy as np
@@ -31,7 +32,7 @@ def main(t, args):
     ring.all_reduce(t, x)  # in place: every rank now holds the sum
 
     table = Table(t)
-    if t.rank == 0:  # what is installed, asked once
+    if t.rank == 0:  # only rank 0 looks for what is installed
         mpi = doctor.mpi_library() if doctor.installed("mpi4py") else {}
         compiler = doctor.cpp_compiler()
         table.row("MPI", f"{mpi['vendor']} {mpi['version']}" if "vendor" in mpi else "no")

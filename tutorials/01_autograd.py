@@ -1,24 +1,24 @@
 """01  Backward, and the proof that it is right.     45 minutes, needs: derivatives, NumPy
 
-A backward pass is the same graph walked in reverse order, and you can prove it with finite
-differences.
+A backward pass walks the same graph in reverse order. Finite differences prove that it is right.
 
     python tutorials/01_autograd.py               one process; picture: out/01_autograd.png
 
-A computation y = f_k(... f_2(f_1(x))) is a graph of small functions. Each knows its own derivative.
-The chain rule multiplies them, from the result back to the inputs: given g = d loss / d output,
+A computation y = f_k(... f_2(f_1(x))) is a graph of small functions. Each function knows its own
+derivative. The chain rule multiplies these derivatives, from the result back to the inputs. With
+g = d loss / d output:
 
     multiply   u = x y       gx = g y,  gy = g x
     tanh       v = tanh x    gx = g (1 - v v)
     add        w = x + y     gx = gy = g
 
-and where an output is used twice, the gradients that come back are added:
+If an output is used twice, two gradients come back. They are added:
 
     loss = x y + tanh x      d loss / dx = y + 1 - tanh(x)^2      d loss / dy = x
 
-Proof: the central difference (f(x + h) - f(x - h)) / 2h is off by h^2 |f'''| / 6, from Taylor's
-series, and by about eps |f| / h, from rounding f (eps = 2^-52 in float64). The sum is smallest near
-h = eps^(1/3); the sizes of f and f''' move it a little.
+Proof: compare with the central difference (f(x + h) - f(x - h)) / 2h. It has two errors. Taylor's
+series gives h^2 |f'''| / 6. The rounding of f gives about eps |f| / h (eps = 2^-52 in float64). The
+sum of both is smallest near h = eps^(1/3). The sizes of f and f''' move this h a little.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2008.
 The engine itself: minidl/function.py, tensor.py, backward.py.
@@ -35,10 +35,10 @@ from minidl.gradcheck import gradcheck
 
 
 class LogSumExp(minidl.Function):
-    """y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). The soft form of max."""
+    """y = log(sum(exp(x))) over the last dimension: (..., n) -> (...). A smooth form of max."""
 
     def forward(self, x):
-        m = x.max(axis=-1, keepdims=True)  # exp of at most 0: exp(1000) would be inf
+        m = x.max(axis=-1, keepdims=True)  # so exp gets at most 0: exp(1000) would be inf
         y = np.log(np.exp(x - m).sum(axis=-1)) + m[..., 0]
         self.save(x, y)
         return y
@@ -48,16 +48,16 @@ class LogSumExp(minidl.Function):
         # >>> exercise 01a: backward of LogSumExp
         # Return d loss / dx, (..., n), from gy = d loss / dy, (...).
         # First derive dy/dx_i: it is a familiar function of x.
-        # Then mind two things: x may be 1000, where exp(x) overflows but exp(x - y) does not; and
-        # (..., n) with (...) needs a last dimension of 1 to broadcast as meant: y[..., None].
+        # Then mind two things. If x is 1000, exp(x) overflows, but exp(x - y) does not. To
+        # combine shapes (..., n) and (...), give the second a last dimension of 1: y[..., None].
         return gy[..., None] * np.exp(x - y[..., None])
         # <<<
 
 
 def backward(loss):
-    """{leaf: d loss / d leaf}, by hand: the walk of minidl/backward.py in its simplest form."""
-    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # by node or leaf: what has arrived so far
-    for node in reversed(nodes_in_order(loss)):  # each node after all that use its output
+    """Returns {leaf: d loss / d leaf}. It is the simplest form of minidl/backward.py."""
+    gradient = {loss.grad_fn: np.ones_like(loss.array)}  # by node or leaf: the sum so far
+    for node in reversed(nodes_in_order(loss)):  # first the nodes that use its output
         gxs = node.backward(gradient.pop(node))
         if not isinstance(gxs, tuple):
             gxs = (gxs,)
@@ -66,15 +66,15 @@ def backward(loss):
                 # the function that made the input, or a leaf
                 producer = edge[0] if isinstance(edge, tuple) else edge
                 # >>> exercise 01b: where gradients meet
-                # gx is d loss / d (this input). Another function may have used the same input,
-                # and may have sent its gradient already. Keep the sum in gradient[producer].
+                # gx is d loss / d (this input). Another function may have used the same input.
+                # Its gradient may have arrived already. Keep the sum in gradient[producer].
                 gradient[producer] = gradient.get(producer, 0) + gx
                 # <<<
     return gradient
 
 
 def nodes_in_order(loss):
-    """The functions that made `loss`, each after those that made its inputs."""
+    """Returns the functions that made `loss`. A function comes after the makers of its inputs."""
     found = set()
     stack = [loss.grad_fn]
     while stack:
@@ -86,7 +86,9 @@ def nodes_in_order(loss):
 
 
 def central_difference_errors(dtype, steps, n_points=400):
-    """Median error of the central difference of sin(x) exp(x) / 2 over random x, per step."""
+    """Returns, for each step, the median error of the central difference over random x.
+
+    The function is sin(x) exp(x) / 2."""
     x = minidl.Generator(3).uniform(n_points, low=0.5, high=2.0, dtype=np.float64).astype(dtype)
 
     def f(x):
@@ -97,7 +99,7 @@ def central_difference_errors(dtype, steps, n_points=400):
     for h in steps.astype(dtype):
         above = x + h
         below = x - h
-        # above - below: the step as it was rounded, not 2h as it was meant
+        # x + h is rounded: so divide by the true distance, not by 2h
         difference = (f(above) - f(below)) / (above - below)
         errors.append(np.median(np.abs(difference - exact) / np.maximum(np.abs(exact), 1.0)))
     return np.array(errors)
@@ -120,16 +122,16 @@ def main(t, args):
     differences = abs(by_hand[x] - x.grad.array) + abs(by_hand[y] - y.grad.array)
     table.row("walk by hand - engine", float(differences), 0.0, "exact")
 
-    say(t, "2. LogSumExp against central differences, every element, with random cotangents.")
+    say(t, "2. LogSumExp and central differences: every element, for a random d loss / dy.")
     generator = minidl.Generator(5)
-    inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in the host's memory
+    inputs = generator.normal(4, 7, dtype=np.float64)  # gradcheck works in CPU memory
     error = gradcheck(LogSumExp.apply, inputs)
     table.row("LogSumExp, largest relative error", error, 0.0, "abs<1e-8")
     def uses_x_twice(x):
         return LogSumExp.apply(x) * LogSumExp.apply(minidl.tanh(x))
 
     twice = gradcheck(uses_x_twice, inputs)
-    table.row("the same where x is used twice", twice, 0.0, "abs<1e-8")
+    table.row("the same, if x is used twice", twice, 0.0, "abs<1e-8")
     large = minidl.tensor(put(args, np.array([1000.0, 0.0])), requires_grad=True)
     LogSumExp.apply(large).backward()
     gradient = str(host(large.grad).tolist())
@@ -151,7 +153,7 @@ def main(t, args):
 
 
 def draw(plt, named, curves):
-    """Left: the graph, value and gradient in every node. Right: the V of the difference."""
+    """Left: the graph, with value and gradient of every node. Right: the error for each step h."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.6), width_ratios=(1.15, 1))
     places = [(0, 1.6), (0, 0), (1.75, 0), (1.75, 1.6), (3.5, 0.8)]
     for (tensor, name), (across, up) in zip(named, places, strict=True):

@@ -1,13 +1,14 @@
 """02  A fused kernel, and what it saves.                 40 minutes, needs: C, a first idea of CUDA
 
-Fusing does not save arithmetic, it saves memory traffic.
+Fusing two kernels does not save arithmetic. It saves memory traffic.
 
     python tutorials/02_add3.py                   one process; picture: out/02_add3.png
 
-No GPU is needed: without one, a C++ compiler makes a CPU program of the same file, kernels/add3.cu.
+You need no GPU. Without one, a C++ compiler makes a CPU program from the same file,
+kernels/add3.cu.
 
-out = a + b + c, for N floats. With one launch for each plus sign, the sum of a and b travels to
-memory and back:
+The task is out = a + b + c, for N floats. With one launch for each plus sign, the sum of a and b
+goes to memory and back:
 
     launch 1:  t   = a + b         reads 2N floats, writes N
     launch 2:  out = t + c         reads 2N floats, writes N         6N floats = 24N bytes
@@ -16,12 +17,14 @@ In one launch a + b stays in a register:
 
     launch 1:  out = a + b + c     reads 3N floats, writes N         4N floats = 16N bytes
 
-Both add 2N times. An addition takes a fraction of the time that its operands need to come from
-memory, so the time goes with the bytes: at best 24/16 = 1.5 times faster, however fast the adders.
+Both add 2N times. But an addition is much faster than the load of its operands from memory. So the
+time is proportional to the bytes. One launch is at best 24/16 = 1.5 times faster. Faster adders
+would not change this.
 
-A kernel is written for one thread, and thread i makes element i. Threads come in blocks of equal
-size, so the last block reaches past N unless the block divides N. The guard `if (i < n)` sends
-those threads home. No GPU tells you that it is missing: the check form does (part 3).
+A kernel is written for one thread, and thread i computes element i. Threads come in blocks of equal
+size. So the last block reaches past N, unless the block size divides N. With the guard `if (i < n)`
+the threads past N do nothing. A GPU does not tell you that the guard is missing. The check form
+does: it runs the kernel on the CPU and checks every access (part 3).
 
 Source: Harris, "An Even Easier Introduction to CUDA", 2017, for the launch; Rush, "GPU Puzzles",
 2022, for counting loads and stores. How the check form works: minidl/cuda/checks/checker.py.
@@ -42,22 +45,24 @@ from minidl.course.tutorial import Table, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
 
-# work/add3.cu beside work/02_add3.py, else kernels/add3.cu
+# work/add3.cu if it is next to work/02_add3.py, else kernels/add3.cu
 OWN = Path(__file__).with_name("add3.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "add3.cu"
 
 
 def blocks(n, block):
-    """How many blocks of `block` threads are needed so that each of n elements has its thread."""
+    """Returns how many blocks of `block` threads give each of n elements its own thread."""
     # >>> exercise 02b: how many blocks
-    # As few as possible, for any n >= 1. Beware: n / block is a float in Python, and n // block
-    # rounds down, which leaves the last elements without a thread.
+    # Return as few blocks as possible, for any n >= 1. In Python n / block is a float. n // block
+    # rounds down, so the last elements get no thread.
     return -(-n // block)
     # <<<
 
 
 def two_launches(check, a, b, c):
-    """out = (a + b) + c by two launches through the array t; [Report], out."""
+    """Computes out = (a + b) + c by two launches, through the array t.
+
+    Returns ([what check() returns for each launch], out)."""
     n = a.size
     t = np.empty_like(a)
     out = np.empty_like(a)
@@ -73,7 +78,7 @@ def one_launch(check, a, b, c):
 
 
 def checked(name, args, names):
-    """Launch under watch; the kernel ledger as {our name of the array: Traffic}."""
+    """Runs a kernel in the check form. Returns {our name of the array: its Traffic}."""
     n = args[0].size
     report = cuda.check(FILE, blocks(n, BLOCK), BLOCK, args, name=name, outputs=["out"])
     if report.errors:
@@ -82,12 +87,12 @@ def checked(name, args, names):
 
 
 def n_bytes(launches):
-    """Bytes that all launches loaded and stored."""
+    """Returns the bytes that all launches loaded and stored."""
     return sum(t.load_bytes + t.store_bytes for ledger in launches for t in ledger.values())
 
 
 def seconds(work, device, repeats=15):
-    """Median wall time of work(); a GPU's is over when it has done what it was given."""
+    """Returns the median wall time of work() in seconds. On a GPU it waits for the end."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -116,10 +121,10 @@ def main(t, args):
     table.row("elements that differ", int((by_two != by_one).sum()), 0, "exact")
 
     n_time = min(args.n_time, 40_000) if cuda.is_watched() else args.n_time
-    say(t, f"2. The time, for N = {n_time:,}: does it go with the bytes?")
+    say(t, f"2. The time, for N = {n_time:,}: is it proportional to the bytes?")
     compare_times(args, table, generator, n_time)
 
-    say(t, "3. The same kernel with a wrong guard, `i <= n`, under watch:")
+    say(t, "3. The same kernel with a wrong guard, `i <= n`, in the check form:")
     report = wrong_guard(1000)
     say(t, *(f"   {f}\n      -> {f.remedy}" for f in report.errors))
     table.row("what the check form finds", report.errors[0].kind, "out of bounds", "exact")
@@ -135,7 +140,7 @@ def main(t, args):
 
 
 def compare_times(args, table, generator, n):
-    """Measure the time of one launch, of two, and of the library's a + b + c, for n floats."""
+    """Measures one launch, two launches and the library's a + b + c, for n floats. Adds rows."""
     a, b, c = (put(args, generator.normal(n)) for _ in range(3))
     out = np.empty_like(a)
     between = np.empty_like(a)
@@ -161,7 +166,7 @@ def compare_times(args, table, generator, n):
 
 
 def relu_bias(t, table, generator):
-    """Check the exercise's kernel: errors, bytes, and its result."""
+    """Checks the exercise's kernel: its errors, its bytes, its result. Adds rows."""
     rows, cols = 37, 27  # 999 elements: not a multiple of the block
     a, b, c = (generator.normal(rows, cols) for _ in range(3))
     bias = generator.normal(cols)
@@ -176,12 +181,12 @@ def relu_bias(t, table, generator):
     table.row("add3_relu_bias: bytes", moved, 20 * out.size, "exact")
 
     wanted = np.maximum(a.astype(float) + b + c + bias, 0)
-    error = float(np.abs(out - wanted).max())  # three roundings of numbers below 16
+    error = float(np.abs(out - wanted).max())  # from three roundings of numbers below 16
     table.row("add3_relu_bias: largest error", error, 0.0, "abs<4e-6")
 
 
 def wrong_guard(n):
-    """add3 with `<=` in its guard, from a copy of the file; the Report."""
+    """Checks a copy of add3 with `<=` in its guard. Returns the Report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "wrong_guard.cu")
         text = (cuda.KERNELS / "add3.cu").read_text()
@@ -192,12 +197,12 @@ def wrong_guard(n):
 
 
 def draw(plt, apart, fused):
-    """One block of four threads: an arrow for every load (blue) and store (red) in the ledgers."""
+    """Draws one block of four threads. Each arrow is a load (blue) or a store (red)."""
     figure, panels = plt.subplots(1, 2, figsize=(13, 7))
     figure.suptitle("out = a + b + c: what one block of four threads moves")
     for axes, launches, title in zip(
             panels, (apart, fused), ("two launches", "one launch"), strict=True):
-        y = 0.0  # of the next row, downwards; what a launch stored is the first that the next loads
+        y = 0.0  # height of the next row. The next launch begins with the row that was stored
         for number, ledger in enumerate(launches, 1):
             loaded = [name for name, traffic in ledger.items() if traffic.loads]
             (stored,) = (name for name, traffic in ledger.items() if traffic.stores)
@@ -224,7 +229,7 @@ def draw(plt, apart, fused):
         axes.plot([], [], color=colour, label=name)
     bytes_apart, bytes_fused = n_bytes(apart) // 4, n_bytes(fused) // 4
     axes.text(1.8, -7.4, f"{bytes_apart} / {bytes_fused} = {bytes_apart / bytes_fused:g}: at best\n"
-              "so many times faster", ha="center", va="center", fontsize=14)
+              "this many times faster", ha="center", va="center", fontsize=14)
     axes.legend(loc="lower right")
     return figure
 

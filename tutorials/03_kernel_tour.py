@@ -1,39 +1,43 @@
 """03  A tour of kernels: rows, versions, barriers.                  60 minutes, needs: 02
 
-Row reductions, warp shuffles, one-pass algorithms, and why __syncthreads matters.
+This tutorial shows sums over rows, warp shuffles, one-pass algorithms, and why __syncthreads
+matters.
 
     python tutorials/03_kernel_tour.py            one process; picture: out/03_kernel_tour.png
-    minidl kernel bench layer_norm                its versions: right? how fast?
+    minidl kernel bench layer_norm                checks and times its versions
     minidl kernel run --profile script.py         part 4, for the kernels of your own script
 
-Layer norm and softmax need a sum over a row before the first result of that row can be written. The
-naive kernels read the row again for each thing they need; each further version reads it less:
+Layer norm and softmax need a sum over a row before they can write the first result of that row. The
+naive kernels read the row again for each value that they need. Each later version reads it less
+often:
 
     layer norm v1   a thread per row: mean, variance, result      3 reads, 1 write: 16 bytes
                v2   a block per row: mean and variance together   2 reads, 1 write: 12
                v3   a warp per row, which stays in registers      1 read,  1 write:  8
-    softmax         v1, v2 and v3 as above, with the largest and the sum in place of the mean and
-                    the variance: 16, 12 and 8
-    AdamW           reads w, g, m, v, writes w, m, v: 28 bytes a parameter. Written op by op, every
-                    + and * reads its operands and writes its result.
+    softmax         v1, v2 and v3 as above, with maximum and sum in place of mean and variance:
+                    16, 12 and 8
+    AdamW           one kernel reads w, g, m, v and writes w, m, v: 28 bytes a parameter. As
+                    separate ops, every + and * reads its operands and writes its result.
 
-Bytes are of float32, for each element. Layer norm also writes 8 a row, mean and 1/std, and reads 8
-an element, scale and shift; these are the same for all rows and come from a cache.
+The bytes are per element, in float32. Layer norm also writes 8 bytes a row (mean and 1/std) and
+reads 8 bytes an element (scale and shift). Scale and shift are the same for all rows, so they come
+from a cache.
 
-The threads of a block exchange values through shared memory. Between a write of one thread and the
-read of another there must be a barrier, __syncthreads(), which all threads of the block must reach.
-A GPU runs threads in any order: without a barrier a kernel may be right a thousand times, and then
-wrong. Part 2 leaves out each barrier in turn, and runs the threads in ascending, descending and
-shuffled order.
+The threads of a block exchange values through shared memory. If one thread writes a value
+and another thread reads it, there must be a barrier between: __syncthreads(). All threads of the
+block must reach it. A GPU runs threads in any order. Without a barrier a kernel may be right a
+thousand times and then be wrong. Part 2 leaves out each barrier in turn. It runs the
+threads in ascending, descending and shuffled order.
 
-Two kernels that move the same bytes may differ tenfold in time. The 32 threads of a warp make one
-request together. Global memory serves it in sectors of 32 bytes: neighbours in 4 sectors, scattered
-floats in 32 (coalescing). Shared memory has 32 banks, a word each in turn: threads that want
-different words of one bank wait for each other (bank conflicts). Part 4 counts both.
+Of two kernels that move the same bytes, one may be ten times slower. The 32 threads of a warp make
+one request together. Global memory serves it in sectors of 32 bytes. 32 neighbouring floats lie in
+4 sectors, scattered floats in up to 32 (coalescing). Shared memory has 32 banks, and successive
+words lie in successive banks. Threads that want different words of one bank wait for each other
+(bank conflicts). Part 4 counts both.
 
 Sources: Harris, "Optimizing Parallel Reduction in CUDA", 2007; Milakov and Gimelshein, "Online
 normalizer calculation for softmax", 2018; Karpathy, llm.c (dev/cuda), 2024, for the versions.
-Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu. Their check: minidl/cuda/checks.
+Kernels: kernels/tour.cu, layer_norm.cu, softmax.cu, adamw.cu. The check form: minidl/cuda/checks.
 Exercises: `minidl exercise 03` writes work/03_kernel_tour.py and work/tour.cu with the marked
 regions empty; `minidl check 03` grades them.
 """
@@ -49,15 +53,15 @@ from minidl.course.out import BLUE, RED, arrow, box
 from minidl.course.tutorial import Table, WrongOption, host, launch, picture, put, say
 
 BLOCK = 256  # threads in a block
-MOST_COLS = 1024  # version 3: a warp's 32 lanes, 32 numbers of the row in registers each
+MOST_COLS = 1024  # version 3: 32 lanes of a warp, each with 32 numbers of the row in registers
 
-# work/tour.cu beside work/03_kernel_tour.py, else kernels/tour.cu
+# work/tour.cu if it is next to work/03_kernel_tour.py, else kernels/tour.cu
 OWN = Path(__file__).with_name("tour.cu")
 FILE = OWN if OWN.exists() else cuda.KERNELS / "tour.cu"
 
 
 def checked(file, name, grid, args, block: int | tuple = BLOCK, **options):
-    """Launch under watch; the Report. An error ends the script."""
+    """Runs a kernel in the check form. Returns the Report. An error ends the script."""
     report = cuda.check(file, grid, block, args, name=name, **options)
     if report.errors:
         raise SystemExit(str(report))
@@ -75,7 +79,7 @@ def centered(x):
 
 
 def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
-    """The Reports of v1, v2, v3 of a kernel that makes y of x; their rows."""
+    """Checks v1, v2, v3 of a kernel that computes y from x. Adds rows. Returns the Reports."""
     name = kernel.replace("_", " ")
     rows = len(wanted)
     reports, errors = [], []
@@ -92,7 +96,7 @@ def versions(table, kernel, outputs, inputs, wanted, theory, allowed):
 
 
 class Counted(np.ndarray):
-    """An array that counts the bytes that NumPy's operations read and write."""
+    """An array. It counts the bytes that NumPy's operations read and write."""
 
     n_bytes = 0
 
@@ -104,7 +108,9 @@ class Counted(np.ndarray):
 
 
 def adamw(table, n):
-    """A first step of AdamW: bytes a parameter (op by op, fused); their rows."""
+    """Runs a first step of AdamW, op by op and fused. Adds rows.
+
+    Returns (bytes a parameter op by op, bytes a parameter fused)."""
     arrays = minidl.Generator(4).uniform(4, n)
     lr, b1, b2, eps, decay = 1e-3, 0.9, 0.999, 1e-8, 0.01
     step = lr / (1 - b1)
@@ -128,9 +134,11 @@ def adamw(table, n):
 
 
 def without_barrier(number, x):
-    """`center` of tour.cu with one __syncthreads() left out, on 64 threads a row; the Report."""
+    """Checks `center` of tour.cu without one __syncthreads(). Returns the Report.
+
+    number: which barrier to leave out, from 0. A row has 64 threads."""
     parts = (cuda.KERNELS / "tour.cu").read_text().split("__syncthreads();")
-    parts[number] += "//"  # behind it comes the barrier to leave out
+    parts[number] += "//"  # the barrier that comes next is now a comment
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tour.cu")
         path.write_text("__syncthreads();".join(parts))
@@ -139,7 +147,9 @@ def without_barrier(number, x):
 
 
 def transposed(name, x, **defines):
-    """{(loads or stores, array): sectors, or threads at one bank, of a warp's request}."""
+    """Checks a transpose. Returns {("loads" or "stores", array): cost of a warp's request}.
+
+    The cost counts sectors of global memory, or threads at one bank of shared memory."""
     y = np.empty_like(x)
     blocks = len(x) // 32
     report = checked("tour.cu", name, (blocks, blocks), (y, x, len(x)), (32, 32), defines=defines,
@@ -149,7 +159,7 @@ def transposed(name, x, **defines):
 
 
 def layer_norms(table, generator, x):
-    """Check layer norm's versions on x: their rows. Returns their Reports."""
+    """Checks layer norm's versions on x. Adds rows. Returns the Reports."""
     rows, cols = x.shape
     w = generator.normal(cols)
     b = generator.normal(cols)
@@ -172,7 +182,7 @@ def layer_norms(table, generator, x):
 
 
 def left_out(t, table, generator):
-    """Check `center` without its first barrier, then without its second: what is found."""
+    """Checks `center` without its first barrier, then without its second. Prints the errors."""
     for number, which in enumerate(("first", "second")):
         report = without_barrier(number, generator.normal(2, 100))
         say(t, f"   without the {which} barrier:")
@@ -184,7 +194,7 @@ def left_out(t, table, generator):
 
 
 def exercises(args, table, x):
-    """Check the exercises' kernels on x: bytes, errors, what `center` does in shared memory."""
+    """Checks the exercises' kernels on x: bytes, errors, shared memory of `center`. Adds rows."""
     rows, cols = x.shape
     n = x.size
     y = np.empty_like(x)
@@ -192,21 +202,21 @@ def exercises(args, table, x):
         report = checked(FILE, name, rows, (y, x, cols), shared_mem=8 * BLOCK, outputs=["y"])
         table.row(f"{name}: bytes", report.bytes_read + report.bytes_written, 12 * n, "exact")
         table.row(f"{name}: largest error", np.abs(y - wanted).max(), 0.0, "abs<2e-6")
-        if args.device == "cuda":  # what was checked on the CPU runs on the GPU
+        if args.device == "cuda":  # the same kernels, now on the GPU
             result = put(args, np.empty_like(x))
             kernel = cuda.kernel(FILE, name)
             kernel(rows, BLOCK, (result, put(args, x), cols), shared_mem=8 * BLOCK)
             error = np.abs(host(result) - wanted).max()
             table.row(f"{name} on the GPU: largest error", error, 0.0, "abs<2e-6")
 
-    shared = report.shared["s"]  # of center
-    # a tree over B threads adds B - 1 times: 2 loads, 1 store; every output element reads s[0]
+    shared = report.shared["s"]  # the last report is of center
+    # a tree over B threads has B - 1 additions, each of 2 loads and 1 store. Each output reads s[0]
     table.row("center: shared stores", shared.stores, rows * (2 * BLOCK - 1), "exact")
     table.row("center: shared loads", shared.loads, rows * 2 * (BLOCK - 1) + n, "exact")
 
 
 def transposes(table, square):
-    """Transpose a matrix in three ways: sectors and bank conflicts."""
+    """Transposes a matrix in three ways. Adds rows of sectors and bank conflicts."""
     naive = transposed("transpose_naive", square)
     table.row("naive transpose: sectors of a warp's load", naive["loads", "in"], 4.0, "exact")
     table.row("naive transpose: sectors of a warp's store", naive["stores", "out"], 32.0, "exact")
@@ -231,23 +241,23 @@ def main(t, args):
                          theory=(16, 12, 8), allowed="abs<2e-6")
     adamws = adamw(table, 1000)
 
-    say(t, "2. `center` of kernels/tour.cu, each barrier left out in turn, in three thread orders:")
+    say(t, "2. `center` of kernels/tour.cu, without each barrier in turn, in three thread orders:")
     left_out(t, table, generator)
 
-    say(t, "3. The same kernel whole, and softmax_online, the exercises.")
+    say(t, "3. The exercises: the whole `center`, and softmax_online.")
     exercises(args, table, x)
 
-    say(t, "4. What a GPU makes of an access: a matrix transposed in three ways (kernels/tour.cu).")
+    say(t, "4. How a GPU serves an access: three ways to transpose a matrix (kernels/tour.cu).")
     transposes(table, generator.normal(64, 64))
     picture(t, args, draw, norms, softmaxes, adamws, x.size)
     return table
 
 
 def draw(plt, norms, softmaxes, adamws, n):
-    """Left: a sum in shared memory, phase by phase. Right: bytes of every version."""
+    """Left: a sum in shared memory, phase by phase. Right: the bytes of every version."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(14.5, 6.4), width_ratios=(1.2, 1))
     left.set_title("Shared memory of `center`: one block of 8 threads")
-    # (what is written, which elements, how many are still needed, [(read by, element)])
+    # (label, elements written, elements still needed, [(thread, element that it reads)])
     phases = [("s[t] = mine", 8, 8, [])]
     for d in (4, 2, 1):
         reads = [(t, t + k) for t in range(d) for k in (0, d)]
@@ -259,18 +269,18 @@ def draw(plt, norms, softmaxes, adamws, n):
         for t in range(8):
             box(left, t, y, f"s[{t}]", "#fee0d2" if t < n_written else "white", fontsize=10,
                 alpha=1 if t < n_needed else 0.25)
-        down = 0 if n_written else 1.55  # the last phase writes nothing: its arrows lie below it
+        down = 0 if n_written else 1.55  # the last phase writes nothing: draw its arrows below it
         for t, source in reads:
             arrow(left, (source, y + 1.55 - 1.25 * down), (t, y + 0.42 - down))
         if n_written:
             left.axhline(y - 0.55, color=RED, linestyle=":", linewidth=1.5)
             left.text(7.8, y - 0.35, "__syncthreads()", color=RED, fontsize=9)
-    note = "Filled: written in this phase. Arrow: read. Pale: not needed any more."
+    note = "Filled: written in this phase. Arrow: read. Pale: no longer needed."
     left.text(-3.9, -9.65, note, fontsize=10, color=BLUE)
     left.set(xlim=(-3.9, 9.2), ylim=(-9.8, 0.8))
     left.axis("off")
 
-    bars = {}  # {label: bytes loaded and stored of each element}
+    bars = {}  # {label: [bytes loaded, bytes stored] per element}
     for word, reports in (("layer norm", norms), ("softmax", softmaxes)):
         for rung, report in enumerate(reports, 1):
             xy = [report.ledger[name] for name in ("x", "y")]
@@ -283,7 +293,7 @@ def draw(plt, norms, softmaxes, adamws, n):
                       label="both together")
     right.bar_label(right.containers[1], [f"{sum(b):.0f}" for b in bars.values()], padding=4)
     right.bar_label(both, ["", f"{adamws[1]:.0f}"], padding=4)
-    # to scale, this bar would leave the others too short to compare
+    # at its full length this bar would make the others too short to compare
     right.text(41, 6, f"{adamws[0]:.0f}: far past the edge >", ha="right", va="center")
     right.invert_yaxis()
     right.set(title="Bytes an element, counted", xlabel="bytes (float32)", xlim=(0, 42))

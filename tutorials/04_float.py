@@ -1,24 +1,26 @@
 """04  Lost precision: the error of a sum.      30 minutes, needs: NumPy
 
-A float keeps a fixed number of digits: added to a large number, a small one is lost.
+A float keeps a fixed number of digits. If you add a small number to a large one, the small one is
+lost.
 
     python tutorials/04_float.py                  one process; picture: out/04_float.png
 
-A number with p bits of fraction is m 2^e with 2^p <= m < 2^(p+1), so its neighbours are one unit in
-the last place (ulp) away, 2^-p of its size, and every operation rounds to the nearest: a relative
-error of at most u = 2^-(p+1).
+A number with p bits of fraction is m 2^e with 2^p <= m < 2^(p+1). Its neighbours are one unit in
+the last place (ulp) away. That is at most 2^-p of its size. Every operation rounds to the nearest
+number. So the relative error is at most u = 2^-(p+1).
 
     fp16  p = 10    fp32  p = 23    fp64  p = 52    bf16  p = 7
 
-Adding half an ulp or less therefore changes nothing ("swamping"): 1 + 1 + 1 ... ends at 2^(p+1).
-A sum s of n numbers has an error of at most, with S = sum |x|,
+So adding less than half an ulp changes nothing ("swamping"): 1 + 1 + 1 ... stops at 2^(p+1). For a
+sum of n numbers with S = sum |x| the error is at most
 
     one after the other   (n - 1) u S      each addition rounds the sum so far
-    pairwise              log2(n) u S      a tree: each number is in log2(n) additions only
-    Kahan's               2 u S            what an addition lost is computed, and added next time
+    pairwise              log2(n) u S      a tree: each number is in only log2(n) additions
+    Kahan's               2 u S            it computes the lost part, and adds it next time
 
-A training step adds lr g to w. If that is below half an ulp of w, w stays for ever, however many
-steps. A copy of w with more bits adds them up: that is why fp16 weights have an fp32 master.
+A training step changes w by lr g. If lr g is below half an ulp of w, then w never changes, even
+after a million steps. A copy of w with more bits does change. That is why fp16 weights have an fp32
+master copy.
 
 Sources: Kahan, "Further remarks on reducing truncation errors", Communications of the ACM 8, 1965;
 Higham, "Accuracy and Stability of Numerical Algorithms", 2002, chapter 4.
@@ -35,23 +37,23 @@ from minidl.course.out import BLUE, GREEN, GREY, RED, line_at
 from minidl.course.tutorial import Table, WrongOption, launch, picture, say
 
 FORMATS = {np.float16: 10, np.float32: 23, np.float64: 52}  # bits of fraction
-STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # of counting; not for hours
+STARTS = {np.float16: 0, np.float32: 2**24 - 5, np.float64: 2**53 - 5}  # from 0 it takes hours
 try:
     FORMATS[minidl.bfloat16.type], STARTS[minidl.bfloat16.type] = 7, 0
-except ImportError:  # the table does without: pip install 'minidl[bfloat16]'
+except ImportError:  # the table then has no bfloat16 rows: pip install 'minidl[bfloat16]'
     pass
 
 
 def in_order(x):
-    """x[0] + x[1] + ..., every sum rounded to x's type."""
+    """Returns x[0] + x[1] + ..., from left to right. Every sum is rounded to x's type."""
     return np.add.accumulate(x)[-1]
 
 
 def pairwise(x):
-    """The sum of x, of any length, as a tree of additions in x's type."""
+    """Returns the sum of x, by a tree of additions in x's type. x has any length >= 1."""
     # >>> exercise 04a: a sum as a tree
-    # Add neighbours, x[0] + x[1], x[2] + x[3] ...: half as many numbers. Again, until one is left.
-    # Where their number is odd, the last one goes on to the next round as it is.
+    # Add neighbours: x[0] + x[1], x[2] + x[3] ... That leaves half of the numbers. Repeat until
+    # one is left. If their number is odd, the last one goes to the next round unchanged.
     while len(x) > 1:
         pairs = x[: len(x) // 2 * 2]
         x = np.concatenate([pairs[0::2] + pairs[1::2], x[len(pairs) :]])
@@ -60,11 +62,11 @@ def pairwise(x):
 
 
 def kahan(x):
-    """The sum of x, one after the other, with what every addition lost, all in x's type."""
+    """Returns the sum of x by Kahan's method: it adds in order, all in x's type."""
     total = lost = x.dtype.type(0)
     # >>> exercise 04b: Kahan's sum
-    # For each number: take from it what was lost before; add that to the total; then compute what
-    # this addition lost: (new total - old total) is what arrived, and y is what was sent.
+    # For each number: y is the number minus the loss of the addition before. Add y to the total.
+    # The total grew by (new total - old total). Subtract y: that is the new loss.
     for number in x:
         y = number - lost
         new = total + y
@@ -75,7 +77,7 @@ def kahan(x):
 
 
 def stops_at(dtype, start):
-    """Where adding 1 again and again, from start, ends."""
+    """Adds 1 again and again, from start. Returns the number that no longer changes."""
     x = dtype(start)
     while x + dtype(1) != x:
         x += dtype(1)
@@ -83,7 +85,7 @@ def stops_at(dtype, start):
 
 
 def largest_ignored(dtype):
-    """log2 of the largest power of two that 1 - u ignores."""
+    """Returns log2 of u, the largest power of two with 1 - u = 1 in this type."""
     power = 0
     while dtype(1) - dtype(2.0**power) != dtype(1):
         power -= 1
@@ -91,8 +93,9 @@ def largest_ignored(dtype):
 
 
 def train(update, n):
-    """A weight of 1 that gets `update` n times: in fp16, in an fp32 master, in fp16 with Kahan's
-    remainder. Returns their paths."""
+    """Subtracts `update` n times from a weight of 1, in three ways. Returns their paths, (n, 3).
+
+    The columns: fp16; an fp32 master copy; fp16 with Kahan's remainder."""
     half = np.float16(1)
     master = np.float32(1)
     kept = np.float16(1)
@@ -111,8 +114,8 @@ def train(update, n):
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("--device cuda: here one number after another is rounded, which is no "
-                          "work for a GPU; 05_amp.py has its precisions")
+        raise WrongOption("--device cuda: this tutorial rounds one number after another. That is "
+                          "no work for a GPU. Use --device cpu; 05_amp.py shows a GPU's precisions")
     table = Table(t)
     say(t, "1. Swamping: 1 + 1 + 1 + ...")
     for dtype, start in STARTS.items():
@@ -120,7 +123,7 @@ def main(t, args):
         p = FORMATS[dtype]
         end = int(stops_at(dtype, start))
         table.row(f"{name}: 1 + 1 + ... ends at", end, 2 ** (p + 1), "exact")
-        # below 1 neighbours are half as far apart as above
+        # below 1 the distance of neighbours is half the distance above 1
         table.row(f"{name}: largest u with 1 - u = 1, log2", largest_ignored(dtype), -(p + 2),
                   "exact")
 
@@ -150,7 +153,7 @@ def main(t, args):
     wanted = 1 - args.n_steps * update
     table.row("fp16: weight", float(paths[-1, 0]), 1.0, "exact")
     table.row("fp32 master: weight", float(paths[-1, 1]), wanted, "exact")
-    # the weight is within an ulp, 2^-11 below 1, of what it would be
+    # the weight is within an ulp of the exact one. Below 1 an ulp is 2^-11
     table.row("fp16 with Kahan's remainder: weight", float(paths[-1, 2]), wanted, "abs<0.0005")
     picture(t, args, draw, sizes, curves, paths)
     return table
@@ -161,7 +164,7 @@ def bounds(name, sizes):
 
 
 def draw(plt, sizes, curves, paths):
-    """Left: the spacing of fp16. Middle: errors of three sums. Right: a weight's path."""
+    """Left: half an ulp of fp16 and fp32. Middle: errors of three sums. Right: a weight's path."""
     figure, (spacing, left, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     x = np.geomspace(1e-3, 60000, 400)
     for dtype, name, colour in ((np.float16, "fp16", RED), (np.float32, "fp32", BLUE)):
@@ -171,7 +174,8 @@ def draw(plt, sizes, curves, paths):
     spacing.plot(2048, 1, "o", color=RED)
     line_at(spacing, "", x=2048, color=GREY)
     line_at(spacing, "2048 + 1 = 2048", y=1, at=0.3)
-    spacing.set(title="What a number ignores: half an ulp", xlabel="number", ylabel="half an ulp")
+    spacing.set(title="A number ignores less than half an ulp", xlabel="number",
+                ylabel="half an ulp")
 
     for (name, errors), colour in zip(curves.items(), (RED, BLUE, GREEN), strict=True):
         left.loglog(sizes, errors.mean(1), "o-", color=colour, label=name)

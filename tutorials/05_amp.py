@@ -1,6 +1,6 @@
 """05  Mixed precision and loss scaling.                  45 minutes, needs: 01, 04
 
-fp16 gradients below 2^-25 become 0. Multiplying the loss by a scale prevents it; dynamic scaling
+fp16 gradients below 2^-25 become 0. Multiply the loss by a scale, and they do not. Dynamic scaling
 finds the scale during training.
 
     python tutorials/05_amp.py                    one process; picture: out/05_amp.png
@@ -10,24 +10,25 @@ fp16 has 5 bits of exponent and 10 of fraction:
     becomes 0  |  fewer digits  |        11 digits of 2        |  becomes inf
              2^-25            2^-14                         65504
 
-Halves cost half the memory and, on a GPU, a fraction of the time; but gradients are small. Of
-gradients that are normal with deviation sigma, a part is lost that the error function gives. Times
-S it is smaller, and since the chain rule is linear, S on the loss is S on every gradient:
+fp16 costs half the memory of fp32. On a GPU it costs a fraction of the time. But gradients are
+small. If gradients are normal with deviation sigma, the error function gives the part that becomes
+0. A factor S makes this part smaller. The chain rule is linear, so S times the loss gives S times
+every gradient:
 
     P(|S g| <= 2^-25) = erf(2^-25 / (S sigma sqrt 2))         S max|g| <= 65504
 
-S is a power of two, so that scaling rounds nothing. The largest safe S belongs to the gradients,
-not to fp16, and changes during training; so it is found by trying: an inf in a gradient shows that
-S is too large; then halve it and skip the step. After N good steps, double it. A step is: divide by
-S in fp32 (in fp16 the gradient would become 0 again), look for inf, clip, update an fp32 master
-copy of the weights (one in fp16 does not move by less than half of its last digit), round it to
-fp16. In apex's names, which part 3 uses, that is level O2:
+S is a power of two, so scaling does not round. The largest safe S depends on the gradients, and it
+changes during training. So training finds it by trying. An inf in a gradient shows that S is too
+large: then halve S and skip the step. After N good steps, double S. A step does this, in order:
+divide by S in fp32 (in fp16 the gradient would become 0 again), look for inf, clip, update an fp32
+master copy of the weights, round it to fp16. Without the master copy, an update below half of the
+last digit would not change an fp16 weight. Part 3 uses apex's names. This step is level O2:
 
     O0   all fp32                  O1   products in fp16, sums and exponentials in fp32 (autocast)
-    O3   all fp16                  O2   fp16, fp32 masters of the weights, a scaled loss
+    O3   all fp16                  O2   fp16 weights, fp32 master copies, a scaled loss
 
 Paper: Micikevicius et al., "Mixed precision training", 2018, arXiv 1710.03740.
-The library's own: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
+The real ones: minidl/precision/amp.py, grad_scaler.py, optim/master.py.
 Exercises: `minidl exercise 05` writes work/05_amp.py with the marked regions empty;
 `minidl check 05` grades it.
 """
@@ -44,25 +45,25 @@ from minidl.data import datasets
 from minidl.nn import functional as F
 from minidl.precision import amp
 
-SMALLEST, LARGEST = 2.0**-25, 65504.0  # at most this becomes 0 in fp16; its largest number
-WEIGHT = 2.0**-18  # of the loss: as small as gradients are in the first layers of a deep network
+SMALLEST, LARGEST = 2.0**-25, 65504.0  # numbers up to 2^-25 become 0 in fp16; its largest number
+WEIGHT = 2.0**-18  # factor of the loss: gradients as small as in the first layers of a deep network
 BATCH = 128
-HUGE = 2.0**44  # a scale to start from that is certainly too large
+HUGE = 2.0**44  # a first scale that is certainly too large
 
 
 class DynamicLossScaler:
-    """The scale S of the loss: halved after an overflow, doubled after `interval` good steps."""
+    """The scale S of the loss. It halves after an overflow and doubles after good steps."""
 
     def __init__(self, scale, interval):
         self.scale, self.interval = scale, interval
         self.good_steps = self.skipped = 0
 
     def update(self, overflow):
-        """After every step. overflow: whether it was skipped because of inf or nan."""
+        """Call it after every step. overflow: True if the step was skipped for inf or nan."""
         # >>> exercise 05a: the dynamic scale
-        # Overflow: halve self.scale, count the step in self.skipped, and begin to count good steps
-        # anew. Otherwise count it in self.good_steps; when there are self.interval of them in a
-        # row, double self.scale and begin to count anew.
+        # If overflow: halve self.scale, add 1 to self.skipped, and start to count good steps again
+        # from 0. Otherwise: add 1 to self.good_steps. When it reaches self.interval, double
+        # self.scale, and start to count good steps again from 0.
         if overflow:
             self.scale /= 2
             self.good_steps = 0
@@ -76,14 +77,14 @@ class DynamicLossScaler:
 
 
 def mixed_step(weights, masters, grads, scale, lr, max_norm):
-    """One SGD step. Returns whether the gradients overflowed; then nothing has changed.
+    """Does one SGD step. If a gradient has inf or nan, changes nothing and returns True.
 
-    weights: fp16 arrays; masters: their fp32 copies; grads: fp16, of the loss times `scale`.
-    The norm of all gradients together is clipped to max_norm (multiply by max_norm / norm if it is
-    above)."""
+    weights: fp16 arrays; masters: their fp32 copies; grads: fp16 gradients of the loss times
+    `scale`. The norm of all gradients together is clipped to max_norm: if it is larger, multiply
+    every gradient by max_norm / norm. Returns False after a step that changed the weights."""
     # >>> exercise 05b: one step in mixed precision
-    # In this order: unscale in fp32, look for inf and nan (np.isfinite), clip, update the masters
-    # in place, copy them down to the weights in place.
+    # In this order: unscale in fp32; look for inf and nan (np.isfinite); clip; update the masters
+    # in place; copy them into the weights in place.
     unscaled = [g.astype(np.float32) / np.float32(scale) for g in grads]
     if not all(np.isfinite(g).all() for g in unscaled):
         return True
@@ -97,7 +98,7 @@ def mixed_step(weights, masters, grads, scale, lr, max_norm):
 
 
 def loss_of(model, args, digits, i):
-    """On batch i of the digits; the same samples whatever the precision."""
+    """Returns the loss on batch i of the digits. Every precision gets the same samples."""
     rows = minidl.Generator(1, stream=i).integers(0, len(digits), (BATCH,))
     images, labels = digits[rows]
     images = minidl.Tensor(put(args, images).reshape(-1, 64))
@@ -105,16 +106,18 @@ def loss_of(model, args, digits, i):
 
 
 def new_model(args, level):
-    """The same weights at each of apex's levels of mixed precision."""
+    """Returns a model at one of apex's levels. The first weights are the same at every level."""
     minidl.manual_seed(0)
     model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
-    amp.prepare(model, level)  # casts the weights, or what the products read
+    amp.prepare(model, level)  # casts the weights (O2, O3), or the inputs of products (O1)
     return model
 
 
 def train(model, args, digits, scaler, steps, with_masters):
-    """(the loss on batch 0 after every tenth step, the scale at every step, weights that a skipped
-    step changed)."""
+    """Trains with mixed_step. Returns (losses, scales, changed).
+
+    losses: on batch 0, after every tenth step; scales: at every step; changed: how many weights a
+    skipped step changed."""
     weights = [p.array for p in model.parameters()]
     masters = weights
     if with_masters:
@@ -130,7 +133,7 @@ def train(model, args, digits, scaler, steps, with_masters):
 
         model.zero_grad()
         before = [w.copy() for w in weights]
-        with np.errstate(all="ignore"):  # inf is expected: it tells that the scale is too large
+        with np.errstate(all="ignore"):  # inf is expected: it shows that the scale is too large
             (loss_of(model, args, digits, i) * (WEIGHT * scaler.scale)).backward()
         grads = [p.grad.array for p in model.parameters()]
         overflow = mixed_step(weights, masters, grads, scaler.scale,
@@ -145,28 +148,28 @@ def train(model, args, digits, scaler, steps, with_masters):
 
 
 def fits(g):
-    """Whether no element of g is inf in fp16."""
+    """Returns True if no element of g becomes inf in fp16."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(g.astype(np.float16)).all())
 
 
 def part_lost(args, table, normal):
-    """Count which part of normal gradients becomes 0 in fp16, at four scales."""
+    """Counts the part of normal gradients that becomes 0 in fp16, at four scales. Adds rows."""
     for power in (0, 4, 8, 12):
         S = 2.0**power
         lost = float(((S * normal).astype(np.float16) == 0).mean())
         theory = math.erf(SMALLEST / (S * args.sigma * math.sqrt(2)))
-        # four standard deviations of a fraction counted over n
+        # four standard deviations of a fraction that n samples give
         bound = 4 * math.sqrt(theory * (1 - theory) / args.n) + 1 / args.n
         table.row(f"S = 2^{power}: part of them that becomes 0", lost, theory, f"abs<{bound:.1g}")
 
 
 def gradients_of_a_model(args, digits):
-    """Returns a flat array: the gradients of an fp32 model, as small as a deep network's."""
+    """Returns the nonzero gradients of an fp32 model, flat. A deep network's are this small."""
     model = new_model(args, "O0")
     (loss_of(model, args, digits, 0) * WEIGHT).backward()
     real = np.concatenate([host(p.grad).reshape(-1) for p in model.parameters()])
-    return real[real != 0]  # a pixel that is always black gives none
+    return real[real != 0]  # a pixel that is always black gives gradients of 0
 
 
 def log2_of_safe(g):
@@ -175,22 +178,22 @@ def log2_of_safe(g):
 
 
 def largest_scales(table, normal, real):
-    """Find the largest S without inf by trying; then let a dynamic scale come down to it."""
+    """Finds the largest S without inf by trying. Then lets a dynamic scale fall to it."""
     for whose, g in (("normal", normal), ("the model's", real)):
         largest = max(power for power in range(64) if fits(2.0**power * g))
         theory = log2_of_safe(g)
-        table.row(f"{whose} gradients: log2 of their largest safe S", largest, theory, "exact")
+        table.row(f"{whose} gradients: log2 of the largest safe S", largest, theory, "exact")
 
     scaler = DynamicLossScaler(HUGE, interval=1)
     for _ in range(30):
         scaler.update(overflow=not fits(scaler.scale * real))
-    # interval 1: once it fits, every other step overflows
+    # interval 1: once the scale fits, every other step overflows
     to_fall = int(math.log2(HUGE)) - log2_of_safe(real)
     theory = to_fall + (30 - to_fall) // 2
     table.row("steps skipped of 30", scaler.skipped, theory, "exact")
 
 
-# name: level of the model, the scale at the start, whether there are fp32 masters
+# name: (level of the model, the first scale, whether there are fp32 masters)
 RUNS = {
     "O0": ("O0", 1.0, True),
     "O1": ("O1", HUGE, True),
@@ -202,11 +205,11 @@ RUNS = {
 
 
 def train_all(t, args, digits, table):
-    """Train each of RUNS. Returns ({name: losses}, the scale of O2 at every step)."""
+    """Trains each of RUNS. Returns ({name: losses}, the scale of O2 at every step)."""
     curves, scales, changed = {}, {}, {}
     for name, (level, scale, with_masters) in RUNS.items():
         model = new_model(args, level)
-        interval = 25 if scale > 1 else math.inf  # a scale of 1 stays
+        interval = 25 if scale > 1 else math.inf  # a scale of 1 never changes
         scaler = DynamicLossScaler(scale, interval)
         steps = progress(t, range(args.steps), name)
         curves[name], scales[name], changed[name] = train(
@@ -214,12 +217,12 @@ def train_all(t, args, digits, table):
     table.row("O2: weights that a skipped step changed", changed["O2"], 0, "exact")
 
     first, last = curves["O0"][0], curves["O0"][-1]
-    for name in ("O1", "O2"):  # less the steps that were skipped
+    for name in ("O1", "O2"):  # a few steps fewer than O0: the first ones are skipped
         table.row(f"last loss of {name} (theory: of O0)", curves[name][-1], last, "rel<0.002")
-    # what is left out must show: at most half of the way that fp32 goes
+    # without a part, the loss falls by at most half as much as with fp32
     for name in ("no master weights", "no loss scaling", "O3"):
         way = (first - curves[name][-1]) / (first - last)
-        table.row(f"{name}: how far the loss fell (O0: 1)", way, 0.5, "<=")
+        table.row(f"{name}: fall of the loss, as a part of O0's", way, 0.5, "<=")
     return curves, scales["O2"]
 
 
@@ -229,20 +232,20 @@ def main(t, args):
     normal = minidl.Generator(4).normal(args.n) * np.float32(args.sigma)
     part_lost(args, table, normal)
 
-    say(t, "2. The largest scale without inf, of these gradients and of a model's.")
+    say(t, "2. The largest scale without inf, for these gradients and for a model's gradients.")
     digits, _ = datasets.digits()
     real = gradients_of_a_model(args, digits)
     largest_scales(table, normal, real)
 
     say(t, f"3. Training for {args.steps} steps: O0 fp32, O1 autocast, O2 fp16 with fp32 masters,\n"
-           "   O3 fp16; and O2 with a part left out.")
+           "   O3 fp16. Then O2 without one of its parts.")
     curves, scales = train_all(t, args, digits, table)
     picture(t, args, draw, normal, real, curves, scales, log2_of_safe(real))
     return table
 
 
 def draw(plt, g, real, curves, scales, safe):
-    """Left: the histogram moves through fp16's window. Right: losses; the scale finds its place."""
+    """Left: the histogram moves through fp16's range. Right: losses; the dynamic scale."""
     figure = plt.figure(figsize=(14, 8))
     left, right = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     panels, (above, below) = left.subplots(4, 1, sharex=True), right.subplots(2, 1)
@@ -259,7 +262,7 @@ def draw(plt, g, real, curves, scales, safe):
         axes.text(-8, 15, f"lost: {lost[0]:.1f}% of the normal,\n{lost[1]:.1f}% of the model's",
                   fontsize=11, color=RED, va="center")
         axes.set(xlim=(-46, 19), ylim=(0, 35), ylabel="%")
-    left.suptitle("Gradients in fp16's window: normal (filled), a model's (line)")
+    left.suptitle("Gradients in fp16's range: normal (filled), a model's (line)")
     for place, word in ((-35.5, "becomes 0"), (-19.5, "fewer digits"), (1, "full precision"),
                         (17.5, "inf")):
         for axes in panels[::2]:  # on the second slide, too
@@ -274,11 +277,11 @@ def draw(plt, g, real, curves, scales, safe):
     for name, (colour, line, width) in styles.items():
         steps = range(0, 10 * len(curves[name]), 10)
         above.plot(steps, curves[name], line, color=colour, linewidth=width, label=name)
-    above.set(title="Leave a part out, and training stops", xlabel="training step",
+    above.set(title="Without one of the parts, training stops", xlabel="training step",
               ylabel="cross entropy (nats)")
     above.legend(fontsize=10, ncols=2)
     below.step(range(len(scales)), np.log2(scales), where="post", color=BLUE)
-    line_at(below, "largest that is safe at the start", y=safe)
+    line_at(below, "largest safe scale at the start", y=safe)
     below.set(title="The scale falls until it fits, then tries again", xlabel="training step",
               ylabel="log2 of the scale S", ylim=(safe - 3, None))
     return figure
@@ -286,9 +289,9 @@ def draw(plt, g, real, curves, scales, safe):
 
 OPTIONS = {
     "n": (1_000_000, "normal gradients"),
-    "sigma": (1e-7, "their deviation"),
+    "sigma": (1e-7, "deviation of the normal gradients"),
     "steps": (300, "training steps"),
-    "lr": (0.0005, "learning rate of these"),
+    "lr": (0.0005, "learning rate of the training steps"),
 }
 
 if __name__ == "__main__":

@@ -1,27 +1,28 @@
 """06  Where the memory goes, and how to get it back.          60 minutes, needs: 01, 05
 
-A weight costs 16 bytes before the first activation. Recompute runs one forward more, and of L
-layers' activations holds 2 sqrt(L).
+A parameter costs 16 bytes before the first activation. Recompute runs one more forward. Of the
+activations of L layers it holds only 2 sqrt(L).
 
     python tutorials/06_memory.py                 one process; picture: out/06_memory.png
 
-A model of X parameters, trained with Adam, holds
+With Adam, a model of X parameters holds
 
     fp32             weight 4   gradient 4                   m 4   v 4    =  16 X bytes
     fp16 + masters   weight 2   gradient 2   fp32 master 4   m 4   v 4    =  16 X bytes
 
-and for backward what its functions saved: a chain of L layers keeps L results. Recompute cuts it
-into k segments, keeps the input of each, and runs a segment again when backward comes to it:
+Also, every function saves results for backward: a chain of L layers keeps L results. Recompute cuts
+the chain into k segments. It keeps only the input of each segment. When backward reaches a segment,
+recompute runs it forward again:
 
-    held at the most = (k - 1) inputs  +  L/k results of one segment  +  the result of all
+    most that it holds = (k - 1) inputs  +  L/k results of one segment  +  the last result
                      = k + L/k  layers' results,    least for k = sqrt(L)
 
-A forward costs 1 and a backward 2, so running every layer forward twice makes a step of 3 cost 4.
-The second run must equal the first: dropout has to draw the same random numbers.
+A forward costs 1 and a backward costs 2. With recompute every layer runs forward twice, so a step
+costs 4 and not 3. The second run must equal the first: dropout must draw the same random numbers.
 
 Papers: Rajbhandari et al., "ZeRO", 2020, arXiv 1910.02054, section 3; Chen et al., "Training deep
 nets with sublinear memory cost", 2016, arXiv 1604.06174.
-The library's own: minidl/memory. Exercises: `minidl exercise 06` writes work/06_memory.py with the
+The real ones: minidl/memory. Exercises: `minidl exercise 06` writes work/06_memory.py with the
 marked regions empty; `minidl check 06` grades it.
 """
 
@@ -39,22 +40,22 @@ N_LAYERS = 16
 
 
 class Recompute(minidl.Function):
-    """A block of layers as one function of its input and parameters, which saves its input."""
+    """A block of layers, as one function of its input and parameters. It saves only its input."""
 
     def forward(self, x, *parameters, block, leaves, generator):
         self.block, self.leaves, self.generator = block, leaves, generator
-        self.place = generator.get_state()  # where its random numbers begin
+        self.place = generator.get_state()  # where the block's random numbers begin
         self.save(x)
-        with minidl.no_grad():  # nothing inside is kept
+        with minidl.no_grad():  # the layers inside save nothing
             return block(minidl.Tensor(x)).array
 
     def backward(self, gy):
         (x,) = self.saved
         # >>> exercise 06b: run it again
-        # Return the gradients of x and of self.leaves, the block's parameters, as one tuple:
-        # minidl.grad([y], [tensors], [gy]) gives them, if y is the block's result on a Tensor of x
-        # with requires_grad=True. The block may have dropout: its numbers must be those of the
-        # first run (generator.get_state, set_state), and what others draw next must not change.
+        # Return the gradients of x and of self.leaves, the block's parameters, as one tuple.
+        # minidl.grad([y], [tensors], [gy]) returns them. Here y is the block's result on a Tensor
+        # of x with requires_grad=True. The block may have dropout: it must draw the numbers of the
+        # first run (generator.get_state, set_state). Later draws of others must not change.
         now = self.generator.get_state()
         self.generator.set_state(self.place)
         x = minidl.Tensor(x, requires_grad=True)
@@ -65,7 +66,7 @@ class Recompute(minidl.Function):
 
 
 def recompute(layers, x):
-    """layers[-1](...layers[0](x)), to be run again in backward."""
+    """Returns layers[-1](...layers[0](x)). Backward will run the layers again."""
     block = nn.Sequential(*layers)
     leaves = list(block.parameters())
     generator = minidl.random.default_generator()
@@ -73,7 +74,7 @@ def recompute(layers, x):
 
 
 def run(layers, x, segments):
-    """The chain of layers in segments, (start, stop, whether it is recomputed)."""
+    """Runs the chain of layers in segments (start, stop, whether it is recomputed)."""
     for start, stop, again in segments:
         x = recompute(layers[start:stop], x) if again else layers[start:stop](x)
     return x
@@ -84,28 +85,31 @@ def equal_segments(n, k):
 
 
 def peak_bytes(sizes, segments):
-    """The most bytes that a step of the chain holds. sizes[i]: bytes of layer i's input;
-    sizes[n]: of the result of all, which the caller holds."""
+    """Returns the most bytes that a step of the chain holds.
+
+    sizes[i] is the bytes of layer i's input. sizes[n] is the bytes of the last result, which the
+    caller holds."""
     n = len(sizes) - 1
     held = peak = 0
     for start, stop, again in segments:
-        inside = sum(sizes[start : stop + 1])  # while backward is in it: its input, all its results
-        result = sizes[n] if again or stop < n else 0  # the last one, if kept, is inside already
+        inside = sum(sizes[start : stop + 1])  # backward is here: its input, and all its results
+        result = sizes[n] if again or stop < n else 0  # a kept last result is in `inside` already
         peak = max(peak, held + inside + result)
         held += sizes[start] if again else sum(sizes[start:stop])
     return peak
 
 
 def choose_segments(sizes, budget):
-    """[(start, stop, recomputed)] that hold at most `budget` bytes (peak_bytes) and run as few
-    layers twice as possible; None if there are none."""
+    """Returns [(start, stop, recomputed)] that holds at most `budget` bytes, by peak_bytes.
+
+    It runs as few layers twice as possible. Returns None if no segments fit."""
     # >>> exercise 06a: segments for unequal layers under a budget
     # There are n = len(sizes) - 1 layers. Segments follow each other: (0, a, ...), (a, b, ...), ...
-    # (..., n, ...). Trying all ways is enough here; recompute_plan.py in the library is faster.
+    # (..., n, ...). You may try all ways. minidl/memory/recompute_plan.py is faster.
     n = len(sizes) - 1
 
     def ways(start):
-        """All segments of layers start, ..., n - 1."""
+        """Yields all ways to cut layers start, ..., n - 1 into segments."""
         if start == n:
             yield []
         for stop in range(start + 1, n + 1):
@@ -118,7 +122,7 @@ def choose_segments(sizes, budget):
 
 
 def chain(widths):
-    """Layers that each save one thing, their result: tanh(W x)."""
+    """Returns layers tanh(W x). Each saves one array, its result."""
     minidl.manual_seed(0)
     layers = []
     for n_in, n_out in zip(widths[:-1], widths[1:], strict=True):
@@ -127,7 +131,9 @@ def chain(widths):
 
 
 def measure(args, widths, segments):
-    """A chain, forward and backward: (activations at the peak, layers run forward, gradients)."""
+    """Runs a chain forward and backward.
+
+    Returns (activations at the peak in bytes, how many layers ran forward, gradients)."""
     layers = put(args, chain(widths))
     forwards = []
     for layer in layers:
@@ -142,7 +148,7 @@ def measure(args, widths, segments):
 
 
 def a_step(args, level, segments):
-    """A training step on the digits: (its ledger, bytes held by kind, number of parameters)."""
+    """Trains on the digits. Returns (the last step's ledger, bytes by kind, n parameters)."""
     digits, _ = datasets.digits()
     images, labels = digits[:1024]
     images = minidl.Tensor(put(args, images).reshape(-1, 64))
@@ -154,7 +160,7 @@ def a_step(args, level, segments):
     optimizer = optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, scaler = amp.initialize(model, optimizer, level, loss_scale=128.0)
 
-    for _ in range(2):  # the first step makes the optimizer's state
+    for _ in range(2):  # the first step creates the optimizer's state
         optimizer.zero_grad()
         with memory.record(model, optimizer) as ledger:
             scaler.scale(F.cross_entropy(model(images), labels)).backward()
@@ -164,16 +170,17 @@ def a_step(args, level, segments):
     return ledger, memory.totals(model, optimizer), n_parameters
 
 
-# name: level, bytes a parameter of each kind in memory.STATES
+# name: (level, bytes a parameter of each kind in memory.STATES)
 PRECISIONS = {
     "fp32": ("O0", (4, 4, 0, 8)),
-    "fp16 + masters": ("O2", (2, 2, 4, 8)),  # O0, O2: tutorial 05
+    "fp16 + masters": ("O2", (2, 2, 4, 8)),  # O0, O2: see tutorial 05
 }
 
 
 def sixteen_bytes(args, table):
-    """Count what a step holds, by kind. Returns two ledgers: of a step that keeps all results, and
-    of one that recomputes."""
+    """Counts the bytes that a step holds, by kind. Adds rows.
+
+    Returns two ledgers: of a step that keeps all results, and of a step that recomputes."""
     all_kept = [(0, N_LAYERS, False)]
     for name, (level, widths) in PRECISIONS.items():
         ledger, held, n_parameters = a_step(args, level, all_kept)
@@ -187,7 +194,7 @@ def sixteen_bytes(args, table):
 
 
 def equal_layers(args, table):
-    """Recompute equal layers in k segments. Returns {k: how many layers' results are held}."""
+    """Recomputes equal layers in k segments. Returns {k: how many layers' results it holds}."""
     n = N_LAYERS
     widths = [args.width] * (n + 1)
     unit = 4 * args.batch * args.width  # bytes of one result
@@ -202,9 +209,9 @@ def equal_layers(args, table):
         table.row(f"k = {k}: layers whose results are held", peaks[k], k + n // k, "exact")
         for found, kept in zip(gradients, wanted, strict=True):
             differ += int((found != kept).sum())
-    table.row("gradients that differ from those without recompute", differ, 0, "exact")
+    table.row("gradients that differ with recompute", differ, 0, "exact")
 
-    # backward is two products where forward is one
+    # backward computes two products for each product of forward
     products = (twice + 2 * n) / (once + 2 * n)
     table.row("matrix products: recomputed / all kept", products, 4 / 3, "exact")
     return peaks
@@ -213,7 +220,7 @@ def equal_layers(args, table):
 def main(t, args):
     table = Table(t)
     n = N_LAYERS
-    say(t, f"1. A step of AdamW on a model of {n + 1} layers, X parameters: what is held.")
+    say(t, f"1. The memory of an AdamW step on a model of {n + 1} layers and X parameters.")
     ledgers = sixteen_bytes(args, table)
 
     say(t, f"2. {n} equal layers in k recomputed segments.")
@@ -223,10 +230,10 @@ def main(t, args):
     sizes = [4 * args.batch * width for width in widths]
     n_unequal = len(sizes) - 1
     budget = int(0.7 * peak_bytes(sizes, [(0, n_unequal, False)]))
-    say(t, f"3. {n_unequal} unequal layers, which may hold {budget:,} bytes.")
+    say(t, f"3. {n_unequal} unequal layers, with a budget of {budget:,} bytes.")
     segments = choose_segments(sizes, budget)
     activations, _, _ = measure(args, widths, segments)
-    peak = activations + sizes[0]  # to the ledger, x is an input
+    peak = activations + sizes[0]  # the ledger counts x as an input, not as an activation
     table.row("chosen segments: bytes at the peak", peak, peak_bytes(sizes, segments), "exact")
     table.row("their bytes at the peak (theory: the budget)", peak, budget, "<=")
 
@@ -241,7 +248,7 @@ def draw(plt, ledgers, peaks, sizes, segments, budget):
                "optimizer": "#9ecae1", "inputs": "#bdbdbd", "activations": "#74c476",
                "temporary": "#e0c3e8", "workspace": "#fdae6b"}
     top = 1.4 * max(ledger.peak_bytes for ledger in ledgers) / 2**20
-    titles = "A step that keeps all", "The same with 4 recomputed segments"
+    titles = "A step that keeps all results", "The same with 4 recomputed segments"
     for axes, ledger, title in zip(above, ledgers, titles, strict=True):
         kinds = [kind for kind in colours if ledger.most(kind)]
         bands = [[held[kind] / 2**20 for _, held in ledger.timeline] for kind in kinds]
@@ -285,7 +292,7 @@ def draw(plt, ledgers, peaks, sizes, segments, budget):
 
 OPTIONS = {
     "batch": (512, "samples in a step of parts 2 and 3"),
-    "width": (128, "of the 16 equal layers"),
+    "width": (128, "width of the 16 equal layers"),
 }
 
 if __name__ == "__main__":

@@ -1,31 +1,32 @@
 """07  Data parallel training on a ring.                       60 minutes, needs: 00, 01
 
-An all-reduce is a reduce-scatter followed by an all-gather around a ring.
+An all-reduce is a reduce-scatter followed by an all-gather. Both go around a ring.
 
     mpirun -n 4 python tutorials/07_ring.py           or: minidl run -n 4 tutorials/07_ring.py
     python tutorials/07_ring.py --sim 4               picture: out/07_ring.png
 
-Data parallel: every rank has the whole model and a p-th of the batch. The gradient of a mean is the
-mean of the gradients, so the ranks average theirs, take the same step, and remain equal:
+Data parallel: every rank has the whole model and 1/p of the batch. The gradient of a mean is the
+mean of the gradients. So the ranks average their gradients, take the same step, and stay equal:
 
     d/dw  mean over all p b samples  =  mean over the p ranks of ( d/dw  mean over its b samples )
 
-Wanted on all ranks: the sum over the ranks of n numbers, K = 4n bytes. If all send theirs to rank
-0, it receives (p-1) K and sends (p-1) K back, and all others wait. The ring cuts the numbers into p
-chunks, and in every step every rank sends one chunk to its right:
+Every rank needs the sum over the ranks of n numbers, K = 4n bytes. If all ranks send their numbers
+to rank 0, it receives (p-1) K, then sends (p-1) K back, and all other ranks wait. The ring cuts the
+numbers into p chunks. In every step every rank sends one chunk to its right neighbour:
 
-    reduce-scatter    p-1 steps; each adds a chunk that came to one's own copy of it;
-                      afterwards rank r has the whole sum of chunk r+1
-    all-gather        p-1 steps; each hands a complete chunk on
+    reduce-scatter    p-1 steps; each adds the received chunk to the rank's own copy of it;
+                      at the end rank r has the whole sum of chunk r+1
+    all-gather        p-1 steps; each passes a complete chunk on
 
-    bytes sent by each rank = 2 (p-1) K/p  <  2K, whatever p is;    messages = 2 (p-1)
+    bytes sent by each rank = 2 (p-1) K/p  <  2K, for any p;    messages = 2 (p-1)
     seconds = 2 (p-1) (alpha + K/p beta)     alpha: per message, beta: per byte; --sim models them
 
-If p does not divide n, the first n mod p chunks are one longer; rank r sends every chunk but r+1,
-then every chunk but r+2: 2K - bytes(r+1) - bytes(r+2), and all ranks together exactly 2 (p-1) K.
+If p does not divide n, the first n mod p chunks have one more number. Rank r sends every chunk
+except r+1, then every chunk except r+2: 2K - bytes(r+1) - bytes(r+2). All ranks together send
+exactly 2 (p-1) K.
 
 Paper: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
-JPDC 69, 2009. The library's own: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
+JPDC 69, 2009. The real one: minidl/comm/ring.py. Exercises: `minidl exercise 07` writes
 work/07_ring.py with the marked regions empty; `minidl check 07` grades it.
 """
 
@@ -47,16 +48,16 @@ from minidl.plain.ring import all_gather
 
 
 def reduce_scatter(t, x):
-    """Sum x, (n,), over the ranks in place: afterwards rank r holds the whole sum of chunk r+1."""
+    """Sums x, (n,), over the ranks in place. Then rank r holds the whole sum of chunk r+1."""
     p = t.size
     left = (t.rank - 1) % p
     right = (t.rank + 1) % p
     chunk = chunks.split(x, p)  # p views of x
-    scratch = np.empty_like(chunk[0])  # chunk 0 is one of the longest
+    scratch = np.empty_like(chunk[0])  # no chunk is longer than chunk 0
     # >>> exercise 07a: reduce-scatter
-    # In step s = 0, ..., p-2 send chunk rank-s to the right, receive from the left and add to chunk
-    # rank-s-1. Chunk numbers are modulo p. t.sendrecv(out, right, into, left) does both at once;
-    # `into` must have exactly the size of what comes: scratch[: len(...)].
+    # In step s = 0, ..., p-2: send chunk rank-s to the right; receive a chunk from the left; add it
+    # to chunk rank-s-1. Chunk numbers are modulo p. t.sendrecv(out, right, into, left) sends and
+    # receives at once. `into` must have exactly the received size: scratch[: len(...)].
     for s in range(p - 1):
         mine = chunk[(t.rank - s - 1) % p]
         received = t.sendrecv(chunk[(t.rank - s) % p], right, scratch[: len(mine)], left)
@@ -70,18 +71,18 @@ def all_reduce(t, x):
 
 
 def shift(t, out, into):
-    """Send `out` to the right and receive `into` from the left, with blocking calls only."""
+    """Sends `out` to the right and receives `into` from the left, with blocking calls only."""
     left = (t.rank - 1) % t.size
     right = (t.rank + 1) % t.size
     # >>> exercise 07b: send and receive without a deadlock
     # Use only t.send(out, right) and t.recv(into, left). First let every rank send, then receive:
     #     minidl run -n 4 work/07_ring.py --n-shift 128       works: MPI buffers a small message
     #     minidl run -n 4 work/07_ring.py --n-shift 100000    hangs: a large one waits for a receive
-    #     python work/07_ring.py --sim 4 --n-shift 100000     the same; both say who waits for whom
-    # (Where small ends: on one machine Open MPI 5.0 hangs from 4,096 bytes, MPICH 5.0 from 8,192.)
-    # What does every rank wait for, at which line, and where does the wait-for cycle close? A rank
-    # of it that receives first breaks it. Then find an order that cannot hang and takes two or
-    # three message times however many ranks there are. Hint: even and odd ranks.
+    #     python work/07_ring.py --sim 4 --n-shift 100000     hangs; both print who waits for whom
+    # (How large? On one machine Open MPI 5.0 hangs from 4,096 bytes, MPICH 5.0 from 8,192.)
+    # What does every rank wait for, and at which line? Where does the wait-for cycle close? If one
+    # rank of the cycle receives first, the cycle breaks. Then find an order that cannot hang, and
+    # takes two or three message times for any number of ranks. Hint: even and odd ranks.
     if t.rank % 2 == 0:
         t.send(out, right)
         t.recv(into, left)
@@ -92,10 +93,10 @@ def shift(t, out, into):
 
 
 def average_gradients(t, parameters):
-    """Replace every parameter's gradient by its mean over the ranks."""
+    """Replaces every parameter's gradient by its mean over the ranks."""
     # >>> exercise 07c: average the gradients
-    # Copy all gradients into one flat array, all_reduce it once, divide, and write every piece back
-    # to where it came from. Each p in `parameters` has p.grad.array, an array of any shape.
+    # Copy all gradients into one flat array. Call all_reduce on it once. Divide. Copy every piece
+    # back to its gradient. Each p in `parameters` has p.grad.array, an array of any shape.
     flat = np.concatenate([p.grad.array.reshape(-1) for p in parameters])
     all_reduce(t, flat)
     flat /= t.size
@@ -108,18 +109,20 @@ def average_gradients(t, parameters):
 
 
 def batches(t, batch):
-    """This rank's part of every batch of digits, without end. All ranks shuffle alike, then deal
-    like cards: on any number of ranks the batches are the same."""
+    """Yields this rank's part of every batch of digits, without end.
+
+    All ranks shuffle in the same way. Then they take samples in turn. So the batches are the same
+    for any number of ranks."""
     digits = datasets.digits()[0]
     sampler = DistributedSampler(len(digits), t.rank, t.size, tail="drop")
     loader = DataLoader(digits, per_rank(t, batch), sampler=sampler, drop_last=True)
     for epoch in itertools.count():
-        sampler.set_epoch(epoch)  # another order
+        sampler.set_epoch(epoch)  # every epoch has another order
         yield from loader
 
 
 def train(t, args):
-    """SGD on the digits: (the loss of each step, the weights)."""
+    """Trains on the digits with SGD. Returns (the loss of each step, the weights)."""
     minidl.manual_seed(0)  # the same weights on every rank
     model = put(args, nn.MLP(64, 64, 10, activation=nn.Tanh))
     parameters = list(model.parameters())
@@ -145,7 +148,7 @@ def train(t, args):
 
 
 def film(t):
-    """(2p-1, p): how many ranks are summed in each chunk, at first and after every step."""
+    """Returns (2p-1, p): how many ranks are summed in each chunk, at the start and after steps."""
     x = np.ones(t.size)
     frames = []
 
@@ -159,9 +162,9 @@ def film(t):
 
 
 def count_an_all_reduce(t, args, table, n):
-    """Compare one all-reduce of n float32 with theory: result, messages, bytes, seconds."""
+    """Compares one all-reduce of n float32 with theory: result, messages, bytes, seconds."""
     p, r = t.size, t.rank
-    x = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+    x = np.arange(n, dtype=np.float32) % 1000  # small integers: their sums are exact
     total = p * x + p * (p - 1) // 2  # rank r contributes x + r
     x = put(args, x + r)
 
@@ -186,7 +189,7 @@ def count_an_all_reduce(t, args, table, n):
         table.row(f"n = {n:,}: bytes sent by all", sum(all_sent), 2 * (p - 1) * K, "exact")
 
     if args.sim and p > 1 and n % p == 0:
-        # float64: the clock adds up what the formula multiplies
+        # float64: the clock adds many times, the formula multiplies once
         theory = 2 * (p - 1) * (args.alpha + K / p * args.beta)
         table.modelled(f"n = {n:,}: seconds", time_s, theory, "rel<1e-9")
 
@@ -201,7 +204,7 @@ def main(t, args):
         count_an_all_reduce(t, args, table, n)
 
     if p > 1:
-        say(t, f"2. A shift of {args.n_shift:,} float32 to the right, by blocking calls.")
+        say(t, f"2. A shift of {args.n_shift:,} float32 to the right, with blocking calls.")
         out = put(args, np.full(args.n_shift, r, np.float32))
         into = put(args, np.full(args.n_shift, -1, np.float32))
         shift(t, out, into)
@@ -215,7 +218,7 @@ def main(t, args):
         table.row("different weights among the ranks", len(set(all_weights)), 1, "exact")
 
         alone, _ = train(t.subgroup([0]), args)
-        # float32: the two runs add in different orders, which moves the seventh digit
+        # float32: the two runs add in different orders, so the seventh digit differs
         table.row("largest difference in loss", np.abs(losses - alone).max(), 0.0, "abs<1e-6")
         picture(t, args, draw, films, losses, alone)
     return table
@@ -227,7 +230,7 @@ def draw(plt, films, losses, alone):
     figure = plt.figure(figsize=(12, 7.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.1))
     above.suptitle(f"Ring all-reduce: how many of the {p} ranks are summed in each chunk")
-    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # more: too small to read
+    panels = above.subplots(1, min(p, 4), squeeze=False, sharey=True)[0]  # 5 would be too small
     shades = {"cmap": plt.get_cmap("YlGnBu", p), "vmin": 0.5, "vmax": p + 0.5}
     for r, (axes, counts) in enumerate(zip(panels, films, strict=False)):
         cells = axes.pcolormesh(counts.T, **shades, edgecolors="white", linewidth=2)
@@ -259,7 +262,7 @@ def draw(plt, films, losses, alone):
               ylabel="|difference| (nats)", xlim=(-1, len(losses)), ylim=(1e-9, 1e-5))
     right.plot(differs, difference[differs], "o", color=BLUE, markersize=5)
     line_at(right, "allowed: 1e-6", y=1e-6, at=0)
-    same = f"not drawn: {len(losses) - len(differs)} steps without any"
+    same = f"not drawn: {len(losses) - len(differs)} steps without a difference"
     right.text(len(losses) - 1, 5e-6, same, ha="right", fontsize=10)
     return figure
 

@@ -1,27 +1,28 @@
 """08  Buckets: send gradients while backward computes the others.   60 minutes, needs: 07
 
-Small buckets start to travel early, and each pays a latency: there is a best size.
+Small buckets are sent early. But each bucket pays a latency. So there is a best size.
 
     mpirun -n 4 python tutorials/08_overlap.py        or: minidl run -n 4 tutorials/08_overlap.py
     python tutorials/08_overlap.py --sim 4            picture: out/08_overlap.png
 
-Backward computes the gradient of the last layer first: it can be averaged while backward goes on.
-Gradients travel in buckets, each closed once it holds `cap` bytes. With p ranks, k equal buckets of
-n bytes in all, alpha seconds per message and beta per byte (tutorial 07):
+Backward computes the gradient of the last layer first. The ranks can average it while backward goes
+on. Gradients are sent in buckets. A bucket closes when it holds `cap` bytes. There are p ranks, and
+k equal buckets of n bytes together. A message costs alpha seconds, a byte beta (tutorial 07):
 
     one all-reduce       a + b/k     where a = 2 (p-1) alpha  and  b = 2 (p-1)/p n beta
-    all of them          k a + b     the bytes are the same for any k, the latencies are not
+    all of them          k a + b     for any k the bytes are the same, but not the latencies
 
-If backward takes C seconds and its gradients come evenly, bucket j is full at j C/k, and waits
-until the wire is free. Either the wire waits for backward, then the last bucket alone is late; or
-backward is ahead, then all buckets queue behind the first:
+If backward takes C seconds and gradients come evenly, bucket j is full at j C/k. It waits until the
+network is free. There are two cases. If the network waits for backward, only the last bucket is
+late. If backward is faster than the network, all buckets queue behind the first:
 
     T(k) = max( C + a + b/k ,  C/k + k a + b )        exposed time = T(k) - C
 
-The first falls with k, the second rises. Where C > b, they meet at k = (C - b)/a, near the best.
+The first term falls with k, the second rises. If C > b, they meet at k = (C - b)/a. The best k is
+near.
 
 Paper: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training", VLDB
-2020, arXiv 2006.15704. The library's own: minidl/parallel/data/bucket.py. Exercises:
+2020, arXiv 2006.15704. The real one: minidl/parallel/data/bucket.py. Exercises:
 `minidl exercise 08` writes work/08_overlap.py with its regions empty; `minidl check 08` grades it.
 """
 
@@ -40,11 +41,12 @@ from minidl.nn import functional as F
 
 
 def fill(sizes, cap):
-    """Buckets, lists of layer numbers, in the order in which they will be sent. sizes: bytes of
-    each layer's gradient, first layer first. cap: bytes that close a bucket."""
+    """Returns the buckets, lists of layer numbers, in the order of sending.
+
+    sizes: bytes of each layer's gradient, first layer first. cap: bytes that close a bucket."""
     # >>> exercise 08a: fill the buckets in the order in which gradients come
-    # Gradients come last layer first. Put them into the open bucket in this order; once it holds
-    # `cap` bytes or more, close it and open the next. The last one may stay smaller.
+    # Gradients come last layer first. Put them into the open bucket in this order. When it holds
+    # `cap` bytes or more, close it and open the next one. The last bucket may be smaller.
     buckets, bucket = [], []
     for layer in reversed(range(len(sizes))):
         bucket.append(layer)
@@ -56,13 +58,14 @@ def fill(sizes, cap):
 
 
 class Averager:
-    """Averages the gradients of `layers` over the ranks while backward runs: call `ready(i)` when
-    layers[i].grad is complete, and `finish()` after backward."""
+    """Averages the gradients of `layers` over the ranks while backward runs.
+
+    Call `ready(i)` when layers[i].grad is complete. Call `finish()` after backward."""
 
     def __init__(self, t, layers, cap):
         self.layers = layers
         self.buckets = fill([layer.grad.nbytes for layer in layers], cap)
-        self.background = Background(t)  # one more thread; its jobs run one after the other
+        self.background = Background(t)  # a second thread; it runs its jobs in order
         self.arrived = set()
         self.jobs = []
         self.spans = []  # (bucket, start, end) of every all-reduce
@@ -70,10 +73,11 @@ class Averager:
     def ready(self, i):
         self.arrived.add(i)
         # >>> exercise 08b: start the all-reduce of every bucket that is full
-        # `self.jobs.append(self.background.submit(self.reduce, bucket))` starts one and returns at
-        # once. A bucket is full when all its layers have arrived. Buckets must start in the order
-        # of self.buckets on every rank, as that alone says which message belongs to which bucket:
-        # on another rank gradients may arrive in another order. len(self.jobs) have started.
+        # `self.jobs.append(self.background.submit(self.reduce, bucket))` starts one, and returns
+        # at once. A bucket is full when all its layers have arrived. Every rank must start the
+        # buckets in the order of self.buckets: only the order tells which message belongs to which
+        # bucket, and gradients may arrive in another order on another rank. len(self.jobs) buckets
+        # have started.
         while len(self.jobs) < len(self.buckets):
             bucket = self.buckets[len(self.jobs)]
             if not self.arrived.issuperset(bucket):
@@ -82,7 +86,7 @@ class Averager:
         # <<<
 
     def reduce(self, t, bucket):
-        """In the background: one all-reduce of the bucket's gradients, then their mean back."""
+        """Runs in the background: averages the bucket's gradients with one all-reduce."""
         start = t.time()
         flat = np.concatenate([self.layers[i].grad.array.reshape(-1) for i in bucket])
         ring.all_reduce(t, flat)
@@ -111,12 +115,13 @@ def network(args):
 
 
 def average(t, args, cap):
-    """Backward on a batch of digits, args.steps times, in buckets of `cap` bytes: (its averaged
-    gradients, seconds of a step, the Averager)."""
+    """Runs backward on a batch of digits, args.steps times, with buckets of `cap` bytes.
+
+    Returns (the averaged gradients, seconds of a step, the Averager)."""
     model = network(args)
     weights = list(model.parameters())
     for w in weights:
-        w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need its size
+        w.grad = put(args, np.zeros(w.shape, np.float32))  # the buckets need the sizes
     averager = Averager(t, weights, cap)
     for i, w in enumerate(weights):
         w.on_grad_ready(lambda _, i=i: averager.ready(i))
@@ -138,8 +143,10 @@ def average(t, args, cap):
 
 
 def modelled_step(t, args, n_buckets):
-    """One backward of args.layers equal layers on a modelled clock: (seconds of the step, (layers,
-    start, end) of every layer's backward, the same of every all-reduce)."""
+    """Runs one backward of args.layers equal layers on a modelled clock.
+
+    Returns (seconds of the step, [(layers, start, end)] of every layer's backward, the same of
+    every all-reduce)."""
     n_elems = args.layer_kib * 256 // t.size * t.size  # p equal chunks
     layers = [SimpleNamespace(grad=minidl.zeros(n_elems)) for _ in range(args.layers)]
     cap = args.layers * n_elems * 4 / n_buckets  # bytes
@@ -148,7 +155,7 @@ def modelled_step(t, args, n_buckets):
     spans = []
     for i in reversed(range(args.layers)):
         start = t.time()
-        t.compute(args.layer_us * 1e-6)  # what backward of this layer takes
+        t.compute(args.layer_us * 1e-6)  # the time of this layer's backward
         spans.append(([i], start, t.time()))
         averager.ready(i)
     averager.finish()
@@ -156,8 +163,9 @@ def modelled_step(t, args, n_buckets):
 
 
 def count_a_step(t, args, table, cap, alone):
-    """Count messages and bytes of a step in buckets of `cap` bytes; compare its gradients with what
-    one rank has found alone."""
+    """Counts messages and bytes of a step with buckets of `cap` bytes. Adds rows.
+
+    alone: the gradients that one rank computes without the others."""
     p = t.size
     ledger = Ledger(t)
     grads, step_s, averager = average(ledger, args, cap)
@@ -169,23 +177,23 @@ def count_a_step(t, args, table, cap, alone):
     table.row(name + "messages sent a step", messages, 2 * (p - 1) * k, "exact")
     if grads.size % p == 0:
         n_bytes = sent.bytes_sent // args.steps
-        theory = 2 * (p - 1) * grads.nbytes // p  # whatever the cap
+        theory = 2 * (p - 1) * grads.nbytes // p  # for any cap
         table.row(name + "bytes sent a step", n_bytes, theory, "exact")
 
     first_bucket, _, _ = averager.spans[0]
-    table.row(name + "first of layers 0-6 to be sent", first_bucket[0], 6, "exact")
+    table.row(name + "layer that is sent first, of 0-6", first_bucket[0], 6, "exact")
 
     copies = gather(t, grads.tobytes())
     if t.rank == 0:
         table.row(name + "different gradients among the ranks", len(set(copies)), 1, "exact")
         difference = np.abs(grads - alone).max()  # float32: the order of additions differs
-        table.row(name + "gradients unlike one rank's", difference, 0.0, "abs<1e-6")
+        table.row(name + "largest difference from one rank", difference, 0.0, "abs<1e-6")
     if not args.sim:
         table.row(name + "ms of wall time a step", 1000 * step_s)
 
 
 def constants(args, p):
-    """Returns C, a and b of the head, in seconds, for the layers of `modelled_step` on p ranks."""
+    """Returns C, a and b of the formulas above, in seconds, for modelled_step on p ranks."""
     n_bytes = args.layers * (args.layer_kib * 256 // p * p) * 4
     C = args.layers * args.layer_us * 1e-6
     a = 2 * (p - 1) * args.alpha
@@ -196,14 +204,14 @@ def constants(args, p):
 def main(t, args):
     table = Table(t)
     p = t.size
-    say(t, f"1. {args.steps} steps on {args.batch} digits, dealt to {p} ranks.")
+    say(t, f"1. {args.steps} steps on {args.batch} digits, divided among {p} ranks.")
     alone = None
     if t.rank == 0:
         alone, _, _ = average(t.subgroup([0]), args, 1)
-    for cap in (1 << 20, 64 << 10, 1):  # one bucket; some; one for every layer
+    for cap in (1 << 20, 64 << 10, 1):  # one bucket; a few; one for every layer
         count_a_step(t, args, table, cap, alone)
-    say(t, "   On one machine overlap gains nothing: ranks share cores, and what sends takes them\n"
-           "   from what computes. A network card needs none; so the clock of part 2 is modelled.")
+    say(t, "   On one machine overlap gains nothing: ranks share cores, and sending takes cores\n"
+           "   from computing. A network card needs no cores. So part 2 has a modelled clock.")
     if t.rank > 0:
         return table  # rank 0 simulates all p ranks
     if p == 1:
@@ -221,25 +229,25 @@ def main(t, args):
     def branches(k):
         return C + a + b / k, C / k + k * a + b
 
-    # to the picosecond: what is equal on paper shall be a tie, and the first one wins
+    # rounded to a picosecond: values that are equal on paper must tie, and the first one wins
     best = min(steps, key=lambda k: round(steps[k][0], 12))
     best_theory = min(steps, key=lambda k: round(max(branches(k)), 12))
     for k in (1, best, n):
         step_s, _, all_reduces = steps[k]
         comm_s = sum(end - start for _, start, end in all_reduces)
-        # float64: the clock adds up what the formula multiplies
+        # float64: the clock adds many times, the formula multiplies once
         table.modelled(f"k = {k}: seconds of the all-reduces", comm_s, k * a + b, "rel<1e-9")
         table.modelled(f"k = {k}: seconds of the step", step_s, max(branches(k)), "rel<1e-9")
     table.modelled("best number of buckets", best, best_theory, "exact")
     if b < C:
-        table.modelled("where T(k)'s two branches meet", best, (C - b) / a, "factor<2")
+        table.modelled("k at which T(k)'s two terms meet", best, (C - b) / a, "factor<2")
     picture(t, args, draw, steps, branches, best, C)
     return table
 
 
 def draw(plt, steps, branches, best, backward_s):
-    """Left: what backward and the wire do, for one bucket, the best number, and one per layer.
-    Right: the step's time against the number of buckets."""
+    """Left: times of backward and network, for one bucket, the best number, and one per layer.
+    Right: the step's time for each number of buckets."""
     shades = plt.get_cmap("viridis")
     figure = plt.figure(figsize=(13, 6.4))
     left, right = figure.subfigures(1, 2, width_ratios=[1.5, 1])
@@ -260,7 +268,7 @@ def draw(plt, steps, branches, best, backward_s):
         axes.set(ylim=(1.9, -0.5), xlim=(0, 1.27e3 * max(steps[k][0] for k in shown)))
         title = f"{k} buckets" if k > 1 else "1 bucket, no overlap"
         axes.set_title(f"{title}: {end_ms:.2f} ms", loc="left")
-    panels[-1].set_xlabel("modelled time of a step (ms); one colour, one bucket")
+    panels[-1].set_xlabel("modelled time of a step (ms). Each bucket has its colour")
 
     axes, ks = right.subplots(), list(steps)
     fine = np.geomspace(1, max(ks), 200)
@@ -272,7 +280,7 @@ def draw(plt, steps, branches, best, backward_s):
     axes.plot(best, 1e3 * steps[best][0], "o", color=RED, markersize=14, fillstyle="none")
     line_at(axes, "C: backward alone", y=backward_ms, at=0.03)
     axes.set(xscale="log", xlabel="buckets k", ylabel="modelled time of a step (ms)",
-             ylim=(0, None), title=f"Too few or too many: best are {best}")
+             ylim=(0, None), title=f"Too few or too many: the best number is {best}")
     axes.set_xticks(ks, [str(k) for k in ks])
     axes.minorticks_off()
     axes.legend(loc="lower left")
@@ -283,7 +291,7 @@ OPTIONS = {
     "steps": (10, "training steps for each size of bucket"),
     "batch": (120, "samples per step, on all ranks together"),
     "layers": (48, "layers of the modelled network"),
-    "layer_kib": (36, "KiB of each of its gradients"),
+    "layer_kib": (36, "KiB of each of these layers' gradients"),
     "layer_us": (70, "microseconds that backward of one layer takes"),
 }
 

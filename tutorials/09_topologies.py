@@ -1,14 +1,14 @@
 """09  Topologies: ring, halving and doubling, trees, nodes.       75 minutes, needs: 07
 
-Total bytes never change; who sends them, and in how many steps, does.
+All ways send the same total of bytes. They differ in who sends the bytes, and in how many steps.
 
     mpirun -n 8 python tutorials/09_topologies.py     or: minidl run -n 8 tutorials/09_topologies.py
     python tutorials/09_topologies.py --sim 8         picture: out/09_topologies.png
 
-A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and a copy of the sum for p-1
-ranks: every all-reduce that adds each part once sends 2 (p-1) K in all. They differ in the rest:
+A sum of p arrays of K = 4n bytes needs p-1 additions of K bytes, and p-1 ranks need a copy of the
+sum. So every all-reduce that adds each part once sends 2 (p-1) K in total. The rest differs:
 
-                          sent by the busiest rank    steps, one after the other    H = ceil(log2 p)
+                          sent by the busiest rank    steps in sequence           H = ceil(log2 p)
     ring                  2 (p-1)/p K                 2 (p-1)
     halving, doubling     2 (p-1)/p K                 2 log2 p                      p a power of two
     tree                  H K                         2 H                           the root
@@ -17,12 +17,13 @@ ranks: every all-reduce that adds each part once sends 2 (p-1) K in all. They di
       inside a node       2 (g-1)/g K
       between nodes       2 (m-1)/m K/g
 
-A step costs alpha, a byte beta: short messages want few steps, long ones few bytes through the
-busiest port. On one switch halving and doubling beats the ring at every size if p is a power of
-two; where links differ it sends most to the farthest rank: what counts is the bytes between nodes.
+A step costs alpha, a byte costs beta. Short messages need few steps. Long messages need few bytes
+through the busiest port. On one switch, if p is a power of two, halving and doubling beats the ring
+at every size. But it sends most of its bytes to the farthest rank. So if links between nodes are
+slower, the bytes between nodes matter most.
 
-In a binary tree leaves send K, and inner ranks 3 K. The double tree reduces half of x on each of
-two trees, and who is inner in one is a leaf in the other.
+In a binary tree leaves send K, and inner ranks send 3 K. The double tree reduces one half of x on
+each of two trees. A rank that is inner in one tree is a leaf in the other.
 
 Papers: Thakur et al., "Optimization of collective communication operations in MPICH", 2005; Sanders
 et al., "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
@@ -45,7 +46,7 @@ MODEL_BYTES = 1 << 14
 
 
 def first_tree(p):
-    """The parent of every rank; None for the root, rank 0. Odd ranks are leaves."""
+    """Returns the parent of every rank. The root, rank 0, has None. Odd ranks are leaves."""
     parents: list[int | None] = [None]
     for r in range(1, p):
         bit = r & -r  # the lowest set bit: 1 at leaves, 2 one level up, 4, ...
@@ -55,14 +56,15 @@ def first_tree(p):
 
 
 def second_tree(p):
-    """The parent of every rank in a tree whose inner ranks are leaves of first_tree(p)."""
+    """Returns the parent of every rank in a tree whose inner ranks are leaves of first_tree(p)."""
     first = first_tree(p)
     # >>> exercise 09a: the second tree
-    # Rename the ranks of the first tree. A renaming takes rank r to another, new(r); the parent of
-    # new(r) in the second tree is new(parent of r), and None for the new root. Every rank must be
-    # inner (have children) in one tree at most; for odd p that cannot be: rank 0 alone may be inner
-    # in both. Hint: the odd ranks are the leaves; the mirror image, new(r) = p-1-r, exchanges odd
-    # and even for one kind of p. For the other find a renaming that does, but for one rank.
+    # Rename the ranks of the first tree. A renaming takes rank r to another rank, new(r). In the
+    # second tree the parent of new(r) is new(parent of r), and None for the new root. Every rank
+    # may be inner (have children) in at most one tree. For odd p that is impossible: rank 0, and
+    # only rank 0, may be inner in both. Hint: the odd ranks are the leaves. For one kind of p the
+    # mirror image, new(r) = p-1-r, exchanges odd and even. For the other kind of p, find a renaming
+    # that exchanges odd and even for all ranks except one.
     def new(r):
         return p - 1 - r if p % 2 == 0 else (r + 1) % p
 
@@ -74,7 +76,7 @@ def second_tree(p):
 
 
 def sum_on_tree(t, x, parents, tag):
-    """Add up from the leaves to the root, and hand the sum down again."""
+    """Adds x from the leaves to the root, then sends the sum back to the leaves."""
     parent = parents[t.rank]
     children = [r for r, up in enumerate(parents) if up == t.rank]
     for child in children:
@@ -87,16 +89,16 @@ def sum_on_tree(t, x, parents, tag):
 
 
 def double_tree_all_reduce(t, x):
-    """Half of x on each tree, both at the same time."""
+    """Sums x over the ranks: one half of x on each tree, both at the same time."""
     half_0, half_1 = chunks.split(x, 2)
-    # tags keep the two apart
+    # tags tell the messages of the two trees apart
     other = t.spawn(sum_on_tree, t, half_1, second_tree(t.size), 1)
     sum_on_tree(t, half_0, first_tree(t.size), 0)
     other.wait()
 
 
 def node_groups(t, g):
-    """(ranks of this node, ranks with the same place in all nodes), as transports."""
+    """Returns two transports: this node's ranks, and the ranks with this place in all nodes."""
     node, place = divmod(t.rank, g)
     inside = t.subgroup(range(node * g, node * g + g))
     across = t.subgroup(range(place, t.size, g))
@@ -104,14 +106,14 @@ def node_groups(t, g):
 
 
 def hierarchical_all_reduce(t, x, groups):
-    """Sum x over all ranks, sending as little as can be between nodes."""
+    """Sums x over all ranks, in place. It sends as few bytes as possible between nodes."""
     inside, across = groups
     # >>> exercise 09b: inside the nodes, then between them
-    # inside: the transport of this rank's node; across: of the ranks that have this rank's place in
-    # their nodes. Three calls of minidl.comm.ring: reduce_scatter(transport, x) returns the chunk
-    # of x (a view) that is complete on this rank; all_reduce(transport, chunk) sums in place;
-    # all_gather(transport, x) copies the complete chunks of x to all. 2 (m-1)/m K/g bytes may be
-    # sent between nodes.
+    # inside is the transport of this rank's node. across is the transport of the ranks with the
+    # same place in their nodes. Use three calls of minidl.comm.ring: reduce_scatter(transport, x)
+    # returns the chunk of x (a view) that is complete on this rank; all_reduce(transport, chunk)
+    # sums in place; all_gather(transport, x) copies the complete chunks of x to all ranks. A rank
+    # may send 2 (m-1)/m K/g bytes between nodes.
     chunk = ring.reduce_scatter(inside, x)
     ring.all_reduce(across, chunk)
     ring.all_gather(inside, x)
@@ -119,8 +121,10 @@ def hierarchical_all_reduce(t, x, groups):
 
 
 def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
-    """Seconds that n_bytes take on simulated ranks with the links network(alpha, beta). The clock
-    knows bytes only as bytes times beta: a short array on slow links stands for a long one."""
+    """Returns the seconds for n_bytes on simulated ranks with the links network(alpha, beta).
+
+    The clock uses bytes only as bytes times beta. So a short array on slow links stands for a long
+    one."""
 
     def body(t):
         all_reduce(t, np.ones(MODEL_BYTES // 4, np.float32))
@@ -130,7 +134,7 @@ def modelled(p, all_reduce, n_bytes, alpha, beta, network=Links.uniform):
 
 
 def compare(p, ways, n_bytes, alpha, beta, network):
-    """{name: modelled seconds}, with a tree; the double tree in the best number of segments."""
+    """Returns {name: modelled seconds}, also for the tree and the segmented double tree."""
     segments = MODEL_BYTES // 8
     if alpha:
         extra = 2 * double_tree.height_of(p) - 3
@@ -145,10 +149,11 @@ def compare(p, ways, n_bytes, alpha, beta, network):
 
 
 def ways_and_costs(p, g, K):
-    """Returns {name: (all_reduce, bytes that the busiest rank sends, steps)} for K bytes on p
-    ranks, in nodes of g."""
-    power = halving_doubling.core(p)  # the largest power up to p
-    # a fold: ranks above the power hand K to another one, and get the sum from it
+    """Returns {name: (all_reduce, bytes that the busiest rank sends, steps)}.
+
+    K: bytes; p: ranks; g: ranks of a node."""
+    power = halving_doubling.core(p)  # the largest power of two up to p
+    # ranks above the power send K to another rank, and get the sum from it: a fold
     fold = int(p > power)
     halving_bytes = 2 * (power - 1) * K // power + fold * K
     halving_steps = 2 * (power.bit_length() - 1 + fold)
@@ -171,12 +176,13 @@ def ways_and_costs(p, g, K):
 
 
 def who_sends(t, args, table, ways, n, g):
-    """Run each way on these ranks: sums, bytes, steps. Returns {name: matrix}, in which the bytes
-    that rank i sends to rank j are in row i, column j."""
+    """Runs each way on these ranks. Adds rows of sums, bytes and steps.
+
+    Returns {name: matrix}. Row i, column j: the bytes that rank i sends to rank j."""
     p, r = t.size, t.rank
     K = 4 * n
     m = p // g
-    x0 = np.arange(n, dtype=np.float32) % 1000  # small whole numbers: their sums are exact
+    x0 = np.arange(n, dtype=np.float32) % 1000  # small integers: their sums are exact
     total = x0 * p + p * (p - 1) // 2
     matrices = {}
     for name, (all_reduce, n_bytes, steps) in ways.items():
@@ -186,15 +192,15 @@ def who_sends(t, args, table, ways, n, g):
         wrong = int((host(x) != total).sum())
         table.row(f"{name}: wrong sums", wrong, 0, "exact")
 
-        sent = ledger.matrix()  # bytes from rank i to rank j, on every rank
+        sent = ledger.matrix()  # bytes from rank i to rank j; the same on every rank
         matrices[name] = sent
         table.row(f"{name}: bytes, all ranks", int(sent.sum()), 2 * (p - 1) * K, "exact")
         table.row(f"{name}: bytes, busiest rank", int(sent.sum(1).max()), n_bytes, "exact")
 
-        found = modelled(p, all_reduce, K, 1.0, 0.0)  # seconds, if a message takes one of any size
+        found = modelled(p, all_reduce, K, 1.0, 0.0)  # a message of any size takes 1 second
         table.modelled(f"{name}: steps", found, steps, "exact")
 
-    inside = int(sent[r].reshape(m, g)[r // g].sum())  # the last one is that of the nodes
+    inside = int(sent[r].reshape(m, g)[r // g].sum())  # `sent` is now the matrix of the nodes
     table.row(f"{name}: bytes inside a node", inside, 2 * (g - 1) * K // g, "exact")
     between = int(sent[r].sum()) - inside
     table.row(f"{name}: bytes between nodes", between, 2 * (m - 1) * K // p, "exact")
@@ -210,24 +216,24 @@ def main(t, args):
     g = math.gcd(p, args.node_size)
     power = halving_doubling.core(p)
     unit = 2 * p * power
-    n = math.ceil(args.n / unit) * unit  # all chunks and halves are equal
+    n = math.ceil(args.n / unit) * unit  # so that all chunks and halves have equal sizes
     K = 4 * n
     ways = ways_and_costs(p, g, K)
 
-    say(t, f"1. n = {n:,} float32 on {p} ranks, {p // g} nodes of {g}: who sends how much to whom?")
+    say(t, f"1. n = {n:,} float32 on {p} ranks, {p // g} nodes of {g}: bytes from rank to rank.")
     matrices = who_sends(t, args, table, ways, n, g)
     if t.rank > 0:
         return table
 
-    say(t, "2. Modelled time against message size: one switch; nodes with one port each.")
+    say(t, "2. Modelled time by message size: one switch, then nodes with one port each.")
     link = args.alpha, args.beta
     if p >= 4 and p == power and args.beta:  # other p have no such formula
         H = math.ceil(math.log2(p))
-        # where 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta)
+        # solves 2 H (alpha + K beta) = 2 (p-1) (alpha + K/p beta) for K
         equal = (p - 1 - H) / (H - (p - 1) / p) * args.alpha / args.beta
         found = cost.crossover(lambda n_bytes: modelled(p, tree.all_reduce, n_bytes, *link),
                                lambda n_bytes: modelled(p, ring.all_reduce, n_bytes, *link))
-        table.modelled("bytes from which the ring overtakes the tree", found, equal, "abs<2")
+        table.modelled("bytes from which the ring is faster than the tree", found, equal, "abs<2")
 
     def nodes_with_one_port(alpha, beta):
         return Links.nodes(g, intra=(alpha / 10, beta / 10), inter=(alpha, beta), nic="node")
@@ -241,8 +247,8 @@ def main(t, args):
 
 
 def overtaking(sizes, ratio):
-    """([sizes at which the curve crosses 1], in words where it is below)."""
-    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # equal but for rounding
+    """Returns ([sizes at which the curve crosses 1], words: where the curve is below 1)."""
+    log = np.where(np.abs(ratio - 1) < 1e-9, 0.0, np.log2(ratio))  # differences of rounding are 0
     crossed, words = [], []
     for i in np.flatnonzero(log[:-1] * log[1:] < 0):
         ends = sorted((log[j], np.log2(sizes[j])) for j in (i, i + 1))
@@ -261,7 +267,7 @@ def in_units(n_bytes):
 
 
 def draw(plt, matrices, g, n_bytes, sizes, times, link):
-    """Above: bytes from rank to rank. Below: modelled time beside the ring's."""
+    """Above: bytes from rank to rank. Below: modelled time divided by the ring's."""
     p = len(next(iter(matrices.values())))
     figure = plt.figure(figsize=(14, 9.2))
     above, below = figure.subfigures(2, 1, height_ratios=(1.1, 1))
@@ -290,7 +296,7 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         for width, name in zip((7, 5, 3, 1.2), list(at_sizes[0])[1:], strict=True):
             ratio = np.array([at[name] / at["ring"] if p > 1 else 1.0 for at in at_sizes])
             crossed, words = overtaking(sizes, ratio)
-            # of lines on each other the narrow one is above
+            # if lines lie on each other, the narrow one is on top
             (line,) = axes.plot(sizes, ratio, linewidth=width, label=f"{name}: {words}", zorder=3)
             axes.plot(crossed, [1] * len(crossed), "o", color=line.get_color(), zorder=4,
                       markersize=9)
@@ -303,13 +309,13 @@ def draw(plt, matrices, g, n_bytes, sizes, times, link):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=10, loc="lower right", title="Faster than the ring:",
                     alignment="left")
-    panels[0].set_ylabel("modelled time / the ring's")
+    panels[0].set_ylabel("modelled time / the ring's time")
     return figure
 
 
 OPTIONS = {
     "n": (9_600, "floats in the all-reduce, rounded up until all chunks are equal"),
-    "node_size": (2, "ranks of a node; their greatest common divisor with all ranks is taken"),
+    "node_size": (2, "ranks of a node; its greatest common divisor with all ranks is used"),
 }
 
 if __name__ == "__main__":

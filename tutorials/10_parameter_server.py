@@ -1,29 +1,32 @@
 """10  The parameter server: updates without waiting.        60 minutes, needs: 07
 
-Asynchrony removes waiting and adds delay; delay lowers the largest usable learning rate.
+Asynchronous updates need no waiting, but they add delay. With more delay, the largest stable
+learning rate is smaller.
 
     mpirun -n 4 python tutorials/10_parameter_server.py
     minidl run -n 4 tutorials/10_parameter_server.py          the same
     python tutorials/10_parameter_server.py --sim 4           picture: out/10_parameter_server.png
 
-One rank holds the parameters, K bytes; the N others pull them, compute a gradient, push it, and
-pull again. The server's link carries all of it, 2 N K bytes a step. In a ring of N ranks each sends
-2 (N-1)/N K: the server is a bottleneck. But who waits for the slowest is a choice, its rule:
+One rank, the server, holds the parameters, K bytes. The N other ranks, the workers, pull them,
+compute a gradient, push it, and pull again. The server's link carries 2 N K bytes a step. In a ring
+of N ranks each rank sends only 2 (N-1)/N K, so the server is a bottleneck. But with a server you
+can choose the rule of waiting:
 
-    sync          all pushes of a step are averaged: data parallelism, at the slowest worker's pace
-    async         a push is an update at once
-    bounded (s)   the same, but who is more than s steps ahead of the slowest has to wait
+    sync          the server averages all pushes of a step: data parallelism, as slow as the slowest
+    async         the server applies each push at once
+    bounded (s)   like async, but a worker more than s steps ahead of the slowest must wait
 
-A gradient is then of weights tau updates old: tau = N-1 with N equal workers, as between my pull
-and my push each of the others pushes once. What does it cost? Descend on lambda x^2/2 at rate eta:
+With async a gradient belongs to weights that are tau updates old. With N equal workers tau = N-1:
+between my pull and my push each other worker pushes once. What does the delay cost? Take descent on
+lambda x^2/2 at rate eta:
 
     x[k+1] = x[k] - eta lambda x[k - tau]
 
-Put x[k] = z^k. At the border of stability z = e^(i phi) lies on the unit circle:
+Put x[k] = z^k. At the limit of stability z = e^(i phi) lies on the unit circle:
 
     z - 1 = -eta lambda z^-tau   =>   e^(i phi/2) 2i sin(phi/2) = -eta lambda e^(-i tau phi)
 
-The sides agree in direction for phi = pi/(2 tau + 1), and then in length for
+Both sides have the same direction for phi = pi/(2 tau + 1). Then they have the same length for
 
     eta lambda = 2 sin( pi / (4 tau + 2) )              2, 1, 0.618, 0.445 for tau = 0, 1, 2, 3
 
@@ -48,26 +51,27 @@ from minidl.parallel.server.worker import Worker
 
 
 def may_pull(clocks, worker, s):
-    """Whether a worker may pull, and so begin another step; clocks: {worker: how often it has
-    pushed} of all workers that are still here."""
+    """Returns True if `worker` may pull, and so begin another step.
+
+    clocks: {worker: number of its pushes}, of all workers that have not left."""
     # >>> exercise 10a: bounded staleness
-    # A worker may begin a step while it is at most s steps ahead of the slowest one, and must wait
-    # otherwise. The server asks again after each push, and when a worker has left.
+    # A worker may begin a step if it is at most s steps ahead of the slowest worker. Otherwise it
+    # must wait. The server asks again after each push, and after a worker has left.
     return clocks[worker] - min(clocks.values()) <= s
     # <<<
 
 
 def mean_of_all(server):
-    """One update with the mean gradient of a step, weighted by samples, once all have pushed.
+    """Updates once with the mean gradient of a step, weighted by samples, when all have pushed.
 
-    server.clocks   its keys are the workers that are still here
-    server.inbox    {worker: (gradient, n_samples)}: what was pushed and not yet applied
+    server.clocks   its keys are the workers that have not left
+    server.inbox    {worker: (gradient, n_samples)}: pushes that are not applied yet
     server.update   update(gradient) makes one step of the optimizer"""
     # >>> exercise 10b: the synchronous update
-    # Called after each push, and when a worker has left. If anybody who is here has not pushed yet,
-    # or if there is nothing to apply, do nothing. Otherwise update once, with
+    # The server calls this after each push, and after a worker has left. Do nothing if a worker
+    # that has not left has not pushed yet, or if the inbox is empty. Otherwise update once, with
     # sum(n_samples * gradient) / sum(n_samples) over the inbox, in the order of the workers'
-    # numbers, and empty the inbox (server.inbox.clear()). Who pushed and left still counts.
+    # numbers. Then empty the inbox (server.inbox.clear()). A push of a worker that left counts.
     if not server.inbox or any(worker not in server.inbox for worker in server.clocks):
         return
     pushes = [server.inbox[worker] for worker in sorted(server.inbox)]
@@ -78,7 +82,7 @@ def mean_of_all(server):
 
 
 def at_most(s):
-    """Returns the question that a Rule asks: may_pull with this s."""
+    """Returns a function for Rule: may_pull with this s."""
     return lambda clocks, worker: may_pull(clocks, worker, s)
 
 
@@ -95,16 +99,18 @@ def network():
 
 
 def sgd(lr):
-    """Returns what a Server wants: a function that makes an optimizer of parameters."""
+    """Returns a function for Server: it makes an SGD optimizer of given parameters."""
     return lambda parameters: optim.SGD(parameters, lr=lr)
 
 
 def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
-    """Rank 0 serves, and returns the server. The others train on the digits for so many seconds or
-    steps; a gradient takes them a modelled second, the last rank `slow` seconds. They return
-    (worker, from, until, version of its weights, their loss) of each gradient."""
+    """Trains on the digits, for `seconds` or `steps`, whichever ends first.
+
+    Rank 0 serves, and returns the server. The other ranks are workers. A gradient takes a worker
+    one modelled second, and the last rank `slow` seconds. A worker returns (worker, start, end,
+    version of its weights, their loss) of each gradient."""
     model = network()
-    if t.rank == 0:  # on a GPU the workers alone: the server's weights are in the host's memory
+    if t.rank == 0:  # the server's weights are in CPU memory; only workers use a GPU
         server = Server(t, list(model.parameters()), 1, rule, sgd(lr=0.1))
         server.serve()
         return server
@@ -131,7 +137,7 @@ def train(t, args, rule, seconds=np.inf, slow=1.0, steps=np.inf):
 
 
 def on_these_ranks(t, args, table):
-    """The bytes of the server's link, and those of a ring of the workers."""
+    """Counts the bytes of the server's link, and of a ring of the workers. Adds rows."""
     n_workers = t.size - 1
     K = sum(p.nbytes for p in network().parameters())
     for rule in SYNC, ASYNC:
@@ -149,14 +155,16 @@ def on_these_ranks(t, args, table):
         ledger = Ledger(t.subgroup(range(1, t.size)))
         ring.all_reduce(ledger, np.ones(K // 4, np.float32))
         theory = 2 * (n_workers - 1) * K / n_workers
-        # chunks may differ by one float; a rank sends all but one of them, twice
+        # chunks may differ by one float. A rank sends all chunks except one, twice
         table.row(f"ring of {n_workers}: bytes that a rank sends in a step", ledger.bytes_sent,
                   theory, "abs<8")
 
 
 def descend(tau, rates, n_updates):
-    """|x| at each version, (n_updates, len(rates)): descent on x^2/2 with gradients that are tau
-    updates old, because tau+1 equal workers take turns. Each element of x has a rate of its own."""
+    """Returns |x| at each version, (n_updates, len(rates)): descent on x^2/2 with old gradients.
+
+    A gradient is tau updates old, because tau+1 equal workers take turns. Each element of x has its
+    own rate."""
     sizes = [None] * n_updates
 
     def rank(t):
@@ -176,7 +184,7 @@ def descend(tau, rates, n_updates):
 
 
 def largest_rate(tau):
-    """The largest of many rates at which |x| does not grow any more."""
+    """Returns the largest of many rates at which |x| does not grow."""
     rates = np.linspace(0, 2.5, 2001)
     sizes = descend(tau, rates, n_updates=320)
     third = len(sizes) // 3
@@ -186,14 +194,14 @@ def largest_rate(tau):
 
 
 def seconds_to(most, spans):
-    """Returns when a gradient was first begun with weights of a loss of at most `most`, or inf."""
+    """Returns when the first gradient began whose weights have a loss <= `most`. inf if none."""
     return min((start for _, start, _, _, loss in spans if loss <= most), default=np.inf)
 
 
 def on_a_modelled_clock(t, args, table):
-    """Simulate four workers: equal ones, then with a slow one. Returns {rule's name: spans}."""
+    """Simulates four workers: equal ones, then with a slow one. Returns {rule's name: spans}."""
     server, *_ = simulate(5, train, args, ASYNC, 20.0)
-    after_the_first_round = server.log[4:]  # the first round starts together
+    after_the_first_round = server.log[4:]  # in the first round all workers start together
     stale = [met - read for _, read, met, _ in after_the_first_round]
     table.row("4 equal workers: mean staleness, N-1", float(np.mean(stale)), 3, "exact")
 
@@ -219,12 +227,12 @@ def main(t, args):
     if t.rank > 0:
         return table
 
-    say(t, "2. The largest learning rate at which delayed descent is stable.")
+    say(t, "2. The largest stable learning rate of descent with delay.")
     for tau in 0, 1, 2, 3, 7:
         theory = 2 * np.sin(np.pi / (4 * tau + 2))
         table.row(f"tau = {tau}: largest eta lambda", largest_rate(tau), theory, "rel<0.02")
 
-    say(t, "3. Four simulated workers on a modelled clock; then one of them three times slower.")
+    say(t, "3. Four simulated workers on a modelled clock. Then one of them is three times slower.")
     runs = on_a_modelled_clock(t, args, table)
 
     one_rate = np.array([0.4])
@@ -234,7 +242,7 @@ def main(t, args):
 
 
 def draw(plt, runs, delayed, seconds):
-    """Above: who computes when, from which version. Below: loss in time; descent with delay."""
+    """Above: when each worker computes, and from which version. Below: loss; descent with delay."""
     figure = plt.figure(figsize=(14, 9))
     figure.suptitle("Each bar is one gradient. Its number is the version of the weights "
                     "that it was computed with.")
@@ -261,7 +269,7 @@ def draw(plt, runs, delayed, seconds):
 
 
 OPTIONS = {
-    "steps": (20, "steps of each worker on these ranks"),
+    "steps": (20, "steps of each worker in part 1"),
     "seconds": (75.0, "modelled seconds of the runs with a slow worker"),
 }
 

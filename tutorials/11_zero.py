@@ -1,27 +1,28 @@
 """11  ZeRO: shard the optimizer, the gradients, the weights.    60 minutes, needs: 06, 07
 
-Memory falls with the number of ranks, and until stage 3 it costs no byte of traffic.
+With more ranks, each rank holds fewer bytes. Stages 1 and 2 send no more than data parallelism.
 
     mpirun -n 4 python tutorials/11_zero.py           or: minidl run -n 4 tutorials/11_zero.py
     python tutorials/11_zero.py --sim 4               picture: out/11_zero.png
 
-Data parallel ranks hold the same 16 bytes a parameter, p times over: weight 2 and gradient 2 in
-float16, master weight 4 and Adam's m and v 4 + 4 in float32. But rank r needs the 12 of a parameter
-only if it is the one that updates it. So let it update a p-th of them, X/p, its share:
+In data parallelism each of p ranks holds the same 16 bytes a parameter: weight 2 and gradient 2 in
+float16, master weight 4 and Adam's m and v 4 + 4 in float32. But a rank needs the last 12 bytes
+only of the parameters that it updates. So let each rank update its share, X/p of the X parameters:
 
-    stage   weights  gradients  master, m, v      in all          sent per rank, (p-1)/p 2X times
+    stage   weights  gradients  master, m, v      in total        sent per rank, (p-1)/p 2X times
       0       2X        2X         12X            16X             2: an all-reduce of gradients
       1       2X        2X         12X/p          4X + 12X/p      1 + 1: reduce-scatter them, then
       2       2X        2X/p       12X/p          2X + 14X/p             all-gather the weights
       3       2X/p      2X/p       12X/p          16X/p           1 + 2: gather for forward, free,
                                                                          gather for backward
 
-An all-reduce is a reduce-scatter and an all-gather (07): stages 1 and 2 put the update between the
-two halves, where a rank has the whole sum of its share, and the all-gather carries new weights in
-place of gradients. Stage 3 has no whole weights: every layer's are gathered before they are used,
-twice a step. What is outside of the layers here, the embeddings and the last norm, comes once.
+An all-reduce is a reduce-scatter and an all-gather (07). Stages 1 and 2 put the update between the
+two. After the reduce-scatter a rank has the whole sum of its share. The all-gather then carries new
+weights, not gradients. In stage 3 no rank holds all weights: the ranks gather every layer before
+they use it, twice a step. In this script the parameters outside the layers (the embeddings and the
+last norm) are gathered once a step.
 
-If p does not divide a layer's size, the first shares are an element longer. Nothing is padded.
+If p does not divide a layer's size, the first shares have one more element. There is no padding.
 
 Paper: Rajbhandari, Rasley, Ruwase and He, "ZeRO: Memory Optimizations Toward Training Trillion
 Parameter Models", SC 2020 (arXiv 1910.02054).
@@ -46,10 +47,10 @@ KINDS = ("parameters", "gradients", "master weights", "optimizer")
 
 
 class Layer:
-    """tanh(x @ w), of whose weight this rank keeps a share.
+    """tanh(x @ w). This rank keeps a share of the weight w.
 
     whole   w, (n_in, n_out); None between free() and gather()
-    own     this rank's share of w's elements; bounds: rank r's are bounds[r] : bounds[r+1]
+    own     this rank's share of w's elements; rank r has bounds[r] : bounds[r+1]
     grad    the share of the mean gradient"""
 
     def __init__(self, t, w):
@@ -65,13 +66,13 @@ class Layer:
 
     def gather(self):
         """Makes the whole weight from the shares of all ranks."""
-        flat = np.empty_like(self.own, shape=self.bounds[-1])  # in its memory
+        flat = np.empty_like(self.own, shape=self.bounds[-1])  # on the same device as own
         memory.note(flat, "parameters")
         # >>> exercise 11a: gather a weight
-        # `flat` is to become the whole weight's elements. Only self.share(flat) is known here. A
-        # ring all-gather, ring_blocks.all_gather(t, flat, bounds), sends each block p-1 times and
-        # so does with (p-1)/p of the weight's bytes per rank. (p broadcasts, one from each owner,
-        # bring the same elements: what do they cost?)
+        # `flat` must become the elements of the whole weight. This rank knows only
+        # self.share(flat). A ring all-gather, ring_blocks.all_gather(t, flat, bounds), sends each
+        # block p-1 times. So each rank sends (p-1)/p of the weight's bytes. (p broadcasts, one from
+        # each owner, bring the same elements. What do they cost?)
         self.share(flat)[...] = self.own
         ring_blocks.all_gather(self.t, flat, self.bounds)
         # <<<
@@ -81,15 +82,15 @@ class Layer:
         self.whole = None
 
     def scatter(self, gradient):
-        """Keep this rank's share of the mean gradient; the rest is for others."""
+        """Keeps this rank's share of the mean gradient. Other ranks keep the other shares."""
         flat = gradient.reshape(-1)
         self.grad = ring_blocks.reduce_scatter(self.t, flat, self.bounds) / self.t.size
 
 
 def step(layers, x, target):
-    """Forward and backward of the mean square error: every layer's share of the gradient."""
+    """Runs forward and backward of the mean square error. Sets every layer's grad."""
     # >>> exercise 11b: gather before use, free after
-    # This is stage 2: every rank holds all weights all the time.
+    # The code below is stage 2: every rank always holds all weights.
     #     inputs = []
     #     for layer in layers:
     #         inputs.append(x)
@@ -119,17 +120,17 @@ def step(layers, x, target):
 
 
 def sharded_adam(t, w, gradient, m, v, k, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8):
-    """Step k = 1, 2, ... of Adam by ZeRO stage 1. Changes w, m and v in place.
+    """Does step k = 1, 2, ... of Adam by ZeRO stage 1. Changes w, m and v in place.
 
-    w, gradient    (n,), all weights and this rank's gradient of them, on every rank
-    m, v           Adam's two means of this rank's share alone: bounds[rank] : bounds[rank + 1]"""
+    w, gradient    (n,), on every rank: all weights, and this rank's gradient of them
+    m, v           Adam's two means, only of this rank's share: bounds[rank] : bounds[rank + 1]"""
     # >>> exercise 11c: a step of the sharded optimizer
-    # Three parts. Reduce-scatter the gradient: this rank gets the sum of its share over the ranks,
-    # and needs the mean. Update m, v and this rank's share of w, as Adam does:
+    # There are three parts. 1. Reduce-scatter the gradient. This rank gets the sum of its share
+    # over the ranks, and needs the mean. 2. Update m, v and this rank's share of w, as Adam does:
     #     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
     #     w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)
-    # All-gather w. The cuts are chunks.bounds(w.size, t.size). m and v are the caller's arrays:
-    # write into them.
+    # 3. All-gather w. The shares are chunks.bounds(w.size, t.size). m and v are the caller's
+    # arrays: write into them.
     bounds = chunks.bounds(w.size, t.size)
     mine = slice(bounds[t.rank], bounds[t.rank + 1])
     g = ring_blocks.reduce_scatter(t, gradient, bounds) / t.size
@@ -141,7 +142,7 @@ def sharded_adam(t, w, gradient, m, v, k, lr=1e-3, beta1=0.9, beta2=0.999, eps=1
 
 
 def sharded_optimizer(t, args, table, n):
-    """Exercise 11c for three steps: minidl's Adam on whole gradients, and the bytes of both."""
+    """Compares three steps of exercise 11c with minidl's Adam on whole gradients. Adds rows."""
     ledger = Ledger(t)
     rng = np.random.default_rng(2)
     w = put(args, rng.normal(size=n))
@@ -150,22 +151,22 @@ def sharded_optimizer(t, args, table, n):
     own = chunks.size(n, t.size, t.rank)
     m, v = np.zeros_like(w[:own]), np.zeros_like(w[:own])
     for k in (1, 2, 3):
-        gradients = put(args, rng.normal(size=(t.size, n)))  # row r is rank r's
+        gradients = put(args, rng.normal(size=(t.size, n)))  # row r is the gradient of rank r
         whole.grad = minidl.Tensor(gradients.mean(axis=0))
         adam.step()
         ledger.reset()
         sharded_adam(ledger, w, gradients[t.rank].copy(), m, v, k)
 
-    table.row("sharded Adam: weights unlike minidl's", float(abs(w - whole.array).max()), 0.0,
+    table.row("sharded Adam: weights minus minidl's", float(abs(w - whole.array).max()), 0.0,
               "abs<1e-12")  # float64: the ring adds the ranks in another order
-    table.row("sharded Adam: bytes sent, those of an all-reduce", ledger.bytes_sent,
+    table.row("sharded Adam: bytes sent, as an all-reduce", ledger.bytes_sent,
               ring_blocks.bytes_sent(chunks.bounds(n, t.size), 8, t.rank, n_scatters=1,
                                      n_gathers=1), "exact")
     table.row("sharded Adam: bytes of m and v", m.nbytes + v.nbytes, 2 * 8 * own, "exact")
 
 
 def by_hand(t, args, table, width, n_layers):
-    """The exercise's layers: bytes sent and the most bytes of whole weights, by the formulas."""
+    """Compares the exercise's layers with formulas: bytes sent, most bytes of whole weights."""
     ledger = Ledger(t)
     rng = np.random.default_rng(0)  # the same weights on every rank
     weights = [put(args, rng.normal(size=(width, width)) / width**0.5) for _ in range(n_layers)]
@@ -176,7 +177,7 @@ def by_hand(t, args, table, width, n_layers):
     with memory.record() as held:
         step(layers, x, target)
 
-    # one reduce-scatter and two all-gathers a layer, (p-1)/p of its bytes each
+    # each layer has one reduce-scatter and two all-gathers of (p-1)/p of its bytes
     sent_by_layer = ring_blocks.bytes_sent(layers[0].bounds, 8, t.rank, n_scatters=1, n_gathers=2)
     theory = n_layers * sent_by_layer
     table.row("by hand: bytes sent by this rank", ledger.bytes_sent, theory, "exact")
@@ -186,8 +187,10 @@ def by_hand(t, args, table, width, n_layers):
 
 
 def train(t, stage, args, half):
-    """Some steps of a GPT on the standard library's text: (losses, bytes of KINDS between steps,
-    bytes sent in the last step, the parallel model, the memory ledger of the last step)."""
+    """Trains a GPT on the standard library's text for args.steps steps.
+
+    Returns (losses, bytes of KINDS between steps, bytes sent in the last step, the parallel model,
+    the memory ledger of the last step)."""
     t = Ledger(t)
     minidl.manual_seed(0)
     module = put(args, nn.GPT(256, args.context, args.layers, 4, args.width))
@@ -210,7 +213,7 @@ def train(t, stage, args, half):
         with memory.record(model.module, optimizer) as held:
             optimizer.zero_grad()
             loss = F.cross_entropy(model(x).reshape(-1, 256), y.reshape(-1))
-            (loss * 256.0).backward()  # a loss scale: small float16 gradients would vanish
+            (loss * 256.0).backward()  # a loss scale: small float16 gradients would become 0
             optimizer.step(unscale=1 / 256.0)
             if stage:
                 model.gather()
@@ -229,22 +232,23 @@ def n_whole(model):
 
 
 def n_own(model, stage):
-    """Returns the elements that this rank updates: X/p, or near it where p does not divide X."""
+    """Returns the elements that this rank updates: X/p, rounded if p does not divide X."""
     if stage == 0:
         return n_whole(model)
     return sum(len(shard.array) for shard in model.shards())
 
 
 def bytes_held(stage, whole, own):
-    """Returns the bytes of each of KINDS, as in the head's table. whole: X; own: X/p."""
+    """Returns the bytes of each of KINDS, as in the table above. whole: X; own: X/p."""
     weights = own if stage == 3 else whole
     gradients = own if stage >= 2 else whole
     return [2 * weights, 2 * gradients, 4 * own, 4 * own + 4 * own]
 
 
 def largest_of_stage_3(model, own):
-    """Returns the most bytes of weights in a step of stage 3: the share of this rank, the root's
-    weights, and two layers gathered at a time."""
+    """Returns the most bytes of weights in a step of stage 3.
+
+    They are this rank's share, the root's weights, and two gathered layers."""
     root = sum(2 * bucket.bounds[-1] for bucket in model.root)
     layers = [2 * bucket.bounds[-1] for bucket in model.reducer.buckets
               if bucket not in model.root]
@@ -277,7 +281,7 @@ def main(t, args):
     for stage in (1, 2, 3):
         losses, *_ = train(t, stage, args, half=False)
         error = np.abs(np.subtract(losses, plain)).max()
-        # float32: sums of three ranks or more in another order, then Adam's division
+        # float32: three or more ranks add in another order, then Adam divides
         table.row(f"stage {stage}: losses minus data parallel's", float(error), 0.0, "abs<1e-5")
 
     share = 2 * own  # bytes, in float16
@@ -286,7 +290,7 @@ def main(t, args):
 
 
 def draw(plt, p, measured, held, share, bound, whole):
-    """Left: bytes by kind for each stage, measured beside formula. Right: weights in a step."""
+    """Left: bytes by kind for each stage, measured and by formula. Right: weights in a step."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 5.2), width_ratios=[1, 1.25])
     colours = ["#2171b5", "#6baed6", "#fdae6b", "#e6550d"]
     labels = ["weights", "gradients", "master weights", "m and v"]
@@ -324,7 +328,7 @@ OPTIONS = {
     "steps": (2, "training steps of each stage"),
     "layers": (6, "transformer blocks"),
     "width": (48, "width of the residual stream, a multiple of 4"),
-    "context": (32, "bytes the model looks back"),
+    "context": (32, "bytes of text that the model looks back"),
 }
 
 if __name__ == "__main__":

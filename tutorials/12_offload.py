@@ -1,37 +1,39 @@
-"""12  Offload: the optimizer lives in host memory.   60 minutes, needs: 05, 08
+"""12  Offload: the optimizer runs in host memory.   60 minutes, needs: 05, 08
 
-Of 16 bytes a parameter, 12 can stay in the host's memory; a step sends 2 down and 2 up.
+Of 16 bytes a parameter, 12 can stay in host (CPU) memory. A step sends 2 bytes down and 2 up.
 
     mpirun -n 2 python tutorials/12_offload.py        or: minidl run -n 2 tutorials/12_offload.py
     python tutorials/12_offload.py --sim 2            picture: out/12_offload.png
                                                       trace for ui.perfetto.dev: out/12_trace.json
 
 Mixed precision (tutorial 05) holds 16 bytes for each of X parameters: weight and gradient 2 + 2,
-master, m and v 4 + 4 + 4. Forward and backward need the first four alone; the other twelve, touched
-once a step by simple arithmetic, can stay on the host. What crosses the link, each step:
+master, m and v 4 + 4 + 4. Forward and backward need only the first four. The update needs the other
+twelve once a step, for simple arithmetic. So they can stay on the host. Each step sends these bytes
+over the link:
 
-    down   gradients   2X     as backward makes them; the device can free each at once
+    down   gradients   2X     as backward makes them; the device can then free each gradient
+    up     weights     2X     bucket by bucket, while the host updates the next bucket
     up     weights     2X     bucket by bucket, while the host updates the next
 
-Any other cut sends more. With ZeRO on n ranks each moves 1/n of it, over a link of its own.
+Any other division sends more. With ZeRO on n ranks each rank sends 1/n of it, over its own link.
 
-Say L equal buckets, for each: b seconds of backward, d on the wire, u of update; alpha the link's
-latency, C = F + L b forward and backward. Where b > d, only this comes after backward:
+Take L equal buckets. Each needs b seconds of backward, d of transfer, and u of update. The link has
+latency alpha. Forward and backward together take C = F + L b. If b > d, a step takes
 
     T = C + alpha + max( u + L d ,  L u + d ,  2 d + u + alpha )
 
-The update waits for backward, the next forward for the update: the device idles. A delayed update
-does not wait: during step i+1 the host applies the gradients of step i, and the device computes
-with weights one update old. Left exposed are the weights on their way up:
+The update waits for backward, and the next forward waits for the update. Meanwhile the device is
+idle. A delayed update does not wait. During step i+1 the host applies the gradients of step i, and
+the device computes with weights that are one update old. Only the weights' way up is exposed:
 
-    T = C + L d + alpha           as long as the host is done within a step, L u < C
+    T = C + L d + alpha           if the host needs less than a step, L u < C
 
-Computing 6 X B flop for a batch of B tokens takes 6 X B / R seconds; sending 4X bytes, 4 X beta. So
-the link can hide from B = 2/3 beta R tokens on, whatever X is.
+A batch of B tokens needs 6 X B flop: 6 X B / R seconds at R flop/s. To send 4X bytes takes 4 X beta
+seconds. So the transfer can hide if B is at least 2/3 beta R tokens, for any X.
 
 Paper: Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model Training", 2021 (2101.06840).
 Exercise: `minidl exercise 12` writes work/12_offload.py with the marked region empty;
-`minidl check 12` grades it. The library's: minidl/parallel/zero/offload.py
+`minidl check 12` grades it. The real one: minidl/parallel/zero/offload.py
 """
 
 import numpy as np
@@ -46,10 +48,10 @@ from minidl.parallel.zero.lanes import Modelled
 
 
 class HostAdam:
-    """fp16 `weights` on the device, each a bucket; their masters, m, v and Adam on the host.
+    """fp16 `weights` on the device, each one a bucket. Masters, m, v and Adam are on the host.
 
-    lanes: `copy("down", ...)`, `update(...)`, `copy("up", ...)` start work on their lane as soon as
-    the jobs in `after` have ended, and return it; `wait(jobs)` holds the device."""
+    lanes: `copy("down", ...)`, `update(...)` and `copy("up", ...)` start a job on their lane when
+    the jobs in `after` have ended, and return the job; `wait(jobs)` makes the device wait."""
 
     def __init__(self, weights, lanes, lr=0.01):
         self.weights = weights
@@ -58,25 +60,25 @@ class HostAdam:
         self.master = [w.astype(np.float32) for w in weights]
         self.m = [np.zeros_like(w) for w in self.master]
         self.v = [np.zeros_like(w) for w in self.master]
-        self.low = [w.copy() for w in weights]  # what will be sent up
+        self.low = [w.copy() for w in weights]  # the weights to send up
         self.grads = [np.zeros_like(w) for w in weights]
         self.t = [0] * len(weights)
         self.down = [None] * len(weights)  # the jobs that bring the gradients
-        self.updated = [None] * len(weights)  # the last updates that a delayed step has begun
+        self.updated = [None] * len(weights)  # the updates that the last delayed step started
 
     def ready(self, i, grad):
-        """Backward has made the gradient of bucket i: start it on its way."""
+        """Call it when backward has made the gradient of bucket i. Starts to send it down."""
         def copy():
             np.copyto(self.grads[i], grad)
 
         self.down[i] = self.lanes.copy("down", grad.nbytes, copy, label=f"{i}")
 
     def update(self, i, after):
-        """Start Adam on bucket i: masters, and the fp16 weights that are to go up."""
+        """Starts Adam on bucket i: masters, and the fp16 weights to send up. Returns the job."""
         return self.lanes.update(self.low[i].size, lambda: self.adam(i), after, f"{i}")
 
     def send_up(self, i, after):
-        """Start the new weights of bucket i on their way to the device."""
+        """Starts to send the new weights of bucket i to the device. Returns the job."""
         def copy():
             np.copyto(self.weights[i], self.low[i])
 
@@ -93,7 +95,7 @@ class HostAdam:
         self.low[i][...] = self.master[i]
 
     def step(self):
-        """All gradients are on their way: update, and bring the weights up."""
+        """Updates and sends the weights up. All gradients must be on their way down."""
         coming = []
         for i in reversed(range(len(self.weights))):
             updated = self.update(i, [self.down[i]])
@@ -101,14 +103,14 @@ class HostAdam:
         self.lanes.wait(coming)
 
     def delayed_step(self):
-        """The same, one step late: bring up what the last step's gradients made, and start the
-        update with this step's, to run beside the next forward and backward."""
+        """Like step(), but one step late. Sends up the weights of the last step's update. Starts
+        an update with this step's gradients, during the next forward and backward."""
         # >>> exercise 12a: the one-step delayed update
-        # For each bucket, last one first: if an update was begun in the last step
-        # (self.updated[i] is its job), send its weights up, after it. Then start the update with
-        # the gradient that self.down[i] brings, and keep its job in self.updated[i]. It writes
-        # self.low[i], which the copy up reads. The device must wait for the weights, and only for
-        # them. In the first step there is nothing to bring up.
+        # For each bucket, last bucket first: if the last step started an update (self.updated[i] is
+        # its job), send its weights up, after that job. Then start the update with the gradient of
+        # self.down[i], and keep its job in self.updated[i]. The update writes self.low[i], and the
+        # copy up reads it. The device must wait for the weights, and only for them. In the first
+        # step there are no weights to send up.
         coming = []
         for i in reversed(range(len(self.weights))):
             after = [self.down[i]]
@@ -121,7 +123,7 @@ class HostAdam:
 
 
 def train(t, args, table):
-    """ZeRO stage 2 on the digits in fp16, AdamW on the host: its rows."""
+    """Trains on the digits in fp16, with ZeRO stage 2 and AdamW on the host. Adds rows."""
     manual_seed(0)  # the same weights on every rank
     model = Zero2(put(args, nn.MLP(64, 96, 96, 10).half()), t)
     optimizer = Offload(optim.AdamW(model.shards(), lr=0.01))
@@ -133,8 +135,8 @@ def train(t, args, table):
         y = labels[picked]
         optimizer.zero_grad()
         loss = F.cross_entropy(model(put(args, x)).float(), put(args, y))
-        (loss * 128.0).backward()  # a loss scale: small fp16 gradients would vanish
-        on_device = optimizer.memory()["device"]  # the gradients have gone down already
+        (loss * 128.0).backward()  # a loss scale: small fp16 gradients would become 0
+        on_device = optimizer.memory()["device"]  # the gradients are already on the host
         optimizer.step(unscale=1 / 128.0)
         model.gather()
     own = sum(shard.numel() for shard in model.shards())  # about X / n
@@ -148,7 +150,7 @@ def train(t, args, table):
 
 
 def timeline(args, tokens, delayed):
-    """Three steps of equal layers on a modelled clock: (lanes, seconds of each step)."""
+    """Runs three steps of equal layers on a modelled clock. Returns (lanes, seconds of each)."""
     n = args.layer_elems
     link = args.link_us * 1e-6, 1e-9 / args.link_gb  # alpha, beta
     lanes = Modelled(link, 1e-9 * args.update_ns)
@@ -177,7 +179,7 @@ def last_step(args, tokens, delayed):
 
 
 def seconds(args, tokens):
-    """The header's formulas of a step."""
+    """Returns {name: seconds of a step}, by the formulas above."""
     n = args.layer_elems
     L = args.layers
     d = 2e-9 * n / args.link_gb
@@ -202,7 +204,7 @@ def main(t, args):
     device_s = modelled.busy("device")
     table.modelled(f"{even:,.0f} tokens: ms of computing (theory: of the link)",
                    1e3 * device_s, 1e3 * link_s, "rel<1e-9")
-    # half as many again as hide the link, and as hide the host: the formulas' conditions hold
+    # 1.5 times the tokens that hide the link and the host: the formulas' conditions hold
     tokens = 1.5 * max(even, 1e3 * args.update_ns * args.tflops / 6)
     runs = {delayed: timeline(args, tokens, delayed) for delayed in (False, True)}
     formulas = seconds(args, tokens)
@@ -219,7 +221,7 @@ def main(t, args):
 
 
 def draw(plt, args, runs, batches, sweep, even):
-    """Left: who is busy when, for both ways. Right: the step's time over that of computing."""
+    """Left: when each lane is busy, both ways. Right: time of a step / time of computing."""
     names = {"device": "device", "down": "link, down", "host": "host: Adam", "up": "link, up"}
     colours = dict(zip(names, ("#2171b5", ORANGE, "#756bb1", GREEN), strict=True))
     figure = plt.figure(figsize=(14, 6.2))
@@ -227,7 +229,7 @@ def draw(plt, args, runs, batches, sweep, even):
     panels, axes = left.subplots(2, 1, sharex=True), right.subplots()
     compute = 6 * args.layers * args.layer_elems * batches / (args.tflops * 1e12)
     ways = (("update in the step", "the device waits for the host", colours["host"]),
-            ("delayed by one step", "the host works beside the device", colours["up"]))
+            ("delayed by one step", "the host works at the same time", colours["up"]))
     for panel, delayed, (way, what, colour) in zip(panels, (False, True), ways, strict=True):
         modelled, times = runs[delayed]
         lanes(panel, list(names.values()), [
@@ -253,10 +255,10 @@ def draw(plt, args, runs, batches, sweep, even):
 OPTIONS = {
     "steps": (10, "training steps on the digits"),
     "layers": (6, "layers of the modelled network"),
-    "layer_elems": (100_000, "parameters of each"),
+    "layer_elems": (100_000, "parameters of each of these layers"),
     "tflops": (100.0, "Tflop/s of the modelled device"),
     "link_gb": (16.0, "GB/s of the modelled link, each way"),
-    "link_us": (10.0, "microseconds until a copy's first byte is there"),
+    "link_us": (10.0, "microseconds until the first byte of a copy arrives"),
     "update_ns": (0.3, "ns in which the host updates one parameter: 30 bytes at 100 GB/s"),
 }
 

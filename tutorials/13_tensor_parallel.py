@@ -1,30 +1,34 @@
 """13  Tensor parallelism: every matrix divided over the ranks.    60 minutes, needs: 07, 11
 
-Split columns, then rows: one all-reduce forward and one backward for both matrices of an MLP.
+Split one matrix by columns, the next by rows. Then the two matrices of an MLP need only one
+all-reduce in forward and one in backward.
 
     mpirun -n 4 python tutorials/13_tensor_parallel.py
     python tutorials/13_tensor_parallel.py --sim 4    picture: out/13_tensor_parallel.png
 
-Here all ranks see the whole batch, and each holds a part of every matrix. Which part? Of Y = X A
-the columns need nothing from each other, nor does their tanh; the rows of B want just those:
+Here all ranks see the whole batch, and each rank holds a part of every matrix. Which part? The
+columns of Y = X A do not need each other, and neither does their tanh. A rank with some columns of
+Y needs only the same rows of B:
 
-    [Y1 Y2] = tanh(X [A1 A2])        f: X is copied to all; backward sums the gradients of X
-    Z       = Y1 B1 + Y2 B2          g: the products are summed; backward copies the gradient of Z
+    [Y1 Y2] = tanh(X [A1 A2])        f: copies X to all ranks; backward sums the gradients of X
+    Z       = Y1 B1 + Y2 B2          g: sums the products; backward copies the gradient of Z
 
-Attention is the same: heads are columns of q, k and v, the projection behind them is in rows. So a
-transformer block of b sequences of s tokens, h wide, has 2 all-reduces forward and 2 backward:
+Attention works in the same way: the heads are columns of q, k and v, and the projection after them
+is split by rows. So a transformer block has 2 all-reduces in forward and 2 in backward. With b
+sequences of s tokens and width h:
 
     sent per rank, block and step = 4 ring all-reduces = 4 x 2 (t-1)/t b s h numbers
 
-Data parallelism sends 2 (t-1)/t numbers a weight, once a step and beside backward. Here everybody
-waits four times a block: these ranks belong into one node.
+Data parallelism sends 2 (t-1)/t numbers a weight, once a step, during backward. Here all ranks wait
+four times a block. So these ranks should be in one node.
 
 Sequence parallelism: an all-reduce is a reduce-scatter and an all-gather (07). Put norms and
-dropouts between the halves, where a rank has s/t of the tokens: as many bytes, 1/t of what they
-keep for backward. Only the weights of the norms must then be told their gradients' other parts.
+dropouts between the two. There a rank has only s/t of the tokens. It sends the same bytes, and
+keeps 1/t of these activations for backward. But the weights of the norms then need a sum of their
+gradients over the ranks.
 
-The vocabulary is divided too: the largest matrix, and with it the logits, b s V numbers. Their loss
-needs a maximum, a sum and the target's logit of every token: three numbers, not V.
+The vocabulary is divided too: its matrix is the largest, and there are b s V logits. For the loss
+of a token the ranks exchange three numbers, not V: a maximum, a sum and the target's logit.
 
 Papers: Shoeybi et al. 2019 (Megatron-LM, arXiv 1909.08053); Korthikanti et al. 2022 (2205.05198).
 Exercise: `minidl exercise 13` writes work/13_tensor_parallel.py with the marked region empty;
@@ -46,14 +50,14 @@ VOCAB, HEADS = 256, 4
 
 
 def cross_entropy(t, logits, target, first):
-    """(loss of each row, gradient of their sum) where rank r has some columns of the logits.
+    """Returns (loss of each row, gradient of their sum). Each rank has some columns of the logits.
 
-    logits: (rows, V/t), this rank's, whose column 0 is word `first`. target: (rows,), of all V."""
+    logits: (rows, V/t), this rank's columns; column 0 is word `first`. target: (rows,), below V."""
     # >>> exercise 13a: the loss of divided logits
-    # loss = log(sum over ALL words of e^x) - x[target]; its gradient is e^x / sum, less 1 at the
-    # target. ring.all_reduce(t, x, np.maximum) makes x the maximum over the ranks, in place, and
-    # ring.all_reduce(t, x) the sum. Send three numbers a row: the maximum, without which e^x
-    # overflows; the sum; the target's logit, which only one rank has. Leave logits as it is.
+    # loss = log(sum over ALL words of e^x) - x[target]. Its gradient is e^x / sum, minus 1 at the
+    # target. ring.all_reduce(t, x, np.maximum) makes x the maximum over the ranks, in place.
+    # ring.all_reduce(t, x) makes it the sum. Send three numbers a row: the maximum (without it e^x
+    # overflows), the sum, and the target's logit, which only one rank has. Do not change logits.
     rows = np.arange(len(target))
     top = ring.all_reduce(t, logits.max(axis=1), np.maximum)
     e = np.exp(logits - top[:, None])
@@ -68,14 +72,14 @@ def cross_entropy(t, logits, target, first):
 
 
 def by_hand(t, table, n_rows=12, width=8, words=50):
-    """An MLP in columns and rows, and the exercise's loss, beside one rank's; bytes by formula."""
+    """Compares an MLP in columns and rows, and the exercise's loss, with one rank's. Adds rows."""
     rng = np.random.default_rng(0)  # the same on all ranks
     mlp_by_hand(t, table, rng, n_rows, width)
     loss_by_hand(t, table, rng, n_rows, words)
 
 
 def mlp(x, gz, a, b):
-    """Returns z = tanh(x a) b, and the gradient of x, where gz is the gradient of z."""
+    """Returns z = tanh(x a) b, and the gradient of x. gz is the gradient of z."""
     y = np.tanh(x @ a)
     z = y @ b
     gx = (gz @ b.T * (1 - y * y)) @ a.T
@@ -83,7 +87,7 @@ def mlp(x, gz, a, b):
 
 
 def mlp_by_hand(t, table, rng, n_rows, width):
-    """Compare an MLP with one rank's. This rank has some columns of a and the same rows of b."""
+    """Compares an MLP with one rank's. This rank has some columns of a and the same rows of b."""
     a = rng.normal(size=(width, 4 * width))
     b = rng.normal(size=(4 * width, width))
     x, gz = rng.normal(size=(2, n_rows, width))
@@ -103,7 +107,7 @@ def mlp_by_hand(t, table, rng, n_rows, width):
 
 
 def loss_by_hand(t, table, rng, n_rows, words):
-    """Compare the exercise's loss with one rank's. This rank has some columns of the logits."""
+    """Compares the exercise's loss with one rank's. This rank has some columns of the logits."""
     logits = 9 * rng.normal(size=(n_rows, words))
     target = rng.integers(0, words, n_rows)
     first, end = chunks.bounds(words, t.size)[t.rank : t.rank + 2]
@@ -126,8 +130,10 @@ def loss_by_hand(t, table, rng, n_rows, words):
 
 
 def train(t, args, sequence=False):
-    """Some steps of a GPT on the standard library's text, divided over all ranks of t: (losses,
-    bytes of the last step, weights here, bytes kept for backward, the ledger)."""
+    """Trains a GPT on the standard library's text, divided over all ranks of t.
+
+    Returns (losses, bytes of the last step, weights on this rank, bytes kept for backward, the
+    ledger)."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, args.context, args.layers, HEADS, args.width))
     ledger = Ledger(t)
@@ -156,8 +162,10 @@ def train(t, args, sequence=False):
 
 
 def weights_of(args, t, rank):
-    """The formula: of a block's matrices a rank has its heads and its columns, of the embedding its
-    words; whole are the positions, norms and row biases."""
+    """Returns this rank's number of weights, by the formula.
+
+    A rank has its heads and columns of a block's matrices, and its words of the embedding. Each
+    rank has all positions, norms and row biases."""
     h, n_layers, s = args.width, args.layers, args.context
     heads = chunks.size(HEADS, t, rank)
     columns = chunks.size(4 * h, t, rank)
@@ -180,7 +188,7 @@ def main(t, args):
     n, r = t.size, t.rank
     by_hand(t, table)
 
-    alone, _, X, kept_alone, _ = train(t.subgroup([r]), args)  # every rank for itself
+    alone, _, X, kept_alone, _ = train(t.subgroup([r]), args)  # every rank trains alone
     losses, sent, weights, kept, ledger = train(t, args)
     n_rows = args.batch * args.context
     numbers = n_rows * args.width
@@ -188,7 +196,7 @@ def main(t, args):
     table.row("weights of this rank", weights, weights_of(args, n, r), "exact")
 
     one = ring.bytes_sent(numbers, 4, n, r)
-    # 4 a block; for the embedding and the head one each
+    # 4 a block, and one each for the embedding and the head
     theory = (4 * args.layers + 2) * one + vocabulary.bytes_sent(n_rows, 4, n, r)
     table.row("bytes of a step: (4 L + 2) all-reduces, the loss", sent, theory, "exact")
     if numbers % n == 0:
@@ -198,7 +206,7 @@ def main(t, args):
         table.row("bytes of a block: 8 (t-1)/t b s h 4", blocks // args.layers, of_a_block,
                   "exact")
 
-    # float32: sums in another order, then Adam's division
+    # float32: the sums have another order, then Adam divides
     error = float(np.abs(np.subtract(losses, alone)).max())
     table.row("losses: difference from one rank's", error, 0.0, "abs<1e-4")
     shares = {"one rank": kept_alone, f"{n} ranks": kept}
@@ -215,21 +223,21 @@ def main(t, args):
 
 
 def with_sequences(t, args, table, of_sums):
-    """Divide the sequences, too: bytes sent. Returns (losses, bytes kept for backward)."""
+    """Divides the sequences too. Adds rows of bytes. Returns (losses, bytes kept for backward)."""
     losses, sent, _, kept, ledger = train(t, args, sequence=True)
     summed = ledger.count(label="copy.backward").bytes_sent
     positions = ledger.count(label="scatter.backward").bytes_sent
     found = sent - summed - positions
     table.row("sequences: bytes of the sums, as before", found, of_sums, "exact")
 
-    n_vectors = 6 * args.layers + 2  # of norms and row biases
+    n_vectors = 6 * args.layers + 2  # vectors of norms and row biases
     theory = n_vectors * ring.bytes_sent(args.width, 4, t.size, t.rank)
     table.row("sequences: bytes for norms and row biases", summed, theory, "exact")
     return losses, kept
 
 
 def where(t, n_bytes):
-    """What the order of the ranks costs: 4 ranks a node, as many all-reduces on either axis."""
+    """Prints the cost of an all-reduce of tp for two orders of the ranks, with 4 ranks a node."""
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for order in ("tp cp ep dp pp", "dp cp ep pp tp"):
         sizes = grid.shape(16, order, tp=4, dp=4)
@@ -242,18 +250,18 @@ OPTIONS = {
     "steps": (4, "training steps"),
     "layers": (4, "transformer blocks"),
     "width": (64, "width of the residual stream, a multiple of 4"),
-    "context": (64, "bytes the model looks back"),
+    "context": (64, "bytes of text that the model looks back"),
     "batch": (4, "sequences of a step"),
 }
 
 
 def draw(plt, n, shares):
-    """Left: the matrices of an MLP, a colour a rank, with f and g. Right: what is kept."""
+    """Left: the matrices of an MLP, with f and g, one colour a rank. Right: the bytes kept."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 3.8), width_ratios=[1.9, 1])
     colours = [LINES[i % len(LINES)] for i in range(n)]
 
     def matrix(x, y, wide, high, name, cuts=None):
-        """cuts: "columns", "rows", or None: replicated, on all ranks."""
+        """cuts is "columns", "rows", or None: all ranks have the whole matrix."""
         for i in range(n if cuts else 1):
             w, h = wide / n if cuts == "columns" else wide, high / n if cuts == "rows" else high
             at = x + i * w * (cuts == "columns"), y + (n - 1 - i) * h * (cuts == "rows")

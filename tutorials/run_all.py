@@ -1,12 +1,12 @@
-"""Run the numbered tutorials, one after the other, and join their tables into one.
+"""Runs the numbered tutorials, one after the other, and joins their tables into one.
 
-    make tutorials                         all of them: some two minutes on two cores
+    make tutorials                         all of them: about two minutes on two cores
     python tutorials/run_all.py 07 08      some of them
 
-A tutorial that says `mpirun -n N` in its header runs on N ranks, any other in one process. Each
-leaves its table in out/NN_name.json, and its picture in out/en and out/zh, too, for the site. The
-exit status is 1 if a row of any table is not ok, or if a tutorial did not come to its end; the last
-line names it.
+If the header of a tutorial has `mpirun -n N`, it runs on N ranks, else in one process. Each one
+leaves its table in out/NN_name.json. Its picture is also in out/en and out/zh, for the site. The
+exit status is 1 if a row of a table is not ok, or if a tutorial did not finish. Then the last line
+names it.
 
 Test: tests/tutorials/test_run_all.py
 """
@@ -23,9 +23,9 @@ FOLDER = Path(__file__).parent
 
 
 def run(script):
-    """Run one tutorial; its Rows, and one each for its exit status and its time."""
+    """Runs one tutorial. Returns its Rows, and one Row each for its exit status and its time."""
     report = Path("out", script.stem + ".json")
-    report.unlink(missing_ok=True)  # an old one must not speak for this run
+    report.unlink(missing_ok=True)  # an old table must not count for this run
     ranks = re.search(r"mpirun -n (\d+)", script.read_text())
     launcher = ["-m", "minidl.cli.main", "run", "-n", ranks[1]] if ranks else []
     print(f"\n== {script.name}" + (f" on {ranks[1]} ranks" if ranks else ""), flush=True)

@@ -1,28 +1,30 @@
-"""Train a GPT to write Python, data parallel over N ranks.
+"""Trains a GPT to write Python, data parallel over N ranks.
 
     minidl run -n 4 tutorials/train_gpt.py          (or mpirun -n 4 python tutorials/train_gpt.py,
                                                      or python tutorials/train_gpt.py --sim 2)
-Goal: see every piece of the framework at work in one page. Half a minute on two cores.
+Goal: see every part of the framework at work on one page. It takes half a minute on two cores.
 Prerequisites: 01_autograd, 07_ring.
 
-The text is asyncio, of your own Python's library, as tokens of some bytes (data/byte_pairs.py). The
-model reads `context` tokens and predicts the next one: loss = -mean log p(next), log2 V bits before
-it knows anything. Divided by a token's bytes it says how far the text can be compressed. It
-never trains on the validation text. It sees the training text several times and learns parts of it
-by heart, so the loss there is lower: the picture shows the gap. More text would close it.
+The text is the asyncio package of your own Python. The tokenizer cuts it into tokens of a few bytes
+(data/byte_pairs.py). The model reads `context` tokens and predicts the next one. The loss is the
+mean of -log p(next). Before training it is log2 V bits. The loss divided by the bytes of a token
+tells how far the model could compress the text. The model never trains on the validation text. It
+sees the training text several times and learns parts of it by heart. So the training loss is lower:
+the picture shows the gap. With more text the gap would close.
 
-Each rank has the whole model and its own part of the batch. During backward the gradients leave in
-buckets, and a ring all-reduce sums them: each rank sends 2(n-1)/n of the gradients' bytes, and the
-ranks stay equal to the last bit. So N ranks do what one rank would do with all of the batch.
+Each rank has the whole model and its own part of the batch. During backward the gradients are sent
+in buckets, and a ring all-reduce sums them. Each rank sends 2(n-1)/n of the gradients' bytes. The
+weights of all ranks stay equal to the last bit. So N ranks compute what one rank would compute with
+the whole batch.
 
-    --zero 1, 2, 3      the optimizer's state, the gradients, the weights in shares (11_zero)
+    --zero 1, 2, 3      shards the optimizer's state, the gradients, the weights (11_zero)
     --amp O1, O2, O3    mixed precision (05_amp)
-    --recompute K       the blocks in K segments that keep only their inputs (06_memory)
-    --offload 1         the optimizer's state and its work in host memory (12_offload)
-    --pp 2 --tp 2       the layers in 2 stages, each matrix in 2 parts (15_hybrid_3d)
-    --save DIR          a snapshot every 100 steps (--every) and at the end
-    --resume DIR        goes on from the last one, --resume DIR@STEP from that one: to the same bits
-    --text email        another package; . for all of the library
+    --recompute K       cuts the blocks into K segments that keep only their inputs (06_memory)
+    --offload 1         puts the optimizer's state and its work into host memory (12_offload)
+    --pp 2 --tp 2       cuts the layers into 2 stages, each matrix into 2 parts (15_hybrid_3d)
+    --save DIR          saves a snapshot every 100 steps (--every) and at the end
+    --resume DIR        resumes from the last one, --resume DIR@STEP from STEP: to the same bits
+    --text email        reads another package; --text . reads the whole library
 
 Sources: Radford et al. 2019 (GPT-2); Li et al. 2020 (arXiv 2006.15704).
 """
@@ -61,8 +63,8 @@ OPTIONS = {
     "heads": (4, "attention heads"),
     "width": (96, "width of the residual stream"),
     "lr": (1e-2, "peak learning rate"),
-    "seed": (0, "of weights and batches"),
-    "sample": (96, "tokens of each method that it writes at the end"),
+    "seed": (0, "seed of weights and batches"),
+    "sample": (96, "tokens of each method that the model writes at the end"),
     "text": ("asyncio", "package of the standard library, or the whole path of a folder"),
 } | TECHNIQUES
 
@@ -78,7 +80,7 @@ def main(t, args):
     say(t, f"rank 0 of {t.size} has {ours.n_params:,} parameters; {len(data):,} tokens of text, "
            f"{ours.dp.size} replicas x {args.batch // ours.dp.size} windows of {args.context}")
     if args.device == "cuda":
-        say(t, f"gradients travel {ours.wrapped[0].way}")
+        say(t, f"transport of gradients: {ours.wrapped[0].way}")
 
     run = {"model": ours.parallel, "losses": []} | recipe(args, ours.trained())
     optimizer, losses = run["optimizer"], run["losses"]
@@ -112,7 +114,7 @@ def main(t, args):
     else:
         theory = predict(ours.n_params, precision=args.amp, zero=args.zero, world=ours.dp.size)
         of_states = sum(held[kind] for kind in memory.STATES)
-        # shares are rounded up by less than a parameter for each flat array
+        # each flat array is rounded up by less than one parameter
         table.row("bytes of state held by this rank", of_states, theory["total"], "rel<0.01")
 
     n_tokens = args.batch * args.context * (args.steps - start)
@@ -124,8 +126,9 @@ def main(t, args):
 
 
 def read(t, args):
-    """Returns (tokens to train on, tokens to validate with, the tokenizer). They are rank 0's, for
-    other machines may have another version of Python."""
+    """Returns (tokens for training, tokens for validation, the tokenizer).
+
+    Rank 0 reads them and sends them to all: another machine may have another version of Python."""
     folder = Path(sysconfig.get_path("stdlib"), args.text)
     if args.vocabulary < 256 or not folder.is_dir():
         raise WrongOption("want --vocabulary 256 or more, for there are 256 bytes, and --text the "
@@ -141,7 +144,9 @@ def read(t, args):
 
 
 def gpt(args):
-    """The same on all ranks. ZeRO cannot sum a weight that two stages share: none is tied there."""
+    """Returns the model, the same on all ranks.
+
+    Its weights are not tied with ZeRO in several stages: ZeRO cannot sum a weight of two stages."""
     minidl.manual_seed(args.seed)
     tied = not (args.zero and args.pp > 1)
     model = nn.GPT(args.vocabulary, args.context, args.layers, args.heads, args.width,
@@ -150,7 +155,7 @@ def gpt(args):
 
 
 def on_ranks(t, args, exact=False):
-    """This rank's GPT, or its part; exact: in float64, for the gradients."""
+    """Returns this rank's GPT, or its part. exact: in float64, to compare gradients."""
     model = gpt(args)
     level, zero = args.amp, args.zero
     if exact:
@@ -164,8 +169,9 @@ def on_ranks(t, args, exact=False):
 
 
 class Replica:
-    """The whole model on each rank, by data parallelism or a stage of ZeRO; GridGPT has the same
-    methods for a model that is divided."""
+    """The whole model on each rank, by data parallelism or a stage of ZeRO.
+
+    GridGPT has the same methods for a divided model."""
 
     def __init__(self, t, model, level, zero):
         amp.prepare(model, level)
@@ -205,20 +211,20 @@ class Replica:
 
 
 def loss_of(logits, y):
-    """Mean cross entropy over all positions of all windows; logits (B, T, V), y (B, T) -> 0-d."""
+    """Returns the mean cross entropy over all positions: logits (B, T, V), y (B, T) -> 0-d."""
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
 
 
 def recipe(args, trained):
-    """{what else takes part in a step} of these parameters or shards, as a snapshot takes it."""
+    """Returns {"optimizer", "scaler", "scheduler"} for these parameters or shards."""
     optimizer = optim.AdamW(trained, lr=args.lr, betas=(0.9, 0.99), weight_decay=0.3)
     if args.offload:
-        optimizer = Offload(optimizer)  # makes master weights, too
+        optimizer = Offload(optimizer)  # also makes master weights
     elif args.amp == "O2":
         optim.use_master_weights(optimizer)
     scaler = amp.GradScaler(enabled=args.amp in ("O1", "O2"))
     def rate(step):
-        """Up in a straight line for a tenth of the steps, down along a cosine."""
+        """Returns the factor of lr. It rises linearly for a tenth of the steps, then a cosine."""
         up = (step + 1) / (args.steps / 10)
         down = (1 + math.cos(math.pi * step / args.steps)) / 2
         return min(up, down)
@@ -228,8 +234,9 @@ def recipe(args, trained):
 
 
 def train(t, args, ours, run, start, data):
-    """Steps start + 1 to args.steps, and snapshots: ({axis: bytes that this rank sent along it in
-    the last step}, seconds of all)."""
+    """Does the steps start + 1 to args.steps, and saves snapshots.
+
+    Returns ({axis: bytes that this rank sent along it in the last step}, seconds of all steps)."""
     parallel, losses, optimizer, scaler, scheduler = run.values()
     batches = batches_of(ours.dp, data, args, start)
     bar = progress(t, range(start + 1, args.steps + 1), "training")
@@ -265,8 +272,8 @@ def batches_of(t, data, args, first=0):
 
 
 def evaluate(args, ours, valid, n_windows=256):
-    """The mean loss over so many windows, or some more: as many for each replica."""
-    n = 16 * (args.micro or args.pp)  # of a replica, at a time
+    """Returns the mean loss over at least n_windows windows. Each replica gets the same number."""
+    n = 16 * (args.micro or args.pp)  # windows of a replica at one time
     n_steps = -(-n_windows // (n * ours.dp.size))
     x, y = text.spread(valid, args.context, n_steps * n * ours.dp.size)
     mine = slice(ours.dp.rank, None, ours.dp.size)
@@ -282,7 +289,7 @@ def evaluate(args, ours, valid, n_windows=256):
 
 
 def largest_difference(ours, args, data):
-    """The averaged gradient of n ranks against the gradient of one rank that has their windows."""
+    """Compares the averaged gradient of n ranks with one rank's gradient on all their windows."""
     x, y = next(batches_of(ours.dp, data, args))
     ours.step(put(args, x), put(args, y))
     averaged = {name: whole(p, p.grad) for name, p in ours.named_parameters()}
@@ -297,23 +304,23 @@ def largest_difference(ours, args, data):
 
 
 def n_different(t, arrays):
-    """How many ranks' arrays are not this one's, bit for bit."""
+    """Returns how many ranks have arrays that differ from this rank's in any bit."""
     mine = hashlib.sha256(b"".join(host(x).tobytes() for x in arrays)).digest()
     return sum(other != mine for other in objects.all_gather(t, mine))
 
 
 def write(t, args, state, tokenizer):
-    """On rank 0: five methods by the model of these weights, each up to the next 'def'."""
+    """Returns, on rank 0, five methods that the model writes, each up to the next 'def'."""
     if t.rank > 0:
         return ""
     model = gpt(args)
     model.load_state_dict(state)
-    start = "\n\n    def"  # without a space after it: it belongs to the next word
+    start = "\n\n    def"  # no space at the end: the space belongs to the next word's token
     prompt = np.array(tokenizer.encode(start))
     ids = model.generate(put(args, np.stack([prompt] * 5)), args.sample, temperature=0.4,
                          generator=minidl.Generator(args.seed, 1))
     written = [tokenizer.decode(row) for row in host(ids)]
-    # without the last line, which is cut, or is the next method's first
+    # drop the last line: it is cut, or it begins the next method
     methods = [part.removeprefix(start).split("def ")[0] for part in written]
     return "\n\n".join(f"    def{part}".rpartition("\n")[0].rstrip() for part in methods)
 

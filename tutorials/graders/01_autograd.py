@@ -5,14 +5,14 @@ import numpy as np
 import minidl
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-# (5, 5) is square: y (5,) then broadcasts along the wrong dimension without an error
+# (5, 5) is square: y of shape (5,) broadcasts along the wrong dimension without an error
 SHAPES = ((7,), (3, 4), (5, 5), (2, 3, 1))
 
 
 def gradient(module, x, gy):
-    """LogSumExp's gradient with respect to x, or the text of NumPy's error."""
+    """Returns LogSumExp's gradient with respect to x, or the text of NumPy's error."""
     leaf = minidl.Tensor(x.copy(), requires_grad=True)
     y = module.LogSumExp.apply(leaf)
     with np.errstate(all="ignore"):
@@ -35,7 +35,7 @@ def softmax(x):
 
 
 def grade_01a(student):
-    """LogSumExp.backward is gy times the softmax of each row, also for huge x."""
+    """LogSumExp.backward returns gy times the softmax of each row, also for huge x."""
     generator = minidl.Generator(SEED + 11)
     for shape in SHAPES:
         x = generator.normal(*shape, dtype=np.float64)
@@ -47,7 +47,7 @@ def grade_01a(student):
     wanted = gy[:, None] * (softmax(x) + 2 * x * softmax(x * x))
     got = student.run(gradient_of_two_uses, x, gy)
     if got is None or got.shape != x.shape or not np.allclose(got, wanted, rtol=1e-9, atol=1e-12):
-        raise Wrong("x used twice: the gradients of both uses do not add up to the whole")
+        raise Wrong("x used twice: the gradient must be the sum of the gradients of both uses")
     yield "x used twice"
     for x in ([1000.0, 0.0, 999.0], [-1000.0, -1001.0, -1000.5]):
         _is_softmax(student.run(gradient, np.array(x), np.array(1.0)), np.array(x), np.array(1.0),
@@ -55,18 +55,18 @@ def grade_01a(student):
         yield f"x = {x}: no overflow"
     x, gy = np.array([[1000.0, 999.0], [-1000.0, -1001.0]]), np.array([1.0, 3.0])
     _is_softmax(student.run(gradient, x, gy), x, gy, f"x = {x.tolist()}")
-    yield "rows 2000 apart: each by itself"
+    yield "rows 2000 apart: each row by itself"
 
 
 def _is_softmax(got, x, gy, what):
-    """The gradient of logsumexp is gy times a softmax: it sums to gy over the last dimension."""
+    """Raises Wrong unless got is gy times the softmax of x over the last dimension."""
     if isinstance(got, str):
-        raise Wrong(f"{what}: {got}. y and gy have shape {gy.shape}; they need a last dimension of "
-                    "1 beside x: y[..., None]")
+        raise Wrong(f"{what}: {got}. y and gy have shape {gy.shape}; next to x they need a last "
+                    "dimension of 1: y[..., None]")
     if got is None:
         raise Wrong(f"{what}: backward returned None; return the gradient of x")
     if got.shape != x.shape:
-        raise Wrong(f"{what}: the gradient has shape {got.shape}; it needs that of x")
+        raise Wrong(f"{what}: the gradient has shape {got.shape}; it needs the shape of x")
     wanted = np.asarray(gy)[..., None] * softmax(x)
     # exp of differences up to 1000: a few roundings of 1e-16 times 1000
     if np.allclose(got, wanted, rtol=1e-9, atol=1e-12):
@@ -75,28 +75,28 @@ def _is_softmax(got, x, gy, what):
         rows = x.reshape(-1, x.shape[-1])
         far = len(rows) > 1 and np.isfinite(got).any()
         raise Wrong(f"{what}: the gradient should be {wanted.round(6).tolist()}, got "
-                    f"{got.tolist()}. exp(x) overflows above 709 and is 0 below -745; take the "
+                    f"{got.tolist()}. exp(x) overflows above 709 and is 0 below -745. Take the "
                     "difference first: exp(x - ...)"
                     + (", with each row's own number, not one for all rows" if far else ""))
     sums = got.sum(-1)
     if np.allclose(sums, gy):
-        raise Wrong(f"{what}: each row sums to gy, as it should, but its elements are not those of "
-                    "gy times the row's softmax")
+        raise Wrong(f"{what}: each row sums to gy, as it should. But its elements must be gy times "
+                    "the softmax of the row")
     if np.allclose(got, softmax(x)):
         raise Wrong(f"{what}: the gradient sums to 1 in every row, not to gy. Is it multiplied by "
                     "gy?")
     y = np.log(np.exp(x - x.max(-1, keepdims=True)).sum(-1)) + x.max(-1)
     p = softmax(x)
     if np.allclose(got, np.asarray(gy)[..., None] * p * (1 - p)):
-        raise Wrong(f"{what}: that is gy p (1 - p), the derivative of a softmax. dy/dx of this "
-                    "function is p itself: the derivative of log(sum(exp(x))) is a softmax")
+        raise Wrong(f"{what}: this is gy p (1 - p). It has the derivative of a softmax p. But the "
+                    "derivative of log(sum(exp(x))) is the softmax p itself")
     if x.ndim > 1 and x.shape[0] == x.shape[1] and np.allclose(got, gy * np.exp(x - y)):
-        raise Wrong(f"{what}: y and gy were spread along the rows. Do they belong to the right "
-                    "rows: y[..., None], gy[..., None]?")
+        raise Wrong(f"{what}: y and gy were broadcast along the wrong dimension. Give the "
+                    "right rows their numbers: y[..., None], gy[..., None]")
     raise Wrong(f"{what}: the gradient sums to {np.round(sums, 4).tolist()} over the last "
-                "dimension; it should be gy times the softmax over the last dimension, which sums "
+                "dimension. It should be gy times the softmax over the last dimension. That sums "
                 f"to {np.round(gy, 4).tolist()}. Do y and gy belong to the right rows: "
-                "y[..., None], and is every sum over axis -1?")
+                "y[..., None]? Is every sum over axis -1?")
 
 
 CASES = {
@@ -115,7 +115,7 @@ def _square(a):
 
 
 def gradients(module, what, by_library):
-    """[d loss / dx, d loss / dy]; None where nothing arrived."""
+    """Returns [d loss / dx, d loss / dy]. A gradient that did not arrive is None."""
     x = minidl.Tensor(np.array([0.7, -1.1]), requires_grad=True)
     y = minidl.Tensor(np.array([-0.4, 0.3]), requires_grad=True)
     loss = CASES[what](x, y)
@@ -127,14 +127,14 @@ def gradients(module, what, by_library):
 
 
 def grade_01b(student):
-    """backward adds the gradients that meet at a node or a leaf."""
+    """backward adds the gradients that arrive at the same node or leaf."""
     for what in CASES:
         by_hand, by_library = student.run(gradients, what, False), gradients(None, what, True)
         for name, got, wanted in zip("xy", by_hand, by_library, strict=True):
             if got is None:
-                raise Wrong(f"{what}: no gradient arrived at {name}. Is it kept in "
+                raise Wrong(f"{what}: no gradient arrived at {name}. Did you keep it in "
                             "gradient[producer]?")
-            # the order of additions: a few roundings of 1e-16
+            # another order of additions changes a few roundings of 1e-16
             if got.shape != wanted.shape or (np.abs(got - wanted) > 1e-12 * np.abs(wanted)).any():
                 said = _cause(what, got, wanted)
                 raise Wrong(f"{what}: d loss / d{name} should be {wanted.round(6).tolist()}, got "
@@ -143,23 +143,22 @@ def grade_01b(student):
 
 
 def _cause(what, got, wanted):
-    """A sentence on what makes `got` of the gradient."""
+    """Returns a sentence: which mistake gives the gradient `got`."""
     if what == "sums of sums":
-        return ("(x + y) + x: an addition sends the same array to both of its inputs, so what one "
-                "of them does in place (+=) changes the other's. Make a new array: "
+        return ("(x + y) + x: an addition sends the same array to both of its inputs. If you "
+                "change it in place (+=), the other input's gradient changes. Make a new array: "
                 "gradient[producer] + gx")
     if np.allclose(2 * got, wanted):
-        return "That is the mean of two gradients; their sum is wanted"
+        return "That is the mean of two gradients. Return their sum"
     if what == "no tensor used twice":
-        return "Only one gradient arrives at each tensor here, and it was added more than once"
+        return "Only one gradient arrives at each tensor here. It was added more than once"
     x, y = np.array([0.7, -1.1]), np.array([-0.4, 0.3])
     if what == "a leaf used twice" and any(np.allclose(got, one) for one in (y, 1 - np.tanh(x)**2)):
-        return "Of the two gradients that arrive at x only one is kept; they must be added"
-    return "Every gradient that arrives must be in the sum, once, and whole."
+        return "Two gradients arrive at x, but only one is kept. Add them"
+    return "Add every gradient that arrives, once and unchanged."
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "01a": {
         "no maximum subtracted": (

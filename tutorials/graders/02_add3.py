@@ -9,28 +9,28 @@ import minidl
 from minidl import cuda
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 SIZES = (1, 255, 256, 257, 1_000_000)
 # (rows, columns): an array of 1, 255, 256, 258 and 1,000,000 elements
 ARRAYS = ((1, 1), (51, 5), (32, 8), (6, 43), (1000, 1000))
-WATCHED = 10_000  # above, every access of a check would take seconds: the result alone is compared
+WATCHED = 10_000  # elements. A check of a larger array takes seconds: only its result is compared
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns the sizes, with one more case that differs for each student."""
     rows, cols = map(int, draw.integers(2, 60, 2))
     return {"ARRAYS": (*ARRAYS, (rows, cols))}
 
 
 def inputs(rows, cols):
-    """a, b, c of rows * cols elements, and the bias of the columns."""
+    """Returns a, b, c of rows * cols elements, and a bias of cols elements."""
     generator = minidl.Generator(SEED + 21, stream=rows)
     return [generator.normal(n) for n in (rows * cols,) * 3 + (cols,)]
 
 
 def launched(module, rows, cols, block):
-    """out, without a watch."""
+    """Returns out of a plain launch, without the check form."""
     file, arrays, n = _file(module), inputs(rows, cols), rows * cols
     out = np.full(n, np.nan, np.float32)
     cuda.kernel(file, "add3_relu_bias")(-(-n // block), block, (out, *arrays, n, cols))
@@ -38,7 +38,7 @@ def launched(module, rows, cols, block):
 
 
 def watched(module, rows, cols, block):
-    """(out, the errors as text, {array: (loads, stores)}) of the launch under watch."""
+    """Launches in the check form. Returns (out, errors as text, {array: (loads, stores)})."""
     file, arrays, n = _file(module), inputs(rows, cols), rows * cols
     out = np.full(n, np.nan, np.float32)
     report = cuda.check(file, -(-n // block), block, (out, *arrays, n, cols), name="add3_relu_bias",
@@ -48,14 +48,14 @@ def watched(module, rows, cols, block):
 
 
 def too_short(module):
-    """The errors of a launch that is told n = 2, on arrays of one element."""
+    """Launches with n = 2 on arrays of one element. Returns the errors."""
     arrays = [np.ones(1, np.float32) for _ in range(5)]
     report = cuda.check(_file(module), 1, 32, (*arrays, 2, 1), name="add3_relu_bias")
     return [str(f) for f in report.errors]
 
 
 def in_half(module):
-    """out for T = __half, of three small numbers."""
+    """Returns out for T = __half and three small numbers."""
     x = np.array([1.0, 2.0, -9.0], np.float16)
     out = np.empty(3, np.float16)
     kernel = cuda.kernel(_file(module), "add3_relu_bias", defines={"T": "__half"})
@@ -82,10 +82,10 @@ def grade_02a(student):
             else:
                 _right(student.run(launched, rows, cols, block), rows, cols, where)
         yield f"n = {n:,}: every element" + (", every access" if n < WATCHED else "")
-    # which thread makes element 1? The error names it
+    # Which thread computes element 1? The error names it.
     if any(re.search(r"thread 0 (reads|writes) \w+\[1\]", f) for f in student.run(too_short)):
-        raise Wrong("n = 2: thread 0 makes element 1, too. One thread makes one element: with a "
-                    "loop over all of them in one thread the others have nothing to do")
+        raise Wrong("n = 2: thread 0 computes element 1 too. Each thread must compute one element. "
+                    "With a loop over all elements in one thread, the other threads have no work")
     yield "n = 2: each thread its own element"
     wanted = [3.5, 6.5, 0]
     if student.run(in_half).tolist() != wanted:
@@ -99,11 +99,11 @@ def _traffic(traffic, n):
         loads = traffic[name][0]
         if loads != n:
             raise Wrong(f"n = {n:,}: {loads:,} loads from {name}; one for each element is enough, "
-                        f"{n:,}. Does each thread make its own element alone?")
+                        f"{n:,}. Does each thread compute only its own element?")
     loads, stores = traffic["out"]
     if stores != n or loads:
-        raise Wrong(f"n = {n:,}: {stores:,} stores to out and {loads:,} loads from it; the sum "
-                    f"should stay in a register and be stored once, {n:,} stores")
+        raise Wrong(f"n = {n:,}: {stores:,} stores to out and {loads:,} loads from it. Keep the "
+                    f"sum in a register and store it once: {n:,} stores")
 
 
 def _right(out, rows, cols, where):
@@ -118,11 +118,11 @@ def _right(out, rows, cols, where):
     i = int(wrong[0])
     hint = ""
     if np.allclose(out, total, atol=1e-5):
-        hint = " Negative sums must become 0."
+        hint = " A negative sum must become 0."
     elif np.allclose(out, np.maximum(total - of_column, 0), atol=1e-5):
         hint = " Is the bias added?"
     elif np.allclose(out, np.maximum(total - of_column, 0) + of_column, atol=1e-5):
-        hint = " The bias comes before the max."
+        hint = " Add the bias before the max."
     raise Wrong(f"{where}: out[{i}] should be {wanted[i]:.6g}, is {out[i]:.6g}; {len(wrong):,} "
                 "elements are wrong." + hint)
 
@@ -138,19 +138,18 @@ def grade_02b(student):
         for n, got in zip(sizes, student.run(numbers_of_blocks, [(n, block) for n in sizes]),
                           strict=True):
             if isinstance(got, (float, np.floating)) or got != int(got):
-                raise Wrong(f"blocks({n:,}, {block}) is {got!r}, a float; a grid is a whole "
+                raise Wrong(f"blocks({n:,}, {block}) is {got!r}, a float. But a grid is a whole "
                             "number: use //")
             if got * block < n:
-                raise Wrong(f"blocks({n:,}, {block}) is {got:,}: {got * block:,} threads, so "
+                raise Wrong(f"blocks({n:,}, {block}) is {got:,}: {got * block:,} threads. So "
                             f"element {got * block:,} has none. Round up")
             if (got - 1) * block >= n:
-                raise Wrong(f"blocks({n:,}, {block}) is {got:,}: the last block has no element; "
-                            f"{-(-n // block):,} are enough")
+                raise Wrong(f"blocks({n:,}, {block}) is {got:,}: the last block has no element. "
+                            f"{-(-n // block):,} blocks are enough")
         yield f"blocks of {block}: n = {', '.join(f'{n:,}' for n in SIZES)} and others"
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "02a": {
         "no guard": (

@@ -11,18 +11,18 @@ import minidl
 from minidl import cuda
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 SHAPES = [(1, 1, 32), (3, 100, 64), (2, 257, 128)]  # rows, columns, threads in a block
 
 
 def centered(rows, cols):
-    """The input of `center`."""
+    """Returns the input of `center`."""
     return minidl.Generator(SEED + 31).normal(rows, cols)
 
 
 def near(rows, cols, offset):
-    """The input of `softmax_online`."""
+    """Returns the input of `softmax_online`."""
     x = 3 * minidl.Generator(SEED + 32).normal(rows, cols) + np.float32(offset)
     x[0, -1] = x.max() + 1  # the largest comes last
     return x
@@ -37,7 +37,9 @@ def softmax_online(module, rows, cols, block, offset):
 
 
 def _watched(module, name, x, block, shared_mem):
-    """(y, errors as text, stores to shared memory, loads of x)."""
+    """Launches in the check form.
+
+    Returns (y, errors as text, stores to shared memory, loads of x)."""
     y, (rows, cols) = np.full_like(x, np.nan), x.shape
     with tempfile.TemporaryDirectory() as folder:
         file = _without_the_other(Path(module.__file__).with_name("tour.cu"), name, Path(folder))
@@ -51,7 +53,7 @@ EXERCISES = {"center": "03a", "softmax_online": "03b"}
 
 
 def _without_the_other(file, name, folder):
-    """The file; where the other exercise is still blank, a copy that compiles without it."""
+    """Returns the file. If the other exercise is still blank, returns a copy that compiles."""
     text = file.read_text(encoding="utf-8")
     lines = ["" if re.match(rf'\s*#error "exercise (?!{EXERCISES[name]})', line) else line
              for line in text.split("\n")]
@@ -63,7 +65,7 @@ def _without_the_other(file, name, folder):
 
 
 def grade_03a(student):
-    """center subtracts each row's mean: right in every order of threads, with a tree's traffic."""
+    """center subtracts each row's mean in every thread order, with the traffic of a tree."""
     for rows, cols, block in SHAPES:
         y, errors, stores, _ = student.run(center, rows, cols, block)
         _no_errors(errors, rows, cols, block)
@@ -75,13 +77,13 @@ def grade_03a(student):
         allowed = rows * (2 * block - 1)
         if stores > allowed:
             raise Wrong(f"{rows} x {cols}, {block} threads: {stores:,} stores to shared memory; "
-                        f"the tree needs {allowed:,}: each thread one, and one for each of the "
+                        f"the tree needs {allowed:,}: one for each thread, and one for each of the "
                         f"{block - 1} additions of a block")
         yield f"{rows} x {cols}, {block} threads: values, three orders, barriers, shared memory"
 
 
 def grade_03b(student):
-    """softmax_online: right also for large x, each element read twice, as the formula says."""
+    """softmax_online is right also for large x, and reads each element twice."""
     for rows, cols, block in SHAPES:
         for offset in (0.0, 200.0, -200.0):
             y, errors, _, loads = student.run(softmax_online, rows, cols, block, offset)
@@ -93,8 +95,8 @@ def grade_03b(student):
             _close(y, e / e.sum(1, keepdims=True), 2e-6, what, "the softmax of the row", hint)
             if loads > 2 * x.size:
                 raise Wrong(f"{rows} x {cols}: {loads:,} loads of x, {loads / x.size:.0f} for each "
-                            "element. One loop over the row is enough for both m and sum, and one "
-                            "writes the result")
+                            "element. One loop over the row is enough for both m and sum. A second "
+                            "one writes the result")
         yield f"{rows} x {cols}, {block} threads: near 0, 200, -200; loads; three orders"
 
 
@@ -104,10 +106,10 @@ def _no_errors(errors, rows, cols, block):
 
 
 def _cause_of_sum(x, y, block):
-    """What is missing in the sum of the first row."""
+    """Returns a hint: which part is missing in the sum of the first row. "" if unknown."""
     total, partial = (x[0, 0] - y[0, 0]) * x.shape[1], [x[0, t::block].sum() for t in range(block)]
     if np.isclose(total, sum(partial[::2]), rtol=1e-3, atol=1e-4):
-        return ". s[0] has what the even threads had, s[1] the rest. Is the step d = 1 missing?"
+        return ". s[0] has the sum of the even threads, s[1] the rest. Is the step d = 1 missing?"
     return ""
 
 
@@ -115,23 +117,23 @@ def _rescaled_wrongly(m, total, v):
     return (v, (total * np.exp(v - m) if total else 0) + 1) if v > m else (m, total + np.exp(v - m))
 
 
-LOOPS = {  # what one element does to (m, sum) in a wrong loop
-    "With a new m, the sum so far still has the old m in it: bring it to the new one":
+LOOPS = {  # {hint: how a wrong loop changes (m, sum) for one element}
+    "With a new m, the sum so far still belongs to the old m: rescale it to the new m":
         lambda m, total, v: (max(m, v), total + np.exp(v - max(m, v))),
-    "The sum so far goes to the new m by e^(old - new), not by e^(new - old)": _rescaled_wrongly,
-    "An element above m counts itself, too: e^(v - v) = 1":
+    "With a new m, multiply the old sum by e^(old - new), not by e^(new - old)": _rescaled_wrongly,
+    "An element above m must also add itself: e^(v - v) = 1":
         lambda m, total, v: (v, total * np.exp(m - v)) if v > m else (m, total + np.exp(v - m)),
 }
 
 
 def _cause_of_softmax(x, y, block):
-    """The wrong loop that gives this result, if it is a known one."""
+    """Returns a hint: the wrong loop that gives this result. "" if it is unknown."""
     if not np.isfinite(y).all() and np.abs(x).max() > 90:
-        return ". e^x overflows for large x: the exponents must be differences from m, at most 0"
+        return ". e^x overflows for large x. Use differences from m in exponents, at most 0"
     e = np.exp(x.astype(float) - x.max(1, keepdims=True))
     if np.allclose(y * block, e / e.sum(1, keepdims=True), rtol=1e-3):
-        return (f". That is 1/{block} of it: every thread goes over the whole row, so each element "
-                "is counted by each thread; this thread's are j = t, t + blockDim.x, ...")
+        return (f". That is 1/{block} of it. Every thread goes over the whole row, so every thread "
+                "counts each element. A thread must take only j = t, t + blockDim.x, ...")
     for name, loop in LOOPS.items():
         tops, sums = [], []
         for t in range(block):
@@ -148,16 +150,15 @@ def _cause_of_softmax(x, y, block):
 
 
 def _close(got, wanted, bound, what, name, hint):
-    # float32 sums of a few hundred numbers of size 1: far below the bound
+    # float32 sums of a few hundred numbers of size 1 have errors far below the bound
     wrong = np.argwhere(~(np.abs(got - wanted) < bound))
     if len(wrong):
         i = tuple(int(k) for k in wrong[0])
-        raise Wrong(f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}; it is "
+        raise Wrong(f"{what}[{i[0]}, {i[1]}] should be {wanted[i]:.6g}, {name}. It is "
                     f"{got[i]:.6g}. {len(wrong):,} elements are wrong{hint()}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "03a": {
         "no barrier before the tree": (
@@ -193,7 +194,7 @@ for (int d = blockDim.x / 2; d > 0; d /= 2) {
 """,
             "data race",
         ),
-        "everybody adds to s[0]": (
+        "every thread adds to s[0]": (
             """
 if (t == 0) s[0] = 0;
 __syncthreads();

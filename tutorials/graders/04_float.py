@@ -7,7 +7,7 @@ import numpy as np
 import minidl
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 
 def numbers(n, stream=0):
@@ -15,7 +15,7 @@ def numbers(n, stream=0):
 
 
 def pairwise(module, n, streams):
-    """Of each array: (the student's sum of n numbers, whether the array is still as it was)."""
+    """Returns [(the student's sum of n numbers, whether the array is unchanged)] of each array."""
     arrays = [numbers(n, stream) for stream in range(streams)]
     sums = [module.pairwise(x) for x in arrays]
     return [(got, bool((x == numbers(n, stream)).all()))
@@ -27,7 +27,7 @@ def kahan(module, n):
 
 
 def kahan_in_half(module, n, streams):
-    """The sums of `streams` arrays of n numbers in fp16; n = 0: of 1 and 4096 times 2^-12."""
+    """Returns the sums of `streams` arrays of n numbers in fp16. n = 0: 1 and 4096 times 2^-12."""
     return [module.kahan(x) for x in halves(n, streams)]
 
 
@@ -39,7 +39,7 @@ def halves(n, streams):
 
 
 def grade_04a(student):
-    """pairwise adds as a tree: any length, the same bits, and an error of log2(n) u."""
+    """pairwise adds as a tree, for any length, with exactly the tree's bits."""
     for n in (1, 2, 8, 64, 3, 7, 1000, 4097):
         streams = 20 if n < 100 else 3
         arrays = [numbers(n, stream) for stream in range(streams)]
@@ -47,27 +47,27 @@ def grade_04a(student):
         for (got, whole), x, tree in zip(results, arrays, trees, strict=True):
             _is_sum(got, x, n, "Is every number in it, once?")
             if got != tree:
-                raise Wrong(f"{n} numbers: the sum is {got!r}, as a tree of neighbours it is "
+                raise Wrong(f"{n} numbers: the sum is {got!r}; as a tree of neighbours it is "
                             f"{tree!r}. {_cause(n, arrays, [got for got, _ in results])}")
             if not whole:
-                raise Wrong(f"n = {n}: the sum is right, but x was changed by it: the caller's "
-                            "numbers are gone. Make a new array in each round")
+                raise Wrong(f"n = {n}: the sum is right, but x has changed: it overwrote the "
+                            "caller's numbers. Make a new array in each round")
         yield f"{n} numbers: the bits of the tree"
 
 
 def _cause(n, arrays, sums):
-    """Why sums of n numbers are not a tree's."""
+    """Returns a hint: why the sums of n numbers differ from the tree's sums."""
     if all(got == x.dtype.type(_tree(x.astype(np.float64)))
            for got, x in zip(sums, arrays, strict=True)):
         return "A sum in float64, rounded at the end, gives these numbers: add in x's type"
     if n & (n - 1):
-        return ("With 2, 8 and 64 numbers it was right: where their number is odd, the last one "
-                "goes on to the next round as it is")
+        return ("With 2, 8 and 64 numbers it was right. If their number is odd, the last one goes "
+                "to the next round unchanged")
     return "Are neighbours added, x[0] + x[1], x[2] + x[3] ..., round after round?"
 
 
 def _tree(x):
-    """Neighbours added, from the leaves to the root."""
+    """Returns the sum by adding neighbours, from the leaves to the root."""
     x = list(x)
     while len(x) > 1:
         x = [sum(x[i + 1 : i + 2], x[i]) for i in range(0, len(x), 2)]
@@ -75,7 +75,7 @@ def _tree(x):
 
 
 def grade_04b(student):
-    """kahan keeps what an addition loses: an error of two roundings, however many numbers."""
+    """kahan keeps the loss of each addition. The error is at most two roundings, for any n."""
     for n in (1, 2, 1000, 20011):
         got, x = student.run(kahan, n), numbers(n)
         _is_sum(got, x, n, "Is every number in it, once, and is `lost` computed from the "
@@ -84,21 +84,21 @@ def grade_04b(student):
         error = abs(float(got) - exact) / exact
         if error > 2.01 * 2.0**-24:
             raise Wrong(f"n = {n}: the relative error is {error * 2**24:.1f} u; Kahan's is at most "
-                        "2 u. Is what was lost taken from the next number, with its sign, and "
-                        "computed from y, the number less what was lost before?")
+                        "2 u. Do you subtract the loss, with its sign, from the next number? Do "
+                        "you compute it from y, the number minus the loss before?")
         yield f"{n} numbers: within 2 u of the exact sum"
     (got,) = student.run(kahan_in_half, 0, 1)
     if float(got) != 2.0:
-        raise Wrong(f"1 and 4096 times 2^-12 in fp16 should give 2, got {got}: each alone is below "
-                    "half an ulp of the total")
+        raise Wrong(f"1 and 4096 times 2^-12 in fp16 should give 2, got {got}: each small number "
+                    "is below half an ulp of the total")
     yield "fp16: 1 and 4096 times 2^-12 give 2"
     exact = [np.float16(math.fsum(x.tolist())) for x in halves(8, 100)]
     rounded = [k for k, x in enumerate(halves(8, 100)) if _kahan(x) != exact[k]]
     got = student.run(kahan_in_half, 8, 100)
     if all(got[k] == exact[k] for k in rounded):
-        raise Wrong("100 sums of 8 numbers in fp16: where Kahan's sum in fp16 rounds the last "
-                    f"digit the other way, {len(rounded)} times, this one is exact each time. Is "
-                    "it computed in float64? All of it must be in x's type")
+        raise Wrong("100 sums of 8 numbers in fp16: Kahan's sum in fp16 rounds the last digit "
+                    f"the other way {len(rounded)} times. This one is exact each time. Is it "
+                    "computed in float64? All of it must be in x's type")
     yield "100 sums in fp16: added in fp16"
 
 
@@ -114,14 +114,13 @@ def _kahan(x):
 def _is_sum(got, x, n, hint):
     if np.asarray(got).dtype != x.dtype or np.ndim(got):
         raise Wrong(f"n = {n}: want one number of type {x.dtype}, got {got!r} of type "
-                    f"{np.asarray(got).dtype}: stay in x's type")
+                    f"{np.asarray(got).dtype}; stay in x's type")
     exact = math.fsum(x.tolist())
     if not abs(float(got) - exact) <= 1e-3 * exact:
         raise Wrong(f"n = {n}: the sum should be about {exact:.6g}, got {float(got):.6g}. {hint}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "04a": {
         "one after the other": (

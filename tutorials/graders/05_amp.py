@@ -7,9 +7,9 @@ import numpy as np
 import minidl
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-TRACES = {  # the first scale, the interval, 1 for each overflow
+TRACES = {  # name: (the first scale, the interval, 1 for each overflow)
     "good steps only": (2.0**16, 3, [0] * 10),
     "an overflow just before the scale would grow": (2.0**16, 3, [0, 0, 1, 0, 0, 0, 0]),
     "overflows one after the other": (2.0**16, 2, [1, 1, 1, 0, 0, 0, 1, 0]),
@@ -21,7 +21,7 @@ TRACES = {  # the first scale, the interval, 1 for each overflow
 
 
 class Scale:
-    """What the exercise asks for, from its text: the grader needs no solution."""
+    """The dynamic scale, written from the text of the exercise. It needs no solution."""
 
     def __init__(self, scale, interval):
         self.scale, self.interval, self.in_a_row, self.skipped = scale, interval, 0, 0
@@ -35,7 +35,7 @@ class Scale:
 
 
 def scales(module, what):
-    """(scale, skipped) after each step of a trace; without a module as it should be."""
+    """Returns [(scale, skipped) after each step of a trace]. module None: the right values."""
     start, interval, overflows = TRACES[what]
     scaler = module.DynamicLossScaler(start, interval) if module else Scale(start, interval)
     after = []
@@ -52,21 +52,21 @@ def grade_05a(student):
                                                  strict=True)):
             done = f"{what}: after step {step + 1} of {overflows[: step + 1][-8:]} (1: overflow)"
             if got[0] != wanted[0]:
-                hint = (". A scale of 1/2 is a scale: `/ 2`, not `// 2`" if wanted[0] < 1 else
-                        f". It doubles at the good step number {interval} in a row, and again "
-                        "after as many more: a doubling begins the count anew"
+                hint = (". A scale of 1/2 is allowed: use `/ 2`, not `// 2`" if wanted[0] < 1 else
+                        f". It doubles when good step number {interval} in a row is done. Then "
+                        "start to count good steps again from 0"
                         if got[0] < wanted[0] else
-                        ". It doubled too soon: an overflow, and a doubling, begin the count of "
-                        "good steps anew")
+                        ". It doubled too soon: after an overflow, and after a doubling, start to "
+                        "count good steps again from 0")
                 raise Wrong(f"{done} with interval {interval} the scale should be {wanted[0]:g}, "
                             f"is {got[0]:g}{hint}")
             if got[1] != wanted[1]:
-                raise Wrong(f"{done} {wanted[1]} steps were skipped; self.skipped says {got[1]}")
+                raise Wrong(f"{done} {wanted[1]} steps were skipped, but self.skipped is {got[1]}")
         yield what
 
 
 def stepped(module, weights, masters, grads, scale, lr, max_norm, n=1):
-    """(what the last of n equal steps returned, weights, masters)."""
+    """Does n equal steps. Returns (what the last one returned, weights, masters)."""
     with np.errstate(invalid="ignore"):
         for _ in range(n):
             overflow = module.mixed_step(weights, masters, grads, scale, lr, max_norm)
@@ -74,7 +74,7 @@ def stepped(module, weights, masters, grads, scale, lr, max_norm, n=1):
 
 
 def grade_05b(student):
-    """A step in mixed precision: unscaled in fp32, skipped at inf, clipped, kept in the masters."""
+    """A mixed step unscales in fp32, skips at inf, clips, and updates the masters."""
     rng = minidl.Generator(SEED + 3)
     shapes = [(3, 5), (7,), ()]
     start = [np.asarray(rng.normal(*shape)) for shape in shapes]
@@ -101,7 +101,7 @@ def _arrays(start):
 
 
 def _same_step(student, start, gradients, scale, lr, max_norm):
-    """Against the formula in float64."""
+    """Compares a step with the formula in float64."""
     weights, masters = _arrays(start)
     grads = [(g * np.float32(scale)).astype(np.float16) for g in gradients]
     true = [g.astype(np.float64) / scale for g in grads]
@@ -112,23 +112,23 @@ def _same_step(student, start, gradients, scale, lr, max_norm):
     if overflow is not False and not (isinstance(overflow, np.bool_) and not overflow):
         raise Wrong(f"all gradients are finite: the step should return False, got {overflow!r}")
     if all((m == w.astype(np.float16)).all() for m, w in zip(masters, start, strict=True)):
-        raise Wrong(f"scale {scale:g}: the fp32 masters did not move. Were the gradients divided "
-                    "by the scale in fp16, or only the fp16 weights updated?")
+        raise Wrong(f"scale {scale:g}: the fp32 masters did not move. Did you divide the gradients "
+                    "by the scale in fp16? Or did you update only the fp16 weights?")
     for i, (m, w, weight) in enumerate(zip(masters, wanted, weights, strict=True)):
         # a few roundings of fp32 on numbers of about 1
         if not np.allclose(m, w, rtol=1e-5, atol=1e-5):
-            hint = ("The norm to clip is that of the unscaled gradients, all of them together"
-                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale, and "
+            hint = ("The norm to clip is the norm of the unscaled gradients, all of them together"
+                    if math.isfinite(max_norm) else "Is it master - lr * gradient / scale? Is "
                     "the gradient divided in fp32 (g.astype(np.float32) first), not in fp16?")
             raise Wrong(f"scale {scale:g}, max_norm {max_norm:g}: master {i} is off by "
                         f"{np.abs(m - w).max():.2g}. {hint}")
         if not np.array_equal(weight, m.astype(np.float16)):
-            raise Wrong(f"weight {i} is not its master rounded to fp16: copy it down, in place")
+            raise Wrong(f"weight {i} is not its master rounded to fp16: copy it down in place")
 
 
 def _skips(student, start, gradients, bad):
     weights, masters = _arrays(start)
-    masters = [m + np.float32(1e-5) for m in masters]  # not what fp16 can hold
+    masters = [m + np.float32(1e-5) for m in masters]  # numbers that fp16 cannot hold
     before = (*weights, *masters)
     grads = [g.astype(np.float16) for g in gradients]
     grads[-1][...] = bad
@@ -136,23 +136,23 @@ def _skips(student, start, gradients, bad):
     if not overflow:
         raise Wrong(f"a gradient is {bad}: the step should return True")
     if any(a.tobytes() != b.tobytes() for a, b in zip((*weights, *masters), before, strict=True)):
-        raise Wrong(f"a gradient is {bad}: the step must change nothing; look at all gradients "
+        raise Wrong(f"a gradient is {bad}: the step must change nothing. Look at all gradients "
                     "before the first update")
 
 
 def _adds_up(student):
-    """lr g = 2^-14 at w = 1, where fp16's numbers are 2^-11 apart below and 2^-10 above."""
+    """lr g is 2^-14 and w is 1. fp16's numbers are 2^-11 apart below 1 and 2^-10 above 1."""
     weights, masters = _arrays([np.ones(4)])
     grads = [np.full(4, 0.5, np.float16)]
     _, weights, _ = student.run(stepped, weights, masters, grads, 1.0, 2.0**-13, math.inf, 64)
     if weights[0][0] != 1 - 64 * 2.0**-14:
         raise Wrong(f"64 updates of 2^-14 from a weight of 1 should give {1 - 64 * 2.0**-14}, got "
-                    f"{float(weights[0][0])}. Each alone rounds to nothing in fp16: it is the fp32 "
-                    "master that moves")
+                    f"{float(weights[0][0])}. fp16 rounds each update to nothing. Update the fp32 "
+                    "master")
 
 
 def _trains(student):
-    """A regression by hand, with an inf at step 7 and gradients far below fp16's smallest."""
+    """Trains a regression, with an inf at step 7 and gradients far below fp16's smallest."""
     rng = minidl.Generator(SEED + 5)
     x, true = rng.normal(64, 8), rng.normal(8, 3)
     tiny, lr = 2.0**-24, 0.2
@@ -176,18 +176,17 @@ def _trains(student):
                                                  lr / tiny, 1.0)
         scaler.update(overflow)
     if scaler.scale != 2.0**23:
-        raise Wrong(f"one inf in 41 steps: the scale should have halved once, it is {scaler.scale}")
+        raise Wrong(f"one inf in 41 steps: the scale should halve once, but it is {scaler.scale}")
     at_start = loss(np.zeros((8, 3)))
     if abs(loss(weights[0]) - loss(single)) > 0.01 * at_start:
-        raise Wrong(f"after 40 steps the loss should be fp32's, {loss(single):.4f}, within 1% of "
-                    f"the first, {at_start:.4f}; it is {loss(weights[0]):.4f}")
+        raise Wrong(f"after 40 steps the loss should be {loss(single):.4f}, as in fp32, within 1% "
+                    f"of the first, {at_start:.4f}; it is {loss(weights[0]):.4f}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "05a": {
-        "an overflow does not begin the count anew": (
+        "an overflow does not restart the count": (
             {"    self.scale /= 2\n    self.good_steps = 0\n": "    self.scale /= 2\n"},
             "the scale should be",
         ),
@@ -214,7 +213,7 @@ elif self.good_steps == self.interval:
     self.scale *= 2
     self.good_steps = 0
 """,
-            "self.skipped says 0",
+            "self.skipped is 0",
         ),
         "falls by a tenth": (
             {"self.scale /= 2": "self.scale *= 0.9"},

@@ -9,9 +9,9 @@ from minidl import memory, nn
 from minidl.course.grade import Wrong
 from minidl.memory.recompute import recompute_sequential
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-# widths of the layers; bytes of the cut that holds the least
+# (widths of the layers, bytes of the cut that holds the least)
 WIDTHS = [([4, 4, 64, 128, 64, 4], 13056),
           ([16, 128, 64, 8, 64, 64], 17408),
           ([64, 4, 4, 128, 96, 4, 32], 20736),
@@ -26,14 +26,14 @@ def chosen(module, sizes, budget):
 
 
 def grade_06a(student):
-    """The segments fit the budget by the ledger and run as few layers twice as can be."""
+    """The segments fit the budget by the ledger, and run as few layers twice as possible."""
     for widths, least in WIDTHS:
         sizes = [4 * 16 * width for width in widths]
         for budget in (least, (least + sum(sizes)) // 2, sum(sizes)):
             _fits(student, widths, sizes, budget, least)
         yield f"widths {', '.join(map(str, widths))}: the least budget, a middle one, all"
     if student.run(chosen, [4, 4, 4], 7) is not None:
-        raise Wrong("two layers of 4 bytes cannot hold less than 8: the answer is None")
+        raise Wrong("two layers of 4 bytes hold at least 8 bytes. For a budget of 7 return None")
     yield "a budget that nothing fits"
     for widths, least in WIDTHS:
         sizes = [4 * 16 * width for width in widths]
@@ -49,17 +49,17 @@ def _named(sizes, budget):
 def _fits(student, widths, sizes, budget, least):
     segments, named = student.run(chosen, sizes, budget), _named(sizes, budget)
     if segments is None:
-        why = ("are all cuts tried: segments of any length, kept and recomputed ones mixed?"
+        why = ("do you try all cuts: segments of any length, kept and recomputed ones mixed?"
                if student.run(chosen, sizes, budget + 1) is None else
-               "the peak may be equal to the budget: <=, not <")
+               "the peak may be equal to the budget: use <=, not <")
         raise Wrong(f"{named}: got None, but some cut holds {least} bytes: {why}")
     layers = [i for start, stop, _ in segments for i in range(start, stop)]
     if layers != list(range(len(widths) - 1)):
         raise Wrong(f"{named}: {segments} does not hold every layer once, in order")
     peak = _peak_by_ledger(widths, segments)
     if peak > budget:
-        raise Wrong(f"{named}: {segments} holds {peak} bytes at its peak, by the ledger, more than "
-                    "the budget")
+        raise Wrong(f"{named}: at its peak {segments} holds {peak} bytes by the ledger. That is "
+                    "more than the budget")
 
 
 # >>> reference
@@ -68,13 +68,13 @@ def _fewest(segments, sizes, budget):
     least = min(sum(b - a for a, b, again in cut if again) for cut in _all_cuts(len(sizes) - 1)
                 if _peak_bytes(sizes, cut) <= budget)
     if twice != least:
-        raise Wrong(f"{_named(sizes, budget)}: {segments} runs {twice} layers twice; {least} are "
-                    "enough. Of all cuts whose peak is at most the budget, choose the one that "
-                    "runs fewest twice")
+        raise Wrong(f"{_named(sizes, budget)}: {segments} runs {twice} layers twice, but {least} "
+                    "are enough. Of all cuts whose peak is at most the budget, return a cut that "
+                    "runs the fewest layers twice")
 
 
 def _peak_bytes(sizes, segments):
-    """Held at the most, by the formula of the exercise."""
+    """Returns the most bytes held, by the formula of the exercise."""
     n, held, peak = len(sizes) - 1, 0, 0
     for start, stop, again in segments:
         result = sizes[n] if again or stop < n else 0
@@ -93,7 +93,7 @@ def _all_cuts(n):
 
 
 def _peak_by_ledger(widths, segments):
-    """Counted on a chain of layers tanh(W x), with the library's recompute."""
+    """Returns the peak on a chain of layers tanh(W x), counted with the library's recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(a, b, bias=False), nn.Tanh())
               for a, b in itertools.pairwise(widths)]
@@ -108,8 +108,9 @@ def _peak_by_ledger(widths, segments):
 
 
 def trained(module, p, k, scale):
-    """([gradients of x and parameters], what the generator gives next, random numbers); without a
-    module without recompute."""
+    """Returns ([gradients of x and the parameters], the next random numbers of the generator).
+
+    module None: without recompute."""
     minidl.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(12, 12), nn.Tanh(), nn.Dropout(p)) for _ in range(4)]
     x = minidl.Tensor(minidl.Generator(SEED + 1).normal(8, 12), requires_grad=True)
@@ -118,22 +119,22 @@ def trained(module, p, k, scale):
     for a in range(0, 4, 4 // k):
         part = layers[a : a + 4 // k]
         y = module.recompute(part, y) if module else nn.Sequential(*part)(y)
-    minidl.rand(3)  # the loss, or the next batch, draws too
+    minidl.rand(3)  # the loss or the next batch also draws numbers
     y.backward(scale * minidl.Generator(SEED + 2).normal(*y.shape))
     parameters = [q for layer in layers for q in layer.parameters()]
     return [x.grad, *(q.grad for q in parameters)], minidl.rand(3).tolist()
 
 
 def grade_06b(student):
-    """Backward runs the block again with the same random numbers: the same bits as without."""
+    """Backward runs the block again with the same random numbers, and gives the same bits."""
     for what, p in (("no dropout", 0.0), ("dropout in every layer", 0.5)):
         for k in (1, 2, 4):
             got, later = student.run(trained, p, k, 1.0)
             plain, after = trained(None, p, k, 1.0)
             _same(plain, got, f"{what}, {k} segments", p)
             if after != later:
-                raise Wrong(f"{what}, {k} segments: what is drawn after backward is not what is "
-                            "drawn without recompute. Put the generator back to where it stood")
+                raise Wrong(f"{what}, {k} segments: the random numbers after backward differ from "
+                            "a run without recompute. Set the generator back to where it stood")
         yield f"{what}: gradients of x and all parameters, 1, 2 and 4 segments; the generator"
     _same(trained(None, 0.5, 2, 3.0)[0], student.run(trained, 0.5, 2, 3.0)[0], "3 times gy", 0.5)
     yield "another gradient gy"
@@ -146,18 +147,17 @@ def _same(plain, got, what, p):
             raise Wrong(f"{what}: {name} has no gradient")
         wanted, g = np.asarray(wanted), np.asarray(g)
         if not np.array_equal(wanted, g):
-            hint = ("Does the block see the same random numbers, and gy?" if p else
-                    "With no dropout at all: does gy reach the block, is each gradient counted "
-                    "once?")
+            hint = ("Does the block get the same random numbers, and gy?" if p else
+                    "There is no dropout here: does gy reach the block? Is each gradient counted "
+                    "only once?")
             if wanted.shape == g.shape and np.allclose(g, 2 * wanted):
-                hint = ("It is twice that: minidl.grad returns the gradients, and something else "
-                        "added them as well (backward())")
-            raise Wrong(f"{what}: the gradient of {name} is not, bit for bit, that without "
-                        f"recompute; largest difference {np.abs(wanted - g).max():.3g}. {hint}")
+                hint = ("It is twice the right one: minidl.grad returns the gradients, and "
+                        "something else added them too (backward())")
+            raise Wrong(f"{what}: the gradient of {name} must be, bit for bit, the one without "
+                        f"recompute. Largest difference {np.abs(wanted - g).max():.3g}. {hint}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 _SEARCH = """
 n, best = len(sizes) - 1, (len(sizes), None)
 

@@ -9,19 +9,19 @@ from minidl.comm import Deadlock, Ledger, chunks, ring, simulate
 from minidl.comm.transport.sim import ALPHA, BETA
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-# ranks, elements: two of five divide; once fewer than ranks
+# (ranks, elements): p divides n in two of five. In (5, 3) there are fewer elements than ranks
 WORLDS = [(2, 10), (3, 10), (4, 1000), (5, 3), (7, 1000)]
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns the worlds, with one more that differs for each student."""
     return {"WORLDS": [*WORLDS, (int(draw.integers(2, 8)), int(draw.integers(1, 1500)))]}
 
 
 def scatter_marked(module, p, n):
-    """Of each rank: x, messages and bytes sent, the library's collectives that sent some."""
+    """Returns, of each rank, x, messages and bytes sent, and the library's collectives that ran."""
     def body(t):
         t, x = Ledger(t), _marked(t.rank, n)
         module.reduce_scatter(t, x)
@@ -36,7 +36,7 @@ LIBRARY = {f"{file}.{name}" for file in ("ring", "ring_blocks", "tree", "halving
 
 
 def _marked(rank, n):
-    """Rank r has 16^r (1, 2, 3, ...): hexadecimal digit r of a sum counts rank r in it."""
+    """Returns 16^rank (1, 2, 3, ...): hexadecimal digit r of a sum tells how often rank r is in."""
     return 16.0**rank * np.arange(1, n + 1)
 
 
@@ -56,13 +56,13 @@ def _random(p, n):
 
 
 def grade_07a(student):
-    """after reduce_scatter rank r holds the whole sum of chunk r+1, and sent K less that chunk."""
+    """reduce_scatter gives rank r the whole sum of chunk r+1, and sends all other chunks once."""
     for p, n in WORLDS:
         for rank, (x, messages, n_bytes, library) in enumerate(student.run(scatter_marked, p, n)):
             _whole_sum(x, rank, p)
             if library:
-                raise Wrong(f"rank {rank} of {p}: {library[0]} of the library sent the messages; "
-                            "the exercise is to write its loop, with t.sendrecv")
+                raise Wrong(f"rank {rank} of {p}: {library[0]} of the library sent the messages. "
+                            "Write its loop yourself, with t.sendrecv")
             _expect_equal("messages", rank, p, messages, p - 1, ": one in each of p-1 steps")
             _expect_equal("bytes", rank, p, n_bytes, 8 * (n - chunks.size(n, p, rank + 1)),
                           ": one chunk in each step, not the whole array")
@@ -84,8 +84,8 @@ def _whole_sum(x, rank, p):
         return
     elsewhere = [c for c in range(p) if len(split[c]) and (split[c] == complete).all()]
     if elsewhere:
-        raise Wrong(f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds that "
-                    f"of chunk {elsewhere[0]}. Are both chunk numbers off by "
+        raise Wrong(f"rank {rank} of {p} should hold the whole sum of chunk {own}, but holds the "
+                    f"sum of chunk {elsewhere[0]}. Are both chunk numbers off by "
                     f"{(elsewhere[0] - own) % p}?")
     value = split[own][0]
     if value != int(value) or value < 0:
@@ -94,7 +94,7 @@ def _whole_sum(x, rank, p):
     said = ", ".join(f"rank {r}: {c}" for r, c in enumerate(counts))
     raise Wrong(f"rank {rank} of {p}: every rank must be in the sum of chunk {own} once; it "
                 f"contains {said}. " + ("Is it added twice?" if max(counts) > 1 else
-                                        "Is what arrives added, in all p-1 steps?"))
+                                        "Do you add the received chunk, in all p-1 steps?"))
 
 
 def _expect_equal(what, rank, p, got, wanted, hint=""):
@@ -103,32 +103,32 @@ def _expect_equal(what, rank, p, got, wanted, hint=""):
 
 
 def shifted(module, p, n):
-    """Of each rank: what it received, messages and bytes sent, seconds; or the deadlock's text."""
+    """Returns, of each rank, (received array, messages, bytes, seconds). Or a deadlock's text."""
     def body(t):
         ledger, into = Ledger(t), np.full(n, -1, np.float32)
         module.shift(_Blocking(ledger), np.full(n, t.rank, np.float32), into)
         return into, ledger.messages_sent, ledger.bytes_sent, t.time()
 
     try:
-        # like an MPI that buffers no message of more than 4 KiB
+        # like an MPI that buffers only messages of up to 4 KiB
         return simulate(p, body, rendezvous_bytes=4096)
     except Deadlock as error:
         return str(error)
 
 
 def grade_07b(student):
-    """shift passes arrays of any size to the right: no deadlock, at most three message times."""
+    """shift passes arrays of any size to the right, without deadlock, in three message times."""
     for p in (2, 3, 4, 5, 8):
         for n in (128, 1001, 100_000):
             results = student.run(shifted, p, n)
             if isinstance(results, str):
-                raise Wrong(f"{p} ranks, {n:,} floats: {results}\nEverybody waits in a circle: "
-                            "some rank must receive while its left neighbour sends.")
+                raise Wrong(f"{p} ranks, {n:,} floats: {results}\nAll ranks wait in a circle. "
+                            "Some rank must receive while its left neighbour sends.")
             allowed = 3 * (ALPHA + 4 * n * BETA)
             for rank, (into, messages, n_bytes, seconds) in enumerate(results):
                 if (into != (rank - 1) % p).any():
                     raise Wrong(f"rank {rank} of {p} received the array of rank {into[0]:.0f}, "
-                                f"wanted that of rank {(rank - 1) % p}, its left neighbour")
+                                f"wanted the one of rank {(rank - 1) % p}, its left neighbour")
                 _expect_equal("messages", rank, p, messages, 1)
                 _expect_equal("bytes", rank, p, n_bytes, 4 * n)
                 if seconds > 1.01 * allowed:
@@ -141,16 +141,16 @@ def grade_07b(student):
 
 
 class _Blocking:
-    """A transport that offers send and recv alone."""
+    """A transport that has only send and recv."""
 
     def __init__(self, t):
         self.rank, self.size, self.send, self.recv = t.rank, t.size, t.send, t.recv
 
     def __getattr__(self, name):
-        raise Wrong(f"shift may use t.send and t.recv alone, not t.{name}")
+        raise Wrong(f"shift may use only t.send and t.recv, not t.{name}")
 
 
-GRADIENTS = [  # ranks, shapes
+GRADIENTS = [  # (ranks, shapes)
     (1, [(3,)]),
     (2, [(3,), (2, 5)]),
     (3, [(4, 7), (), (5,)]),
@@ -164,7 +164,7 @@ def _gradients(p, shapes, dtype):
 
 
 def averaged(module, p, shapes, dtype):
-    """Of each rank: the gradients, messages and bytes sent."""
+    """Returns, of each rank, the gradients, and the messages and bytes sent."""
     gradients = _gradients(p, shapes, dtype)
 
     def body(t):
@@ -181,7 +181,7 @@ def averaged(module, p, shapes, dtype):
 
 
 def grade_07c(student):
-    """average_gradients leaves the mean over the ranks in every gradient, with one all-reduce."""
+    """average_gradients gives every gradient its mean over the ranks, with one all-reduce."""
     for p, shapes in GRADIENTS:
         for dtype, width in (("float64", 8), ("float32", 4)):
             gradients = _gradients(p, shapes, dtype)
@@ -208,37 +208,36 @@ def _is_mean(got, g, rank, p, i):
     if np.allclose(got, mean, rtol=bound, atol=bound):
         return
     if np.allclose(got, g.sum(0)):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks; the mean is "
-                    "wanted. The learning rate would grow with p")
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks. Return the mean: "
+                    "with a sum, the learning rate would grow with p")
     if np.array_equal(got, g[rank]):
-        raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Was the result "
-                    "written back to p.grad?")
+        raise Wrong(f"rank {rank} of {p}: gradient {i} is still this rank's own. Did you copy the "
+                    "result back to p.grad?")
     if not got.any():
         raise Wrong(f"rank {rank} of {p}: gradient {i} is zero")
     if np.allclose(got * (np.vdot(got, g.sum(0)) / np.vdot(got, got)), g.sum(0), rtol=1e-5):
         by = np.vdot(got, g.sum(0)) / np.vdot(got, got)
         raise Wrong(f"rank {rank} of {p}: gradient {i} is the sum over the ranks divided by "
-                    f"{by:.3g}; for the mean it is divided by the number of ranks, {p}")
+                    f"{by:.3g}. For the mean, divide by the number of ranks, {p}")
     raise Wrong(f"rank {rank} of {p}: gradient {i} is not the mean of all ranks' gradients. Does "
-                "every piece of the flat array go back to the parameter it came from?")
+                "every piece of the flat array go back to its own parameter?")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "07a": {
         "off by one chunk": (
             {"chunk[(t.rank - s - 1) % p]": "chunk[(t.rank - s) % p]",
              "chunk[(t.rank - s) % p], right": "chunk[(t.rank - s + 1) % p], right"},
-            "holds that of chunk",
+            "holds the sum of chunk",
         ),
         "overwrites instead of adding": (
             {"    received = ": "    mine[...] = ", "    mine += received\n": ""},
-            "added, in all p-1 steps",
+            "the received chunk, in all p-1 steps",
         ),
         "one step too few": (
             {"range(p - 1)": "range(p - 2)"},
-            "added, in all p-1 steps",
+            "the received chunk, in all p-1 steps",
         ),
         "one step too many": (
             {"range(p - 1)": "range(p)"},
@@ -265,14 +264,14 @@ x[:] = total
         ),
     },
     "07b": {
-        "everybody sends first": (
+        "every rank sends first": (
             """
 t.send(out, right)
 t.recv(into, left)
 """,
             "wait-for cycle: rank 0 -> rank 1 -> rank 0",
         ),
-        "everybody receives first": (
+        "every rank receives first": (
             """
 t.recv(into, left)
 t.send(out, right)
@@ -316,13 +315,13 @@ else:
             """
 t.sendrecv(out, right, into, left)
 """,
-            "alone, not t.sendrecv",
+            "only t.send and t.recv, not t.sendrecv",
         ),
     },
     "07c": {
         "forgets to divide": (
             {"flat /= t.size\n": ""},
-            "the mean is wanted",
+            "Return the mean",
         ),
         "does not write back": (
             {"    grad[...] = flat[start : start + grad.size].reshape(grad.shape)\n": ""},

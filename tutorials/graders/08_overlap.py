@@ -10,7 +10,7 @@ from minidl.comm import Background, Ledger, RankFailed, ring, simulate
 from minidl.comm.checks import SizeMismatch
 from minidl.course.grade import Wrong
 
-SIZES = [  # bytes of each layer, the cap
+SIZES = [  # (bytes of each layer, the cap)
     ([100] * 6, 200),
     ([8, 4000, 16, 400, 16, 400, 24], 416),
     ([36 << 10] * 24, 144 << 10),
@@ -24,7 +24,7 @@ def filled(module, sizes, cap):
 
 
 def grade_08a(student):
-    """buckets hold the layers from last to first, and close at the cap."""
+    """fill puts the layers into buckets from last to first, and closes a bucket at the cap."""
     for sizes, cap in SIZES:
         buckets = student.run(filled, sizes, cap)
         _check_order(buckets, len(sizes))
@@ -39,7 +39,7 @@ def step_with_fill(module):
 
 
 def _ready(averager, i):
-    """Start the buckets that are full, in order."""
+    """Starts the full buckets, in order."""
     averager.arrived.add(i)
     for bucket in averager.buckets[len(averager.jobs) :]:
         if not averager.arrived >= set(bucket):
@@ -53,17 +53,17 @@ def _check_order(buckets, n):
     if missing:
         raise Wrong(
             f"{n} layers: layer {missing[0]} is in no bucket, so its gradient is never averaged. "
-            "Is the last bucket kept, though it is smaller?"
+            "Do you keep the last bucket, even if it is smaller?"
         )
     if sent == list(range(n)) and n > 1:
         raise Wrong(
-            f"{n} layers: the first bucket begins with layer 0, whose gradient comes last: nothing "
-            "is sent before backward is over"
+            f"{n} layers: the first bucket begins with layer 0. But the gradient of layer 0 comes "
+            "last: nothing can be sent before backward ends"
         )
     if sent != list(range(n))[::-1]:
         raise Wrong(
-            f"{n} layers: gradients come in the order {n - 1}, {n - 2}, ..., 0; the buckets have "
-            f"{', '.join(map(str, sent[:6]))}, ..."
+            f"{n} layers: gradients come in the order {n - 1}, {n - 2}, ..., 0, but the buckets "
+            f"have {', '.join(map(str, sent[:6]))}, ..."
         )
 
 
@@ -79,17 +79,17 @@ def _check_cap(buckets, sizes, cap):
             )
         if n_bytes - sizes[bucket[-1]] >= cap:
             raise Wrong(
-                f"bucket {place} holds {n_bytes:,} bytes and was full before its last layer came; "
-                f"the cap is {cap:,}: a bucket of so many bytes, or more, is full"
+                f"bucket {place} holds {n_bytes:,} bytes. It was full before its last layer came: "
+                f"the cap is {cap:,}, and a bucket that holds the cap or more is full"
             )
 
 
 def grade_08b(student):
-    """every bucket is sent once it is full, behind backward, in one order on all ranks."""
+    """ready sends each bucket when it is full, during backward, in one order on all ranks."""
     for p in (2, 3, 4):
         _check_means(student, p, [list(range(8))[::-1]] * p)
         yield f"{p} ranks, last layer first: means, messages, bytes"
-    # A network with branches may compute them in any order, and each rank in another.
+    # A network with branches may compute gradients in any order, different on each rank.
     orders = [[7, 6, 5, 4, 3, 2, 1, 0], [5, 4, 3, 7, 2, 1, 0, 6], [0, 1, 2, 3, 4, 5, 6, 7]]
     _check_means(student, 3, orders[1:2] * 3)
     _check_means(student, 3, orders)
@@ -103,7 +103,7 @@ def step_with_ready(module):
 
 
 def _fill(sizes, cap):
-    """Last layer first, a bucket closed at the cap."""
+    """Returns buckets, last layer first. A bucket closes at the cap."""
     buckets, held = [[]], 0
     for layer in range(len(sizes) - 1, -1, -1):
         if held >= cap:
@@ -115,7 +115,7 @@ def _fill(sizes, cap):
 
 
 class _Checked(Background):
-    """Refuses a bucket whose gradients are not all there."""
+    """Refuses a bucket if some of its gradients have not arrived."""
 
     def submit(self, fn, *args):
         averager = getattr(fn, "__self__", None)
@@ -124,16 +124,16 @@ class _Checked(Background):
             if missing:
                 raise Wrong(
                     f"rank {self.transport.rank}: the bucket of layers {bucket} was started when "
-                    f"the gradient of layer {missing[-1]} was not there yet")
+                    f"the gradient of layer {missing[-1]} had not arrived yet")
         return super().submit(fn, *args)
 
 
-N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # of the layers; not all ranks' numbers divide them
+N_ELEMS = [12, 12, 7, 24, 1, 5, 36, 11]  # of the layers; some are not divisible by the ranks
 CAP = 8 * 24
 
 
 def averaged(module, p, orders):
-    """Of each rank: the gradients, messages and bytes sent, the buckets as they were started."""
+    """Returns, of each rank, gradients, messages and bytes sent, buckets in starting order."""
     def body(t):
         ledger = Ledger(t)
         layers = [SimpleNamespace(grad=minidl.Tensor(np.zeros(n))) for n in N_ELEMS]
@@ -151,31 +151,31 @@ def averaged(module, p, orders):
             return simulate(p, body)
         except RankFailed as failed:
             if isinstance(failed.__cause__, SizeMismatch):
-                raise Wrong(f"{failed.__cause__}\nThe ranks were in different buckets. Do all "
-                            "start them in the same order, that of self.buckets, whatever arrives "
-                            "first?") from None
+                raise Wrong(f"{failed.__cause__}\nThe ranks worked on different buckets. Does "
+                            "every rank start them in the order of self.buckets, whatever gradient "
+                            "arrives first?") from None
             raise
 
 
 def _check_means(student, p, orders):
-    """Rank r has 16^r (1, 2, 3, ...) times the layer's number + 1: a digit for each rank."""
+    """Rank r has 16^r (1, 2, 3, ...) times (layer + 1): each rank has its own digit."""
     base = sum(16.0**r for r in range(p)) / p
     buckets = _fill([8 * n for n in N_ELEMS], CAP)
     in_buckets = [sum(N_ELEMS[i] for i in bucket) for bucket in buckets]
     results = student.run(averaged, p, orders)
     for rank, (grads, messages, n_bytes, started) in enumerate(results):
         if messages != len(buckets) * 2 * (p - 1):
-            raise Wrong(f"rank {rank} of {p} started {len(started)} all-reduces, {started}; sent "
-                        f"{messages:,} messages; {len(buckets)} buckets are {len(buckets)} "
-                        f"all-reduces of {2 * (p - 1)} messages. Is every bucket started, once, "
-                        "also when one gradient completes two of them?")
+            raise Wrong(f"rank {rank} of {p} started {len(started)} all-reduces, {started}, and "
+                        f"sent {messages:,} messages. {len(buckets)} buckets need {len(buckets)} "
+                        f"all-reduces of {2 * (p - 1)} messages. Do you start every bucket once, "
+                        "also if one gradient completes two of them?")
         for i, got in enumerate(grads):
             wanted = base * (i + 1) * np.arange(1, N_ELEMS[i] + 1)
             if not np.allclose(got, wanted, rtol=1e-12):  # p roundings of 1e-16
-                raise Wrong(f"rank {rank} of {p}: the gradient of layer {i} is not the mean of all "
-                            f"ranks'. The buckets are {buckets}, this rank started {started}. Do "
-                            "all ranks start each of them once, in the same order, whatever "
-                            "arrives first?")
+                raise Wrong(f"rank {rank} of {p}: the gradient of layer {i} is not the mean over "
+                            f"the ranks. The buckets are {buckets}, this rank started {started}. "
+                            "Does every rank start each bucket once, in the same order, whatever "
+                            "gradient arrives first?")
         formula = sum(ring.bytes_sent(n, 8, p, rank) for n in in_buckets)
         if n_bytes != formula:
             raise Wrong(f"rank {rank} of {p} sent {n_bytes:,} bytes; the formula says {formula:,}")
@@ -185,37 +185,36 @@ LAYERS, LAYER_US = 24, 70
 
 
 def _modelled_step(module):
-    """24 layers in 6 buckets on 4 ranks: (seconds, spans of the all-reduces)."""
+    """Runs 24 layers in 6 buckets on 4 ranks. Returns (seconds, spans of the all-reduces)."""
     args = SimpleNamespace(layers=LAYERS, layer_kib=36, layer_us=LAYER_US)
     step_s, _, spans = simulate(4, module.modelled_step, args, 6)[0]
     return step_s, spans
 
 
 def _check_overlap(step):
-    """What the trace says; a line for the student."""
+    """Checks the overlap. Returns a line for the student."""
     step_s, spans = step
     if not spans:
         raise Wrong("no all-reduce was started in a whole step")
     first, backward_s = spans[0][0], LAYERS * LAYER_US * 1e-6
     if first[0] != LAYERS - 1:
-        raise Wrong(f"the first all-reduce carries layer {first[0]}; layer {LAYERS - 1} was there "
-                    "long before")
+        raise Wrong(f"the first all-reduce carries layer {first[0]}, but layer {LAYERS - 1} "
+                    "arrived long before")
     comm_s = sum(end - start for _, start, end in spans)
     share = (step_s - backward_s) / comm_s
     if share > 0.2:
-        raise Wrong(f"{share:.0%} of the all-reduces' time came after backward; 20% is the most "
-                    f"allowed. The first started when {spans[0][1] / backward_s:.0%} of backward "
-                    "were done. Does anything wait for them before backward is over?")
-    return f"modelled: {share:.0%} of the all-reduces' time is exposed, layer {first[0]} goes first"
+        raise Wrong(f"{share:.0%} of the all-reduces' time came after backward. At most 20% is "
+                    f"allowed. The first all-reduce started when {spans[0][1] / backward_s:.0%} of "
+                    "backward was done. Does your code wait for them before backward ends?")
+    return f"modelled: {share:.0%} of the all-reduces' time is exposed; layer {first[0]} goes first"
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "08a": {
         "first layer first": (
             {"reversed(range(len(sizes)))": "range(len(sizes))"},
-            "whose gradient comes last",
+            "begins with layer 0",
         ),
         "one bucket for all": (
             """
@@ -257,7 +256,7 @@ return buckets + [bucket]
             {"    self.jobs.append(self.background.submit(self.reduce, bucket))\n":
               "    self.jobs.append(self.background.submit(self.reduce, bucket))\n"
               "    self.jobs[-1].wait()\n"},
-            "before backward is over",
+            "before backward ends",
         ),
         "starts when all gradients are there": (
             """
@@ -265,14 +264,14 @@ if len(self.arrived) == len(self.layers):
     for bucket in self.buckets:
         self.jobs.append(self.background.submit(self.reduce, bucket))
 """,
-            "of backward were done",
+            "of backward was done",
         ),
         "starts a bucket at its first gradient": (
             """
 if len(self.jobs) < len(self.buckets) and i in self.buckets[len(self.jobs)]:
     self.jobs.append(self.background.submit(self.reduce, self.buckets[len(self.jobs)]))
 """,
-            "was not there yet",
+            "had not arrived yet",
         ),
         "starts whichever bucket is full": (
             """
@@ -297,7 +296,7 @@ for bucket in self.buckets:
     if self.arrived.issuperset(bucket):
         self.jobs.append(self.background.submit(self.reduce, bucket))
 """,
-            "started, once",
+            "start every bucket once",
         ),
     },
 }

@@ -13,7 +13,7 @@ def second_tree(module, p):
 
 
 def _first_tree(p):
-    """The tutorial's first tree: the parent of every rank."""
+    """Returns the tutorial's first tree: the parent of every rank."""
     parents = [None]
     for r in range(1, p):
         bit = r & -r
@@ -23,7 +23,7 @@ def _first_tree(p):
 
 
 def grade_09a(student):
-    """both trees are binary, of least height, and no rank but 0 for odd p is inner in both."""
+    """both trees are binary and of least height; only rank 0, for odd p, is inner in both."""
     for p in (4, 2, 8, 16, 3, 5, 7):
         second = student.run(second_tree, p)
         _is_tree(second, p)
@@ -31,11 +31,11 @@ def grade_09a(student):
         both = sorted(inner[0] & inner[1])
         if p % 2 == 0 and both:
             raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees, and will send most. For "
-                        "even p nobody has to be. Does the renaming exchange odd and even ranks?")
+                        "even p no rank has to be. Does the renaming exchange odd and even ranks?")
         if p % 2 and both not in ([], [0]):
-            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees; for odd p rank 0 alone may "
-                        "be. The mirror image p-1-r of an odd rank is odd then: still a leaf. Move "
-                        "on by one, to r+1?")
+            raise Wrong(f"p = {p}: {_ranks(both)} inner in both trees. For odd p only rank 0 may "
+                        "be. For odd p the mirror image p-1-r of an odd rank is odd, so it is "
+                        "still a leaf. Did you try r+1?")
         yield f"{p} ranks: a binary tree of height {math.ceil(math.log2(p))}, inner in both: {both}"
     for p in (4, 5, 8):
         n = 240
@@ -44,7 +44,7 @@ def grade_09a(student):
                 raise Wrong(f"rank {rank} of {p}: the sum on both trees is wrong")
             if n_bytes > 2 * 8 * n:
                 k = n_bytes / (8 * n)
-                raise Wrong(f"rank {rank} of {p} sends {n_bytes:,} bytes, {k:g} K; 2 K would do")
+                raise Wrong(f"rank {rank} of {p} sends {n_bytes:,} bytes, {k:g} K. 2 K are enough")
         yield f"{p} ranks: the right sum, no rank sends more than 2 K"
 
 
@@ -55,7 +55,7 @@ def _is_tree(parents, p):
         )
     for rank, parent in enumerate(parents):
         if parent is not None and not (isinstance(parent, int) and 0 <= parent < p):
-            raise Wrong(f"p = {p}: the parent of rank {rank} is {parent!r}, which is no rank: they "
+            raise Wrong(f"p = {p}: the parent of rank {rank} is {parent!r}. That is no rank: ranks "
                         "are 0 to "
                         f"{p - 1}, and the mirror image of r is p-1-r")
     for rank in range(p):
@@ -66,8 +66,8 @@ def _is_tree(parents, p):
             if len(path) > p:
                 circle = " -> ".join(map(str, path[: path.index(up, 1) + 1][:6]))
                 raise Wrong(
-                    f"p = {p}: from rank {rank} no way up ends at the root: {circle} ... Are the "
-                    "parents renamed as well as the ranks?"
+                    f"p = {p}: from rank {rank} the way up never ends at the root: {circle} ... "
+                    "Did you rename the parents as well as the ranks?"
                 )
         if len(path) - 1 > math.ceil(math.log2(p)):
             raise Wrong(
@@ -76,7 +76,7 @@ def _is_tree(parents, p):
             )
     for rank in range(p):
         if parents.count(rank) > 2:
-            raise Wrong(f"p = {p}: rank {rank} has {parents.count(rank)} children; two are allowed")
+            raise Wrong(f"p = {p}: rank {rank} has {parents.count(rank)} children; want at most 2")
 
 
 def _ranks(ranks):
@@ -84,7 +84,7 @@ def _ranks(ranks):
 
 
 def reduced_on_trees(module, p, n):
-    """Of each rank: the sum, bytes sent."""
+    """Returns, of each rank, the sum and the bytes sent."""
     def body(t):
         t = Ledger(t)
         x = np.arange(n) + float(t.rank)
@@ -95,26 +95,26 @@ def reduced_on_trees(module, p, n):
 
 
 def grade_09b(student):
-    """all ranks hold the sum, and between nodes only 2 (m-1)/m K/g bytes are sent by each."""
+    """all ranks hold the sum, and each sends only 2 (m-1)/m K/g bytes between nodes."""
     for p, g in [(4, 2), (8, 2), (8, 4), (6, 3), (3, 1), (5, 5)]:
         n, m = 24 * p, p // g
-        total = (3.0**p - 1) / 2  # rank r adds 3^r: digit r of a sum to base 3 counts rank r in it
+        total = (3.0**p - 1) / 2  # rank r adds 3^r: base-3 digit r tells how often rank r is in
         for rank, (x, inside, between) in enumerate(student.run(reduced_on_nodes, p, n, g)):
             where = f"{p} ranks in nodes of {g}, rank {rank}"
             if (x != total).any():
                 raise Wrong(f"{where}: {_who_is_in(x, total, p, g, rank)}")
             if between != 2 * (m - 1) * 8 * n // p:
-                raise Wrong(f"{where} sends {between:,} bytes between nodes; "
-                            f"{2 * (m - 1) * 8 * n // p:,} are enough: each rank of a node sends "
-                            "the chunk that it owns inside the node, and no other")
+                raise Wrong(f"{where} sends {between:,} bytes between nodes, but "
+                            f"{2 * (m - 1) * 8 * n // p:,} are enough: a rank sends only the chunk "
+                            "that it owns inside the node")
             if inside != 2 * (g - 1) * 8 * n // g:
-                raise Wrong(f"{where} sends {inside:,} bytes inside its node; the reduce-scatter "
-                            f"and the all-gather need {2 * (g - 1) * 8 * n // g:,}")
+                raise Wrong(f"{where} sends {inside:,} bytes inside its node, but reduce-scatter "
+                            f"and all-gather need {2 * (g - 1) * 8 * n // g:,}")
         yield f"{p} ranks in {m} nodes of {g}: sums, bytes inside, bytes between"
 
 
 def reduced_on_nodes(module, p, n, g):
-    """Of each rank: the sum, bytes sent inside its node and between nodes."""
+    """Returns, of each rank, the sum, and the bytes sent inside its node and between nodes."""
     def body(t):
         ledger = Ledger(t)
         x = np.full(n, 3.0**t.rank)
@@ -127,31 +127,30 @@ def reduced_on_nodes(module, p, n, g):
 
 
 def _who_is_in(x, total, p, g, rank):
-    """Which ranks' arrays are in the first wrong element."""
+    """Returns a hint: which ranks' arrays are in the first wrong element."""
     i = int(np.flatnonzero(x != total)[0])
     counts = [int(x[i] // 3.0**r) % 3 for r in range(p)]
     if sum(c * 3.0**r for r, c in enumerate(counts)) != x[i]:
-        return f"element {i} is {x[i]:g}, not a sum of the ranks' arrays: some are in it too often"
+        return f"element {i} is {x[i]:g}. That is no sum of the ranks' arrays: some are in it twice"
     present = [r for r, c in enumerate(counts) if c]
-    text = f"element {i} holds the sum of the ranks {present}, wanted all"
+    text = f"element {i} holds the sum of the ranks {present}, wanted all ranks"
     first = rank // g * g
     if present == list(range(first, first + g)):
-        return text + ": this node alone. Is it summed across the nodes before it is gathered?"
+        return text + ": only of this node. Do you sum across the nodes before you gather?"
     if (x == total).any():
-        return text + "; other elements are complete. Do the complete chunks reach all ranks?"
+        return text + ". Other elements are complete. Do the complete chunks reach all ranks?"
     return text
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "09a": {
         "the same tree twice": ("return first", "inner in both trees, and will send most"),
         "the mirror image for every p": (
             "return [None if up is None else p - 1 - up for up in reversed(first)]",
-            "for odd p rank 0 alone may be",
+            "For odd p only rank 0 may be",
         ),
-        "reversed but not renamed": ("return first[::-1]", "Are the parents renamed"),
+        "reversed but not renamed": ("return first[::-1]", "Did you rename the parents"),
         "in-order tree, moved on by one": (
             '''
 parents = [None] * p
@@ -169,7 +168,7 @@ return parents
             "inner in both trees",
         ),
         "a chain": ("return [None, *range(p - 1)]", "steps below the root"),
-        "a star": ("return [p - 1] * (p - 1) + [None]", "two are allowed"),
+        "a star": ("return [p - 1] * (p - 1) + [None]", "want at most 2"),
         "no root": ("return [p - 1 - (up or 0) for up in first[::-1]]", "for one root"),
     },
     "09b": {
@@ -194,14 +193,14 @@ chunk = ring.reduce_scatter(inside, x)
 ring.all_gather(inside, x)
 ring.all_reduce(across, chunk)
 """,
-            "Is it summed across the nodes before it is gathered?",
+            "Do you sum across the nodes before you gather?",
         ),
         "forgets the other nodes": (
             """
 chunk = ring.reduce_scatter(inside, x)
 ring.all_gather(inside, x)
 """,
-            "this node alone",
+            "only of this node",
         ),
         "two whole all-reduces": (
             """

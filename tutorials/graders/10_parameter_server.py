@@ -14,10 +14,10 @@ STEPS = 12
 
 
 def served(module, s, speeds, last_steps=STEPS, rate=0.01, steps=STEPS):
-    """A run with the student's rule, worker i takes speeds[i] seconds for a gradient: ({by how many
-    steps a worker was ahead when it began one: how often}, the weight), None if all wait for ever.
+    """Runs the student's rule on x^2/2, from x = 1. Worker i takes speeds[i] seconds a gradient.
 
-    x^2/2, from x = 1."""
+    Returns ({steps that a worker was ahead when it began a step: how often}, the weight). Returns
+    None if all workers wait for ever."""
     rule = module.bounded(s)
 
     def rank(t):
@@ -45,37 +45,37 @@ def may_pull(module, clocks, s):
     try:
         return {worker: bool(module.may_pull(clocks, worker, s)) for worker in clocks}
     except ValueError as error:  # of an empty sequence
-        raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all, the worker that "
-                    "asks included: it may be alone") from None
+        raise Wrong(f"clocks {clocks}: {error}. The slowest is the slowest of all workers, also of "
+                    "the one that asks: it may be the only one") from None
 
 
 CLOCKS = [
     ((4, 3, 9), 2), ((2, 2, 3), 1), ((6, 5, 5), 2), ((0, 7, 8), 7), ((3,), 0), ((5, 1), 4),
     ((8, 0, 8), 4)]
-MISTAKES = {  # what another rule compares
-    "Everybody may pull, always. Is its lead the distance to the slowest, not to the fastest?":
+MISTAKES = {  # {hint: the wrong rule}
+    "Every worker may always pull. Is its lead the distance to the slowest, not to the fastest?":
         lambda mine, all_, s: True,
     "Exactly s steps ahead may still pull: <=": lambda mine, all_, s: mine - min(all_) < s,
     "s steps ahead, not s + 1": lambda mine, all_, s: mine - min(all_) <= s + 1,
     "That is how far it is behind the fastest": lambda mine, all_, s: max(all_) - mine <= s,
-    "That is the distance to the mean; the slowest counts":
+    "That is the distance to the mean. Take the distance to the slowest":
         lambda mine, all_, s: mine - sum(all_) / len(all_) <= s,
-    "That bounds the number of steps; the lead is to be bounded":
+    "That bounds the number of steps. Bound the lead":
         lambda mine, all_, s: mine <= s,
 }
 
 
 def _mistake(rules, answers):
-    """The mistake that gives just these answers, if it is a known one."""
+    """Returns the hint for the mistake that gives exactly these answers, if it is a known one."""
     for name, rule in MISTAKES.items():
         if answers == [{w: rule(c, clocks.values(), s) for w, c in clocks.items()}
                        for clocks, s in rules]:
             return name
-    return "Its lead is what it has pushed less what the slowest of all has pushed"
+    return "Its lead is the number of its pushes minus the number of the slowest worker's pushes"
 
 
 def grade_10a(student):
-    """nobody is more than s steps ahead, nobody waits without need, and nobody for ever."""
+    """no worker is more than s steps ahead; none waits without need; none waits for ever."""
     rules = [(dict(enumerate(clocks, start=1)), s) for clocks, s in CLOCKS]
     answers = [student.run(may_pull, clocks, s) for clocks, s in rules]
     for (clocks, s), got in zip(rules, answers, strict=True):
@@ -84,40 +84,41 @@ def grade_10a(student):
             if may != (ahead <= s):
                 raise Wrong(f"clocks {clocks}, s = {s}: worker {worker} is {ahead} ahead of the "
                             f"slowest, so it {'may pull' if ahead <= s else 'must wait'}; got the "
-                            f"contrary. {_mistake(rules, answers)}")
+                            f"opposite. {_mistake(rules, answers)}")
     yield "each worker of seven given sets of clocks"
     for speeds, s in [([1, 3, 1], 2), ([1, 1], 0), ([1, 5, 1, 2], 1), ([2, 9, 1], 3)]:
-        where = f"{len(speeds)} workers, of which one takes {max(speeds)} times as long, s = {s}"
+        where = f"{len(speeds)} workers, one takes {max(speeds)} times as long, s = {s}"
         most = _most(student, s, speeds, where)
         if most > s:
             raise Wrong(f"{where}: a worker began a step when it was {most} ahead of the slowest")
         if most < s:
-            raise Wrong(f"{where}: no worker was ever more than {most} ahead; who is exactly s "
-                        "steps ahead may still pull")
+            raise Wrong(f"{where}: no worker was ever more than {most} ahead. A worker that is "
+                        "exactly s steps ahead may still pull")
         yield f"{where}: at most {most} ahead, all {STEPS * len(speeds)} pushes came"
     if _most(student, 1, [1, 1, 4], "worker 3 leaves early", 2) > 1:
-        raise Wrong("when a worker leaves early, the others may not run further ahead")
-    yield "a worker that leaves early holds up nobody"
-    # at a rate that is too large for gradients of many updates before
+        raise Wrong("when a worker leaves early, the others must not run further ahead")
+    yield "a worker that leaves early blocks no other worker"
+    # at a rate that is too large for gradients that are many updates old
     weight = {s: student.run(served, s, [1, 1, 12], 8, 0.5, 96) for s in (2, 1000)}
     loss = {s: run[1] ** 2 / 2 for s, run in weight.items()}
     if not loss[2] < loss[1000]:
-        raise Wrong(f"the loss, {loss[2]:.3g}, is not below the unbounded one, {loss[1000]:.3g}")
+        raise Wrong(f"the loss is {loss[2]:.3g}, not below the unbounded one, {loss[1000]:.3g}")
     yield f"loss with s = 2: {loss[2]:.2g}; without a bound: {loss[1000]:.2g}"
 
 
 def _most(student, s, speeds, where, last_steps=STEPS):
-    """By how many steps a worker was ahead, at the most, when it began one."""
+    """Returns the largest lead that a worker had when it began a step."""
     run = student.run(served, s, speeds, last_steps)
     if run is None:
-        raise Wrong(f"{where}: in the end all workers wait, and nobody can go on. May the slowest "
+        raise Wrong(f"{where}: in the end all workers wait, and none can go on. May the slowest "
                     "worker always pull?")
     return max(run[0].values())
 
 
 def updates(module, events):
-    """The updates and what the inbox holds after each event: ("here", workers), ("push", worker,
-    gradient, n_samples)."""
+    """Returns [(updates, workers in the inbox)] after each event.
+
+    An event is ("here", workers) or ("push", worker, gradient, n_samples)."""
     server = SimpleNamespace(clocks={}, inbox={})
     after = []
     for kind, *what in events:
@@ -133,49 +134,49 @@ def updates(module, events):
 
 
 def grade_10b(student):
-    """one update a step: the mean over all samples, when all workers that are here have pushed."""
+    """one update a step, the mean over all samples, when all workers that are here have pushed."""
     events = [("here", [1, 2, 4]), ("push", 4, 1e4, 3), ("push", 1, 10.0, 1),
               ("push", 2, 100.0, 4)]
     first, *early, last = student.run(updates, events)
     if first[0]:
-        raise Wrong("nobody has pushed, and there was an update")
+        raise Wrong("there was an update, but no worker has pushed")
     if any(made for made, _ in early):
         raise Wrong("there was an update before all workers had pushed")
     yield "no update before all have pushed"
     _one_update(last[0], (10 + 4 * 100 + 3 * 10_000) / 8, 10_110, 10_110 / 3)
     yield "one update, with the mean weighted by samples"
     if last[1]:
-        raise Wrong("after the update the inbox must be empty, or the next step adds to this one")
-    yield "the inbox is empty after it"
-    # 2^80 - 2^80 + 3, of 5 samples: only in this order are the 3 not lost
+        raise Wrong("after the update the inbox must be empty. Else the next step adds to this one")
+    yield "the inbox is empty after the update"
+    # 2^80 - 2^80 + 3, of 5 samples: only in this order the 3 is not lost
     events = [("here", [9, 2, 5]), ("push", 9, 3.0, 1), ("push", 5, -2.0**80, 2),
               ("push", 2, 2.0**80, 2)]
     *_, last = student.run(updates, events)
     if len(last[0]) != 1 or not np.allclose(last[0][0], 3 / 5):
-        raise Wrong("the sum rounds otherwise in another order: add in the order of the workers' "
-                    "numbers, not in the order in which they pushed, so that a run has the same "
-                    "bits every time")
-    yield "the order of the workers' numbers, whoever pushed first"
-    # 2 pushes and leaves; 4 leaves without a push; 1 is still to push
+        raise Wrong("a sum in another order rounds differently. Add in the order of the workers' "
+                    "numbers, not in the order of their pushes, so that every run has the same "
+                    "bits")
+    yield "the order of the workers' numbers, for any order of pushes"
+    # 2 pushes and leaves; 4 leaves without a push; 1 has not pushed yet
     events = [("push", 2, 1.0, 1), ("here", [1]), ("push", 1, 3.0, 1)]
     *early, last = student.run(updates, [("here", [1, 2, 4]), *events])
     if any(made for made, _ in early):
-        raise Wrong("worker 2 pushed and left, worker 1 has still to push: that is no step yet")
+        raise Wrong("worker 2 pushed and left, worker 1 has not pushed yet: wait for it")
     if not last[0]:
-        raise Wrong("all workers that are still here have pushed; those that left must not count")
+        raise Wrong("all workers that are still here have pushed. Do not wait for those that left")
     if len(last[0]) == 1 and np.allclose(last[0][0], 3.0):
-        raise Wrong("the update has the push of worker 1 alone; worker 2 pushed, and left after "
-                    "that: what it pushed still counts")
+        raise Wrong("the update has only the push of worker 1. Worker 2 pushed, and left after "
+                    "that: its push still counts")
     _one_update(last[0], 2.0, 4.0, 2.0)
-    yield "workers that left are not waited for; what they pushed counts"
+    yield "no waiting for workers that left; their pushes count"
     if student.run(left_by_all):
-        raise Wrong("all workers have left, and nobody has pushed since the last step: the inbox "
-                    "is empty, so there is nothing to update with (the mean would be 0 / 0)")
+        raise Wrong("all workers have left, and none has pushed since the last step. The inbox is "
+                    "empty, so do not update (the mean would be 0 / 0)")
     yield "no update when all have left and nothing was pushed"
 
 
 def left_by_all(module):
-    """Whether an empty inbox makes an update, or an error, when nobody is here any more."""
+    """Returns True if an empty inbox makes an update or an error when all workers have left."""
     with np.errstate(all="ignore"):
         try:
             return bool(updates(module, [("here", [])])[0][0])
@@ -184,24 +185,25 @@ def left_by_all(module):
 
 
 def _one_update(made, mean, total, plain):
-    """Raises unless it is the weighted mean; total, plain: the sum, the unweighted mean."""
+    """Raises Wrong unless `made` is one update with the weighted mean.
+
+    total and plain are wrong results: the sum, the unweighted mean."""
     if len(made) != 1:
         raise Wrong(f"all have pushed: wanted one update, got {len(made)}")
     (got,) = made
     if got.shape != (2,):
-        raise Wrong(f"the update has shape {got.shape}, the gradients (2,)")
+        raise Wrong(f"the update has shape {got.shape}, the gradients have shape (2,)")
     if np.allclose(got, mean):
         return
     if np.allclose(got, total):
-        raise Wrong("that is the sum of the gradients; wanted their mean")
+        raise Wrong("that is the sum of the gradients. Update with their mean")
     if np.allclose(got, plain):
-        raise Wrong("that is the plain mean; a gradient counts as often as it has samples")
-    raise Wrong(f"the update is {got[0]:g}, the mean over all samples {mean:g}: the sum of "
+        raise Wrong("that is the plain mean. Weight each gradient by its number of samples")
+    raise Wrong(f"the update is {got[0]:g}, the mean over all samples is {mean:g}: the sum of "
                 "n_samples * gradient, divided by the sum of n_samples")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "10a": {
         "no bound at all": ("return True", "ahead of the slowest"),
@@ -223,15 +225,15 @@ WRONG = {
         ),
         "a barrier every s steps": (
             "return clocks[worker] == min(clocks.values()) or clocks[worker] % (s + 1) > 0",
-            "so it may pull; got the contrary",
+            "so it may pull; got the opposite",
         ),
         "only the slowest": (
             "return clocks[worker] == min(clocks.values())",
-            "Its lead is what it has pushed",
+            "Its lead is the number of its pushes",
         ),
-        "everybody waits": (
+        "every worker waits": (
             "return clocks[worker] < min(clocks.values())",
-            "Its lead is what it has pushed",
+            "Its lead is the number of its pushes",
         ),
     },
     "10b": {
@@ -250,7 +252,7 @@ if server.inbox and set(server.clocks) <= set(server.inbox):
     server.inbox.clear()
     server.update(sum(gradients))
 """,
-            "wanted their mean",
+            "Update with their mean",
         ),
         "the plain mean": (
             """
@@ -259,7 +261,7 @@ if server.inbox and set(server.clocks) <= set(server.inbox):
     server.inbox.clear()
     server.update(sum(gradients) / len(gradients))
 """,
-            "as often as it has samples",
+            "by its number of samples",
         ),
         "in the order in which they pushed": (
             """
@@ -296,14 +298,14 @@ if set(server.clocks) == set(server.inbox):
     server.update(sum(n / total * g for g, n in pushes))
     server.inbox.clear()
 """,
-            "those that left must not count",
+            "Do not wait for those that left",
         ),
         "updates with nothing": (
             """
 if set(server.clocks) <= set(server.inbox) or not server.inbox:
     server.update(np.zeros(2))
 """,
-            "nobody has pushed",
+            "no worker has pushed",
         ),
         "an update each": (
             """

@@ -8,15 +8,15 @@ from minidl import memory
 from minidl.comm import Ledger, chunks, ring_blocks, simulate
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 SHAPES = [(6, 10), (10, 7), (7, 7), (7, 3)]  # 60, 70, 49 and 21 elements: mostly uneven shares
 WORLDS = (2, 3, 4, 5)
-SCALES = (1.0, 3.0)  # the second time after an update of every share
+SCALES = (1.0, 3.0)  # the second gather comes after an update of every share
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns the worlds, with one more that differs for each student."""
     return {"WORLDS": (*WORLDS, int(draw.integers(6, 9)))}
 
 
@@ -25,8 +25,9 @@ def weight(shape):
 
 
 def gathered(module, p, shape):
-    """Of each rank, for each of SCALES: (the whole weight, bytes sent, whether the rank's own share
-    is part of it)."""
+    """Returns, of each rank and for each of SCALES, (whole weight, bytes sent, is own a view).
+
+    own must not be a view of the whole weight."""
     def body(t):
         w, ledger, results = weight(shape), Ledger(t), []
         layer = module.Layer(ledger, w)
@@ -42,7 +43,7 @@ def gathered(module, p, shape):
 
 
 def grade_11a(student):
-    """gather brings the whole weight, and sends (p-1)/p of its bytes."""
+    """gather returns the whole weight, and sends (p-1)/p of its bytes."""
     for p in WORLDS:
         for shape in SHAPES[:3]:
             for rank, results in enumerate(student.run(gathered, p, shape)):
@@ -57,30 +58,34 @@ def _check_gather(p, rank, wanted, whole, n_bytes, view):
     if whole.shape != wanted.shape or not (whole == wanted).all():
         wrong = np.flatnonzero(whole.reshape(-1) != wanted.reshape(-1))
         owner = next(r for r in range(p) if bounds[r + 1] > wrong[0])
-        raise Wrong(f"{who}: element {wrong[0]}, of which rank {owner} has the share, is not what "
-                    "that rank owns now. Does each rank put its own share into its place, and are "
-                    "all of them sent to all?")
+        raise Wrong(f"{who}: element {wrong[0]} is in the share of rank {owner}. Its value is not "
+                    "what that rank owns now. Does each rank put its own share into its place? Are "
+                    "all shares sent to all ranks?")
     if view:
-        raise Wrong(f"{who}: after gather self.own is a view of the whole weight, which it keeps "
-                    "in memory after free(): copy self.own into flat, and leave self.own as it is")
+        raise Wrong(f"{who}: after gather self.own is a view of the whole weight, so free() cannot "
+                    "free its memory. Copy self.own into flat, and do not assign to self.own")
     right = (rank + 1) % p
     formula = 8 * (wanted.size - (bounds[right + 1] - bounds[right]))
     if n_bytes != formula:
         raise Wrong(f"{who} sent {n_bytes:,} bytes; a ring all-gather sends all but the right "
-                    f"neighbour's share, {formula:,}. Broadcasts and an all-reduce bring the same "
-                    "elements for other bytes")
+                    f"neighbour's share, {formula:,}. Broadcasts or an all-reduce bring the same "
+                    "elements but send other bytes")
 
 
 def _problem(p):
-    """(weights, x and target of every rank)."""
+    """Returns (weights, x of every rank, target of every rank)."""
     rng = np.random.default_rng(SEED + p)
     weights = [rng.normal(size=shape) for shape in SHAPES]
     return weights, rng.normal(size=(p, 5, 6)), rng.normal(size=(p, 5, 3))
 
 
 def stepped(module, p):
-    """Of each rank: {"grads": shares, None where a layer has none; "at_home": layers; "most": bytes
-    of weights; "gathered": bytes sent}."""
+    """Runs step. Returns, of each rank, a dict with these keys:
+
+    grads       the layers' shares of the gradient; None if a layer has none
+    at_home     the layers that are still whole after the step
+    most        most bytes of whole weights at one time
+    gathered    bytes sent by all-gathers"""
     weights, x, target = _problem(p)
 
     def body(t):
@@ -91,8 +96,8 @@ def stepped(module, p):
                 module.step(layers, x[t.rank], target[t.rank])
             except (TypeError, ValueError, AttributeError) as error:
                 away = [i for i, layer in enumerate(layers) if layer.whole is None]
-                raise Wrong(f"rank {t.rank} of {p}: {error}. Layers {away} are away: is every "
-                            "layer gathered before it is used, in backward, too?") from error
+                raise Wrong(f"rank {t.rank} of {p}: {error}. Layers {away} are not gathered. Do "
+                            "you gather every layer before you use it, in backward too?") from error
         return {"grads": [getattr(layer, "grad", None) for layer in layers],
                 "at_home": [i for i, layer in enumerate(layers) if layer.whole is not None],
                 "most": held.most("parameters"),
@@ -110,7 +115,7 @@ def _gather(layer):
 
 
 def grade_11b(student):
-    """the gradients are right, every layer is gathered twice, and never are two whole."""
+    """the gradients are right; every layer is gathered twice; two layers are never whole."""
     for p in WORLDS:
         weights, x, target = _problem(p)
         of_rank = [_gradients(weights, x[r], target[r]) for r in range(p)]
@@ -124,29 +129,29 @@ def _check_step(p, rank, result, means):
     who, formula = f"rank {rank} of {p}", 0
     for i, (got, mean) in enumerate(zip(result["grads"], means, strict=True)):
         if got is None:
-            raise Wrong(f"{who}: layer {i} has no gradient: who calls its scatter?")
+            raise Wrong(f"{who}: layer {i} has no gradient. Do you call its scatter?")
         bounds = chunks.bounds(mean.size, p)
         share = mean.reshape(-1)[bounds[rank] : bounds[rank + 1]]
         if got.shape != share.shape or not np.allclose(got, share, rtol=1e-9, atol=1e-12):
-            raise Wrong(f"{who}: the gradient of layer {i} is not the mean of all ranks'")
+            raise Wrong(f"{who}: the gradient of layer {i} is not the mean over the ranks")
         formula += 2 * 8 * (mean.size - chunks.size(mean.size, p, rank + 1))
     if result["at_home"]:
-        raise Wrong(f"{who}: after the step layers {result['at_home']} are still whole: their "
-                    "weights are held, as at stage 2")
+        raise Wrong(f"{who}: after the step layers {result['at_home']} are still whole. Stage 2 "
+                    "holds them, stage 3 must free them")
     largest, all_of_them = 8 * max(m.size for m in means), 8 * sum(m.size for m in means)
     if result["most"] > largest:
-        raise Wrong(f"{who}: {result['most']:,} bytes of whole weights were held at once; the "
+        raise Wrong(f"{who}: {result['most']:,} bytes of whole weights were held at once. The "
                     f"largest layer has {largest:,}, all together {all_of_them:,}. Is each freed "
-                    "before the next is gathered, in forward and in backward?")
+                    "before the next one is gathered, in forward and in backward?")
     if result["gathered"] != formula:
-        kept = (". Was a copy of a weight kept between the two?" if result["gathered"] < formula
+        kept = (". Did you keep a copy of a weight between the two?" if result["gathered"] < formula
                 else ". The gradient of a weight needs no weight")
-        raise Wrong(f"{who} sent {result['gathered']:,} bytes to gather; two gathers of every "
-                    f"layer are {formula:,}: one for forward, one for backward{kept}")
+        raise Wrong(f"{who} sent {result['gathered']:,} bytes to gather. Two gathers of every "
+                    f"layer send {formula:,}: one for forward, one for backward{kept}")
 
 
 def _gradients(weights, x, target):
-    """By one rank on its part of the batch."""
+    """Returns the gradients of one rank, on its part of the batch."""
     inputs = [x]
     for w in weights:
         inputs.append(np.tanh(inputs[-1] @ w))
@@ -160,11 +165,11 @@ def _gradients(weights, x, target):
 
 # -- 11c
 
-LENGTHS = (1, 3, 60, 49)  # fewer elements than ranks among them
+LENGTHS = (1, 3, 60, 49)  # some have fewer elements than ranks
 
 
 def adam_steps(module, p, n):
-    """Of each rank, after three steps: (w, m, v, bytes sent in the last step)."""
+    """Does three steps. Returns, of each rank, (w, m, v, bytes sent in the last step)."""
     w0, gradients = _adam_problem(p, n)
 
     def body(t):
@@ -184,7 +189,7 @@ def _adam_problem(p, n):
 
 
 def _adam(w, gradients, mean=True, corrected=True):
-    """(w, m, v) after three steps of one rank's Adam on the sum or mean over the ranks."""
+    """Returns (w, m, v) after three steps of one rank's Adam on the mean or sum over the ranks."""
     w, m, v = w.copy(), 0.0, 0.0
     for k, by_rank in enumerate(gradients, 1):
         g = by_rank.mean(axis=0) if mean else by_rank.sum(axis=0)
@@ -195,7 +200,7 @@ def _adam(w, gradients, mean=True, corrected=True):
 
 
 def grade_11c(student):
-    """each rank updates its share by the mean gradient, and all have all weights afterwards."""
+    """each rank updates its share by the mean gradient; then all ranks have all weights."""
     for p in WORLDS:
         for n in LENGTHS:
             w0, gradients = _adam_problem(p, n)
@@ -210,33 +215,34 @@ def grade_11c(student):
             for rank, (*_, sent) in enumerate(results):
                 formula = ring_blocks.bytes_sent(bounds, 8, rank, n_scatters=1, n_gathers=1)
                 if sent != formula:
-                    raise Wrong(f"rank {rank} of {p}, {n} weights: it sent {sent:,} bytes; "
-                                "a reduce-scatter of the gradient and an "
+                    raise Wrong(f"rank {rank} of {p}, {n} weights: it sent {sent:,} bytes. "
+                                "A reduce-scatter of the gradient and an "
                                 f"all-gather of the weights send {formula:,}, as one all-reduce "
-                                "does. Is a whole gradient all-reduced?")
+                                "does. Do you all-reduce a whole gradient?")
         yield f"{p} ranks, {len(LENGTHS)} lengths, three steps: weights, m, v, bytes sent"
 
 
 def _check_means(who, m, v, share, wanted, gradients, rank):
     _, wanted_m, wanted_v = wanted
     if m.shape != wanted_m[share].shape or v.shape != m.shape:
-        raise Wrong(f"{who}: m and v are of its share, {wanted_m[share].shape}; got {m.shape}")
+        raise Wrong(f"{who}: m and v must have its share's shape, {wanted_m[share].shape}; "
+                    f"got {m.shape}")
     if m.size and not m.any():
         raise Wrong(f"{who}: m is still zero. `m = ...` makes a new array that the caller does not "
-                    "have: write into m, by m[:] = ... or m += ...")
+                    "see. Write into m: m[:] = ... or m += ...")
     if _close(m, wanted_m[share]) and _close(v, wanted_v[share]):
         return
     _, m_of_sum, _ = _adam(np.zeros_like(wanted_m), gradients, mean=False)
     _, m_alone, _ = _adam(np.zeros_like(wanted_m), gradients[:, rank:rank + 1])
     if _close(m, m_of_sum[share]):
-        hint = "it is made of the sum over the ranks. Divide by their number"
+        hint = "it is computed from the sum over the ranks. Divide by the number of ranks"
     elif _close(m, m_alone[share]):
-        hint = "it is made of this rank's own gradient. The reduce-scatter returns the sum of all"
+        hint = "it is computed from this rank's own gradient. reduce_scatter returns the sum of all"
     elif _close(m, wanted_m[share]):
-        raise Wrong(f"{who}: m is right and v is not: v = beta2 v + (1 - beta2) g^2")
+        raise Wrong(f"{who}: m is right, but v is not: v = beta2 v + (1 - beta2) g^2")
     else:
         hint = "m = beta1 m + (1 - beta1) g, with the mean gradient of this rank's share"
-    raise Wrong(f"{who}: m is not right: {hint}")
+    raise Wrong(f"{who}: m is wrong: {hint}")
 
 
 def _check_weights(who, w, share, w0, wanted, gradients):
@@ -247,14 +253,14 @@ def _check_weights(who, w, share, w0, wanted, gradients):
     at = int(np.flatnonzero(wrong)[0])
     uncorrected, *_ = _adam(w0, gradients, corrected=False)
     if not wrong[share].any():
-        hint = ("Its own share is right, the others' are old: the all-gather of w brings them"
-                if _close(w[wrong], w0[wrong]) else "Its own share is right, the others' are not")
+        hint = ("Its own share is right, the other shares are old: all-gather w to bring them"
+                if _close(w[wrong], w0[wrong]) else "Its own share is right, the others are not")
     elif _close(w, uncorrected):
-        hint = "m and v begin at 0: divide them by 1 - beta1^k and 1 - beta2^k"
+        hint = "m and v start at 0: divide them by 1 - beta1^k and 1 - beta2^k"
     elif _close(w[share], w0[share]):
         hint = "This rank's share has not changed: w[bounds[rank] : bounds[rank + 1]] -= ..."
     elif _close(w, 2 * w0 - wanted_w):
-        hint = "It goes the wrong way: subtract the step"
+        hint = "The step goes the wrong way: subtract it"
     else:
         hint = "w -= lr * m / (1 - beta1^k) / (sqrt(v / (1 - beta2^k)) + eps)"
     raise Wrong(f"{who}: w[{at}] should be {wanted_w[at]:.8f}, is {w[at]:.8f}. {hint}")
@@ -264,15 +270,14 @@ def _close(got, wanted):
     return np.allclose(got, wanted, rtol=1e-9, atol=1e-12)
 
 
-# Lines of 11b's solution, and what is left of them where gather or free is forgotten.
+# Lines of 11b's solution, and the lines that remain if gather or free is forgotten.
 USE_FORWARD = "    x = np.tanh(x @ layer.whole)\n"
 KEEP_FORWARD = "    layer.gather()\n" + USE_FORWARD
 FORWARD = KEEP_FORWARD + "    layer.free()\n"
 USE_BACKWARD = "    gx = g @ layer.whole.T\n"
 BACKWARD = "    layer.gather()\n" + USE_BACKWARD + "    layer.free()\n"
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "11a": {
         "a broadcast from every owner": (
@@ -282,7 +287,7 @@ self.share(flat)[...] = self.own
 for root in range(self.t.size):
     tree.broadcast(self.t, flat[self.bounds[root] : self.bounds[root + 1]], root)
 """,
-            "bring the same elements for other bytes",
+            "bring the same elements but send other bytes",
         ),
         "an all-reduce of what is zero elsewhere": (
             """
@@ -290,14 +295,14 @@ flat[...] = 0
 self.share(flat)[...] = self.own
 ring_blocks.all_reduce(self.t, flat)
 """,
-            "bring the same elements for other bytes",
+            "bring the same elements but send other bytes",
         ),
         "forgets to put its own share in": (
             """
 flat[...] = 0
 ring_blocks.all_gather(self.t, flat, self.bounds)
 """,
-            "is not what that rank owns now",
+            "what that rank owns now",
         ),
         "keeps the weight of the first time": (
             """
@@ -306,7 +311,7 @@ if not hasattr(self, "kept"):
     self.kept = ring_blocks.all_gather(self.t, flat, self.bounds).copy()
 flat[...] = self.kept
 """,
-            "is not what that rank owns now",
+            "what that rank owns now",
         ),
     },
     "11b": {
@@ -317,7 +322,7 @@ flat[...] = self.kept
         ),
         "does not gather for backward": (
             {BACKWARD: USE_BACKWARD + "    layer.free()\n"},
-            "in backward, too?",
+            "in backward too?",
         ),
         "frees in forward, not in backward": (
             {BACKWARD: "    layer.gather()\n" + USE_BACKWARD},
@@ -334,21 +339,21 @@ flat[...] = self.kept
         ),
     },
     "11c": {
-        "the sum in place of the mean": ({" / t.size\nm[:]": "\nm[:]"}, "made of the sum"),
+        "the sum in place of the mean": ({" / t.size\nm[:]": "\nm[:]"}, "computed from the sum"),
         "its own gradient": (
             {"ring_blocks.reduce_scatter(t, gradient, bounds) / t.size": "gradient[mine]"},
             "this rank's own gradient",
         ),
-        "no all-gather": ({"ring_blocks.all_gather(t, w, bounds)": ""}, "the others' are old"),
-        "m is a new array": ({"m[:] = ": "m = "}, "write into m"),
+        "no all-gather": ({"ring_blocks.all_gather(t, w, bounds)": ""}, "the other shares are old"),
+        "m is a new array": ({"m[:] = ": "m = "}, "Write into m"),
         "no bias correction": (
             {" / (1 - beta1**k)": "", " / (1 - beta2**k)": ""}, "divide them by 1 - beta1^k",
         ),
-        "v without the square": ({"g**2": "abs(g)"}, "m is right and v is not"),
+        "v without the square": ({"g**2": "abs(g)"}, "m is right, but v is not"),
         "an all-reduce first": (
             {"ring_blocks.reduce_scatter(t, gradient, bounds) / t.size":
              "ring_blocks.all_reduce(t, gradient)[mine] / t.size"},
-            "Is a whole gradient all-reduced?",
+            "Do you all-reduce a whole gradient?",
         ),
         "the step is added": ({"w[mine] -=": "w[mine] +="}, "the wrong way"),
     },

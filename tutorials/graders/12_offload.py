@@ -5,7 +5,7 @@ import numpy as np
 from minidl.course.grade import Wrong
 from minidl.parallel.zero.lanes import Modelled
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
 # (sizes of the buckets, seconds of backward for each, seconds to update an element)
 CASES = [([7], 1e-4, 1e-8), ([5, 1, 13], 1e-4, 1e-6), ([64, 33, 64, 2, 31], 1e-5, 4e-6)]
@@ -14,8 +14,8 @@ LINK = (1e-6, 1e-7)
 
 
 def run(module, case):
-    """(weights after each step, ends of the steps, {lane: bytes}, spans, seconds that the host
-    worked beside the device, seconds that it worked)."""
+    """Runs a case. Returns (weights after each step, ends of the steps, {lane: bytes}, spans,
+    seconds of host work during device work, seconds of host work)."""
     sizes, backward_s, update_s = CASES[case]
     lanes = Modelled(LINK, update_s)
     weights = _start(sizes)
@@ -33,17 +33,17 @@ def run(module, case):
 
 
 def grade_12a(student):
-    """delayed_step brings up the weights of the last update, and starts the next one."""
+    """delayed_step sends up the weights of the last update, and starts the next update."""
     for case, (sizes, backward_s, update_s) in enumerate(CASES):
         after, marks, n_bytes, spans, beside, busy = student.run(run, case)
         _check_weights(after, sizes)
-        yield f"{len(sizes)} buckets, {STEPS} steps: the weights are those of a delayed Adam"
+        yield f"{len(sizes)} buckets, {STEPS} steps: the weights equal a delayed Adam's"
         _check_bytes(n_bytes, sizes)
         yield f"{len(sizes)} buckets: {STEPS} times down, {STEPS - 1} times up"
         _check_trace(spans, marks, len(sizes))
         if update_s * sum(sizes) < backward_s:
             _check_beside(beside, busy)
-        yield f"{len(sizes)} buckets: who waits for what"
+        yield f"{len(sizes)} buckets: the order of copies, updates and waits"
 
 
 def _gradient(step, sizes, i):
@@ -55,28 +55,28 @@ def _start(sizes):
 
 
 def _check_weights(after, sizes):
-    """The student's run, step by step beside the definition."""
+    """Compares the student's run with the definition, step by step."""
     wanted = _delayed_adam(sizes)
     for step, weights in enumerate(after):
         for i, (got, should) in enumerate(zip(weights, wanted[step], strict=True)):
             if step == 0 and (got != should).any():
                 raise Wrong(
-                    f"bucket {i}: the first delayed step changed the device's weights. Nothing "
-                    "has been updated before it, so it has nothing to bring up: it is skipped"
+                    f"bucket {i}: the first delayed step changed the device's weights. No update "
+                    "came before it, so it must send nothing up"
                 )
             if (got != should).any():
                 newer = step + 1 < STEPS and (got == wanted[step + 1][i]).all()
                 raise Wrong(
-                    f"bucket {i}, step {step}: the weights are not those of Adam with the "
+                    f"bucket {i}, step {step}: the weights differ from Adam's with the "
                     f"gradients of step {step - 1}: element {int((got != should).argmax())} is "
                     f"{got[(got != should).argmax()]}, wanted {should[(got != should).argmax()]}"
-                    + (". They are already those of this step's. Does the copy up come before the "
-                       "update overwrites what it reads?" if newer else "")
+                    + (". They already have this step's update. Is the copy up done before the "
+                       "next update overwrites its source?" if newer else "")
                 )
 
 
 def _delayed_adam(sizes):
-    """[weights that the device has after each step]: Adam's, one update late."""
+    """Returns [weights on the device after each step], by Adam, one update late."""
     device, master = _start(sizes), [w.astype(np.float32) for w in _start(sizes)]
     m, v = [np.zeros(n, "f4") for n in sizes], [np.zeros(n, "f4") for n in sizes]
     history = []
@@ -97,11 +97,11 @@ def _check_bytes(moved, sizes):
     for lane, n_bytes in formula.items():
         if moved.get(lane, 0) != n_bytes:
             raise Wrong(f"{moved.get(lane, 0):,} bytes went {lane} in {STEPS} steps; the formula "
-                        f"says {n_bytes:,}: 2 for a parameter and step, none up in the first")
+                        f"says {n_bytes:,}: 2 a parameter in each step, none up in the first step")
 
 
 def _check_trace(all_spans, marks, n):
-    """What may not be at the same time, from the spans."""
+    """Checks the spans: raises Wrong if two jobs overlap that must not overlap."""
     spans = {lane: [s for s in all_spans if s[0] == lane] for lane in ("up", "host", "down")}
     by_bucket = {lane: {} for lane in spans}
     for lane, rows in spans.items():
@@ -113,35 +113,34 @@ def _check_trace(all_spans, marks, n):
         for k, (start, end) in enumerate(ups):
             if start < updates[k][1] - slack:
                 raise Wrong(f"bucket {i}: its weights went up before their update, begun in step "
-                            f"{k}, had ended: send_up(i, after) wants that update's job in after")
+                            f"{k}, had ended. In send_up(i, after), put that update's job in after")
             if k + 1 < len(updates) and updates[k + 1][0] < end - slack:
                 raise Wrong(f"bucket {i}: the update of step {k + 1} overwrote the weights while "
-                            "they were on their way up: it must come after the copy")
+                            "they were on their way up. It must come after the copy")
             if end > marks[k + 1] + slack:
-                raise Wrong(f"bucket {i}: the device went on to step {k + 2} before its weights "
-                            "were there. Does it wait for what is coming?")
+                raise Wrong(f"bucket {i}: the device began step {k + 2} before the bucket's "
+                            "weights arrived. Does it wait for the copies up?")
         for k, (start, _) in enumerate(updates):
             if start < downs[k][1] + LINK[0] - slack:
                 raise Wrong(f"bucket {i}: the update of step {k} began before its gradient was "
-                            "down: it must come after self.down[i]")
+                            "down. It must come after self.down[i]")
     for lane, what in (("up", "weights went up"), ("host", "updates were begun")):
         order = [int(label) for _, label, _, _ in sorted(spans[lane], key=lambda s: s[2])]
         for step, first in enumerate(range(0, len(order), n)):
             if order[first : first + n] != list(range(n))[::-1]:
                 raise Wrong(f"step {step + 1 + (lane == 'up')}: {what} in the order of buckets "
-                            f"{order[first : first + n]}; the last bucket first: its gradient "
-                            "comes first, and the others would wait behind the first one's")
+                            f"{order[first : first + n]}. Start with the last bucket: its gradient "
+                            "comes first. The others would wait behind the first bucket's gradient")
 
 
 def _check_beside(beside, busy):
-    updates = busy * (STEPS - 1) / STEPS  # nothing follows the last one
+    updates = busy * (STEPS - 1) / STEPS  # no backward follows the last update
     if beside < 0.9 * updates:
-        raise Wrong(f"only {beside / updates:.0%} of the updates lay beside backward; all but the "
-                    "last step's could. Does the device wait for more than the weights?")
+        raise Wrong(f"only {beside / updates:.0%} of the updates ran during backward. All except "
+                    "the last could. Does the device wait for more than the weights?")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "12a": {
         "updates in the step": (
@@ -159,11 +158,11 @@ for i in reversed(range(len(self.weights))):
         coming.append(self.send_up(i, [old]))
 self.lanes.wait(coming)
 """,
-            "already those of this step's",
+            "They already have this step's update",
         ),
         "does not wait": (
             {"self.lanes.wait(coming)\n": ""},
-            "before its weights were there",
+            "weights arrived",
         ),
         "waits for the update too": (
             {"self.lanes.wait(coming)": "self.lanes.wait(coming + self.updated)"},

@@ -5,20 +5,20 @@ import numpy as np
 from minidl.comm import Ledger, chunks, ring, simulate
 from minidl.course.grade import Wrong
 
-SEED = 0  # another one for each student: check --student NAME
+SEED = 0  # `minidl check --student NAME` sets another one for each student
 
-CASES = [(1, 6, 9), (2, 7, 10), (3, 8, 11), (4, 5, 4), (5, 10, 23)]  # ranks, rows, words
-OFFSET = 800.0  # e^800 is more than a float64 holds
+CASES = [(1, 6, 9), (2, 7, 10), (3, 8, 11), (4, 5, 4), (5, 10, 23)]  # (ranks, rows, words)
+OFFSET = 800.0  # e^800 is too large for a float64
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns the cases, with one more that differs for each student."""
     case = draw.integers((2, 3, 8), (6, 13, 40))  # ranks, rows, words
     return {"CASES": [*CASES, tuple(map(int, case))]}
 
 
 def problem(n_rows, words):
-    """(logits, target): every rank's words are a target, the first and the last among them."""
+    """Returns (logits, target). The first and the last word are among the targets."""
     rng = np.random.default_rng([SEED + n_rows, words])
     target = rng.integers(0, words, n_rows)
     target[:2] = 0, words - 1
@@ -26,7 +26,7 @@ def problem(n_rows, words):
 
 
 def computed(module, p, n_rows, words):
-    """Of each rank: (loss, gradient, bytes sent, whether its logits are as they were)."""
+    """Returns, of each rank, (loss, gradient, bytes sent, whether its logits are unchanged)."""
     logits, target = problem(n_rows, words)
     bounds = chunks.bounds(words, p)
 
@@ -43,7 +43,7 @@ def computed(module, p, n_rows, words):
 
 
 def grade_13a(student):
-    """loss and gradient are one rank's, and three numbers a row are sent."""
+    """loss and gradient equal one rank's, and a rank sends three numbers a row."""
     for p, n_rows, words in CASES:
         for rank, result in enumerate(student.run(computed, p, n_rows, words)):
             _check(p, rank, n_rows, words, *result)
@@ -60,9 +60,9 @@ def _check(p, rank, n_rows, words, loss, gradient, n_bytes, same):
         raise Wrong(f"{who}: wanted a loss of shape ({n_rows},) and a gradient of {own.shape}; got "
                     f"{loss.shape} and {gradient.shape}")
     if not same:
-        raise Wrong(f"{who}: logits was changed; it is the caller's: x - top is a new array")
+        raise Wrong(f"{who}: logits has changed. It is the caller's array: x - top is a new array")
     if not (np.isfinite(loss).all() and np.isfinite(gradient).all()):
-        raise Wrong(f"{who}: the loss or its gradient is not finite: these logits are about "
+        raise Wrong(f"{who}: the loss or its gradient is not finite. These logits are about "
                     f"{OFFSET:g}, and e^{OFFSET:g} overflows. Subtract the maximum first")
     top = x.max(axis=1)
     e = np.exp(x - top[:, None])
@@ -80,22 +80,22 @@ def _check(p, rank, n_rows, words, loss, gradient, n_bytes, same):
     if not close(gradient, wanted):
         extra = gradient - wanted
         if close(gradient, softmax):
-            raise Wrong(f"{who}: the gradient lacks the 1 that is taken from it at the target")
+            raise Wrong(f"{who}: the gradient is not yet minus 1 at the target")
         if close(extra, np.round(extra)) and extra.min() < -0.5 and extra.max() < 0.5:
-            raise Wrong(f"{who}: a row whose target another rank has loses 1 here, too: the 1 is "
-                        "taken where the target is, on one rank")
-        raise Wrong(f"{who}: the gradient is not e^x / (the sum over all words), less 1 at the "
-                    f"target; the largest difference is {np.abs(extra).max():.3g}")
+            raise Wrong(f"{who}: a row whose target is on another rank loses 1 here too. Subtract "
+                        "the 1 only at the target, on one rank")
+        raise Wrong(f"{who}: the gradient is not e^x / (the sum over all words), minus 1 at the "
+                    f"target. The largest difference is {np.abs(extra).max():.3g}")
     one, two = (ring.bytes_sent(k * n_rows, 8, p, rank) for k in (1, 2))
     if n_bytes not in (3 * one, one + two):
-        whole = ", which are words: was another rank's part of the logits sent?" * (
+        whole = ". Did you send another rank's part of the logits?" * (
             n_bytes > 3 * one + two)
         raise Wrong(f"{who} sent {n_bytes:,} bytes; ring all-reduces of three numbers a row send "
                     f"{3 * one:,}{whole or ': one maximum, two sums'}")
 
 
 def _explain_loss(who, p, loss, x, target, bounds, first, end, close):
-    """Raise Wrong with what this loss seems to be."""
+    """Raises Wrong with the mistake that gives this loss."""
     rows, own = np.arange(len(x)), x[:, first:end]
     parts = [x[:, a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
     top = x.max(axis=1)
@@ -105,37 +105,36 @@ def _explain_loss(who, p, loss, x, target, bounds, first, end, close):
         local = sum(np.exp(part - part.max(axis=1)[:, None]).sum(axis=1) for part in parts)
         tops = [part.max(axis=1) for part in parts]
         if any(close(loss, m + np.log(local) - picked) for m in (*tops, top)):
-            raise Wrong(f"{who}: each rank has taken its own maximum, and sums of e^(x - maximum) "
-                        "with other maxima do not add up: take the maximum over the ranks first")
+            raise Wrong(f"{who}: each rank has taken its own maximum. Sums of e^(x - maximum) with "
+                        "different maxima do not add up. Take the maximum over the ranks first")
         alone = np.log(np.exp(own - top[:, None]).sum(axis=1))
         if close(loss, top + alone - picked) or close(loss, top + alone - picked * here):
-            raise Wrong(f"{who}: the sum of exponentials is of this rank's words alone; all words "
-                        "are on all ranks together")
+            raise Wrong(f"{who}: the sum of exponentials has only this rank's words. Sum it over "
+                        "the ranks")
     if close(loss, lse):
         raise Wrong(f"{who}: the target's logit is not subtracted")
     if close(loss, lse - picked * here):
-        raise Wrong(f"{who}: of a target that another rank has nothing is subtracted: its logit "
-                    "must come from there, by a sum in which the others have 0")
+        raise Wrong(f"{who}: if another rank has the target, nothing is subtracted. Get its logit "
+                    "from that rank, by a sum in which the other ranks have 0")
     for column in (np.clip, lambda k, low, high: k % (high + 1),
                    lambda k, low, high: np.where((k >= low) & (k <= high), k, 0)):
         added = sum(part[rows, column(target - a, 0, part.shape[1] - 1)]
                     for a, part in zip(bounds[:-1], parts, strict=True))
         if not close(loss, lse - added):
             continue
-        raise Wrong(f"{who}: every rank adds a logit for every row; a target's logit counts once, "
-                    "on the rank that has that word, and is 0 on the others")
-    raise Wrong(f"{who}: the loss is not log(sum over all words of e^x) - x[target]; the largest "
+        raise Wrong(f"{who}: every rank adds a logit for every row. But a target's logit counts "
+                    "once, on the rank that has that word, and is 0 on the other ranks")
+    raise Wrong(f"{who}: the loss is not log(sum over all words of e^x) - x[target]. The largest "
                 f"difference is {np.abs(loss - lse + picked).max():.3g}")
 
 
-# {exercise: {name of the mistake: (what stands in the region, words of the message that it must
-# get)}}
+# {exercise: {name of the mistake: (the code of the region, words that its message must have)}}
 WRONG = {
     "13a": {
         "a maximum of its own on every rank": (
             {"top = ring.all_reduce(t, logits.max(axis=1), np.maximum)":
              "top = logits.max(axis=1)"},
-            "take the maximum over the ranks first",
+            "Take the maximum over the ranks first",
         ),
         "no maximum": (
             {"top = ring.all_reduce(t, logits.max(axis=1), np.maximum)":
@@ -144,7 +143,7 @@ WRONG = {
         ),
         "the sum of its own words": (
             {"total = ring.all_reduce(t, e.sum(axis=1))": "total = e.sum(axis=1)"},
-            "of this rank's words alone",
+            "has only this rank's words",
         ),
         "a logit from every rank": (
             {"np.where(here, logits[rows, column], 0.0)": "logits[rows, column]"},
@@ -152,7 +151,7 @@ WRONG = {
         ),
         "less 1 on every rank": (
             {"gradient[rows[here], column[here]] -= 1": "gradient[rows, column] -= 1"},
-            "a row whose target another rank has loses 1 here",
+            "a row whose target is on another rank loses 1 here",
         ),
         "all logits on all ranks": (
             """
@@ -168,7 +167,7 @@ gradient = e / e.sum(axis=1)[:, None]
 gradient[np.arange(len(target)), target] -= 1
 return loss, gradient[:, first : first + logits.shape[1]]
 """,
-            "was another rank's part of the logits sent?",
+            "Did you send another rank's part of the logits?",
         ),
     },
 }
