@@ -146,7 +146,7 @@ def summary(results):
     met = [b["met"] for e in entries for b in e["bars"]]
     return textwrap.fill(
         f"Measured {results['date']} on {', '.join([results['machine'], *sorted(versions)])}{load}."
-        " Ratios are medians of the ratios of runs that took turns. "
+        " The two sides of a ratio ran in turns, and the table has the median ratio. "
         f"{sum(met)} of {len(met)} goals are reached.", 100)
 
 

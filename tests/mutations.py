@@ -267,7 +267,7 @@ def table(bugs):
     rows = ["# Planted bugs\n",
             "This page is generated: `make register` writes it. The entries are in "
             "[tests/planted/](../tests/planted).",
-            "[tests/README.md](../tests/README.md) says what they are for.\n",
+            "[tests/README.md](../tests/README.md) explains their use.\n",
             "| planted bug | in | seen by |", "|---|---|---|"]
     for bug in bugs:
         seen = ", ".join(test.removeprefix("tests/") for test in bug.tests)

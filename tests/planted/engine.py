@@ -402,7 +402,7 @@ BUGS = [
         "None and not current().replaying", "None",
         "tests/memory/test_recompute.py::test_batch_norm_moves_its_running_statistics_once"),
     Bug(
-        "layer norm's gradient of the bias is that of the last rows",
+        "layer norm's gradient of the bias is the gradient of the last rows only",
         "minidl/ops/layer_norm.py", "by_numpy_backward",
         "gb += column_sums", "gb = column_sums",
         "tests/ops/test_norm.py::test_blocks_of_rows_do_not_change_the_result"),
@@ -617,7 +617,7 @@ BUGS = [
         "[indices]", "[]",
         "tests/ops/test_every_op.py::test_what_backward_needs_cannot_change_unseen"),
     Bug(
-        "an op in place spoils what its own backward needs",
+        "an op in place overwrites an array that its own backward needs",
         "minidl/ops/inplace.py", "become",
         "x.array.copy()", "x.array",
         "tests/ops/extra/test_in_place_forms.py"

@@ -50,7 +50,7 @@ BUGS = [
         "&& !(skip && *skip)", "",
         "tests/optim/test_adam_kernel.py::test_skip_leaves_everything_as_it_was"),
     Bug(
-        "the bias of an element is that of its row",
+        "an element gets the bias of its row",
         "kernels/add3.cu", "add3_relu_bias",
         "bias[i % cols]", "bias[i / cols]",
         "tests/tutorials/test_exercises.py::test_the_tutorial_passes_its_own_grader"),
@@ -371,7 +371,7 @@ BUGS = [
         "list(reversed(found))", "found",
         "tests/cuda/checks/test_places.py::test_loops_around_a_line_innermost_first"),
     Bug(
-        "a Chinese character is padded as if it took one column",
+        "a Chinese character is padded as if its width were one column",
         "minidl/text.py", "width",
         'sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)', "len(text)",
         "tests/test_text.py::test_columns_begin_below_each_other_in_chinese"),
@@ -537,7 +537,7 @@ BUGS = [
         "sh > (kh - 1) * dh", "sh >= (kh - 1) * dh",
         "tests/ops/test_pool_kernel.py::test_windows_that_share_one_row_add_up"),
     Bug(
-        "the gradient of an image's mean is that of its sum",
+        "the gradient of an image's mean is the gradient of its sum",
         "minidl/ops/pool.py", "AdaptiveAvgPool2d.backward",
         "/ gy.dtype.type(n)", "",
         "tests/ops/test_pool_kernel.py::test_the_mean_of_parts_of_an_image_equals_pytorch"),

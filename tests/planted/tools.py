@@ -70,7 +70,7 @@ BUGS = [
         "5 * one", "4 * one",
         "tests/nn/test_llama.py::test_parameters_and_operations_are_those_of_the_formulas"),
     Bug(
-        "the bytes of a cache are those of full blocks alone",
+        "the bytes of a cache count only full blocks",
         "minidl/infer/cache.py", "n_bytes",
         "-(-context // 16) * 16", "context",
         "tests/infer/test_decoder.py"
@@ -145,7 +145,7 @@ BUGS = [
         "tests/tutorials/test_exercises.py"
         "::test_the_tutorial_passes_its_own_grader[33-33b]"),
     Bug(
-        "a command works with the clone of the folder, not with that of its file",
+        "a command uses the clone of the folder, not the clone of its file",
         "minidl/cli/clone.py", "wanted",
         "around(argument) or ", "",
         "tests/cli/test_clone.py::test_a_script_runs_with_the_clone_that_it_lies_in"),
@@ -213,7 +213,7 @@ BUGS = [
         "if heals and status:", "if heals and status < 0:",
         "tests/elastic/test_heal_mpi.py::test_survivors_do_the_step_again[zero1-exit-doomed3]"),
     Bug(
-        "a run whose first rank died before it wrote the model has ended well",
+        "a run counts as a success although its first rank died before it wrote the model",
         "minidl/cli/supervisor.py", "Supervisor._judge_healed",
         "any(rank.first for rank in others)", "others",
         "tests/cli/test_supervisor.py"
@@ -276,7 +276,7 @@ BUGS = [
         "tests/cli/test_main.py"
         "::test_only_where_hosts_may_be_named_do_others_reach_the_launcher"),
     Bug(
-        "a bug whose message has an address is another one each time",
+        "a bug with an address in its message counts as a new bug each time",
         "minidl/cli/restarts.py", "DIFFERS",
         "[0-9a-fA-F]+|", "[0-9]+|",
         "tests/cli/test_restarts.py::test_the_same_way_has_other_addresses_and_times"),
@@ -499,7 +499,7 @@ BUGS = [
         "self._wait", "kind == 3 and self._wait",
         "tests/data/stream/test_join.py::test_a_resume_goes_on_with_what_waited"),
     Bug(
-        "what is no record, but says that there are no more, is read as one",
+        "Kafka's message for the end of a partition is read as a record",
         "minidl/data/stream/kafka.py", "KafkaLog.read",
         "min() < 0", "min() < -1",
         "tests/data/stream/test_kafka.py::test_what_comes_later_is_read_without_a_wait_for_more"),
@@ -637,7 +637,7 @@ BUGS = [
         "tests/benchmarks/test_gpu_day.py"
         "::test_killed_during_a_part_its_process_ends_and_the_part_alone_is_done_again"),
     Bug(
-        "each step of a GPU's day has its whole time, however late it is",
+        "each step of a GPU's day may use its full time, even if the day is late",
         "benchmarks/gpu_day.py", "run",
         "min(limit_s, left_s)", "limit_s",
         "tests/benchmarks/test_gpu_day.py::test_all_steps_take_ten_minutes_at_most"),

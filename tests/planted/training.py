@@ -48,7 +48,7 @@ BUGS = [
         "tests/parallel/data/test_data_parallel.py"
         "::test_naive_average_after_backward_equals_one_rank_on_the_whole_batch"),
     Bug(
-        "shares are weighted as if they were to be divided again",
+        "shares are weighted as if a later step divided them again",
         "minidl/parallel/data/compress.py", "CompressedBucket.reduce",
         "n_total, 1", "n_total, t.size",
         "tests/parallel/data/test_compress.py"
@@ -110,7 +110,7 @@ BUGS = [
         "begin, b - begin", "low, b - low",
         "tests/parallel/data/test_flat.py::test_the_parts_of_a_buffer_hold_every_element_once"),
     Bug(
-        "a rank that has no more batches leaves the others alone",
+        "a rank without further batches stops while other ranks still have batches",
         "minidl/parallel/data/join.py", "join",
         "_anybody(t, mine is not _END)", "mine is not _END",
         "tests/parallel/data/test_join.py::test_ranks_that_have_run_out_count_with_no_samples"),
@@ -210,7 +210,7 @@ BUGS = [
         "tests/parallel/model/test_plan_axes.py"
         "::test_activations_and_weights_with_experts_are_exact"),
     Bug(
-        "ring attention's blocks are planned as if nothing were computed meanwhile",
+        "ring attention's blocks are planned without the computation that overlaps",
         "minidl/parallel/model/plan_network.py", "pass_around_s",
         "max(visit, hop_s(usual, b))", "(visit + hop_s(usual, b))",
         "tests/parallel/model/test_plan_network.py"
@@ -288,7 +288,7 @@ BUGS = [
         "tests/parallel/server/test_staleness.py"
         "::test_equal_workers_are_n_minus_1_updates_stale"),
     Bug(
-        "a worker that dies leaves its servers as if it were done",
+        "servers treat a dead worker as a worker that has finished",
         "minidl/parallel/server/shards.py", "why_left",
         "if kind is None:", "if True:",
         "tests/parallel/server/test_failures.py::test_a_dead_worker_does_not_stop_the_others"),
@@ -416,7 +416,7 @@ BUGS = [
         "tests/snapshot/test_round_trip.py"
         "::test_a_parameter_of_another_byte_order_is_refused"),
     Bug(
-        "a file is not compared with what its index says of it",
+        "a file is not compared with its index",
         "minidl/snapshot/snapshot.py", "load",
         "or fit.file_misfit(path, file, index)", "",
         "tests/snapshot/test_resealed.py"
