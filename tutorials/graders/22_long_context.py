@@ -234,7 +234,7 @@ WRONG = {
         "merged in float16": (
             {"return w1 * o1 + w2 * o2, both":
              "return w1.astype(o1.dtype) * o1 + w2.astype(o2.dtype) * o2, both"},
-            "each merge in float16 would round again"),
+            "Each merge in float16 would round again"),
         "without the maximum": (
             {"both = np.logaddexp(lse1, lse2)\n": "both = np.log(np.exp(lse1) + np.exp(lse2))\n"},
             "e^lse"),
