@@ -102,8 +102,9 @@ def weight_gradient(x, gy, kh, kw, step=64):
 
 
 KERNEL = """
-// Computes y (N, O, places) from x and w (O, n_taps). A thread computes one number of y, and a block
-// computes 8 output channels of 8 pixels. x[of_tap[k] + of_pixel[p]] is row k, column p of the columns.
+// Computes y (N, O, places) from x and w (O, n_taps). A thread computes one number of y. A block
+// computes 8 output channels of 8 pixels. x[of_tap[k] + of_pixel[p]] is row k, column p of the
+// columns.
 #define TILE 8
 extern "C" __global__ void convolve(float* y, const float* x, const float* w, const int* of_tap,
                                     const int* of_pixel, int n_out, int n_taps, int n_pixels,
