@@ -50,7 +50,7 @@ def places(t, choice, n_experts):
     """Returns each token's place in the queue of its expert, from 0, over all ranks.
 
     choice: (T,), the expert of each token of this rank. T may differ between ranks and may be 0."""
-    # >>> exercise 23a: everybody's place in the queue
+    # >>> exercise 23a: each token's place in the queue
     # The queue of an expert has the tokens that chose it, in the order of ranks, then of tokens.
     # np.bincount(choice, minlength=E) returns how many tokens of this rank chose each expert. What
     # does a rank need to know about the other ranks? ring.all_reduce(t, x) sums an array over the

@@ -49,7 +49,7 @@ MERGES = {  # {hint: a wrong formula for M2, of (means, M2s, n, mean)}
 
 
 def grade_18a(student):
-    """the statistics of all samples from those of shares of any lengths."""
+    """the statistics of all samples from the statistics of shares, of any lengths."""
     for seed, counts in enumerate([(4, 4, 4), (1, 7, 3, 20), (5,), (30, 1)]):
         _merge_is_right(student, seed, counts, 2.0, 1.0)
         yield f"shares of {', '.join(map(str, counts))} samples"

@@ -88,7 +88,7 @@ def grade_19a(student):
         yield f"{n_ranks} ranks: every choice of the three faults"
     judge(student, "one collective of 8 bytes a step", 1)
     judge(student, "20 collectives of 0 bytes a step", 2, n_empty=20,
-          hint="These collectives send nothing. Count those of 1 to 64 bytes")
+          hint="These collectives send nothing. Count collectives of 1 to 64 bytes")
     judge(student, "20 collectives of 4096 bytes a step", 2, many_large=20,
           hint="Count only collectives of at most 64 bytes")
     judge(student, "5 ranks, one tiny collective a step on each", 3, n_ranks=5,
@@ -98,7 +98,7 @@ def grade_19a(student):
         judge(student, "a rank that is five times as slow", seed, slow=1)
     judge(student, "one rank's batches are 1.1 times as large", 4, spread=1.1,
           hint="The largest divided by the smallest must be above 1.25")
-    judge(student, "the ranks move 1.5 times as many bytes in turn", 5, ["loader"],
+    judge(student, "in turn one rank moves 1.5 times the bytes of the other", 5, ["loader"],
           spread=1.5, hint="Over all steps the ranks move equal bytes: compare in each step")
     yield "batches of different sizes: in each step, by bytes"
     judge(student, "1 % of the time is on float64", 6, wide=0.01)

@@ -124,7 +124,7 @@ FEW = {  # (bytes, first line, last line)
 
 
 def values(which):
-    """Returns lifetimes: those of FEW by name, or random ones by a number, their seed."""
+    """Returns lifetimes: from FEW by name, or random ones by a number, the seed."""
     if which in FEW:
         return FEW[which]
     rng = np.random.default_rng([SEED, which])
