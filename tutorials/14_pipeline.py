@@ -1,30 +1,34 @@
 """14  Pipelines: GPipe, 1F1B, interleaved, zero bubble.    60 minutes, needs: 06, 07
 
-The bubble depends on p and m alone; 1F1B changes the memory, not the bubble.
+The bubble depends on p and m alone. 1F1B needs less memory than GPipe and has the same bubble.
 
     mpirun -n 4 python tutorials/14_pipeline.py       or: minidl run -n 4 tutorials/14_pipeline.py
     python tutorials/14_pipeline.py --sim 4           picture: out/14_pipeline.png
 
-A model that is too large for one rank is cut into p stages of consecutive layers, one a rank. One
-batch alone would keep one rank busy at a time. So it is cut into m micro-batches that follow each
-other, and their gradients are summed; F i is the forward of micro-batch i in a stage, B i its
-backward. In every order, a stage's first F can only begin when the stages before it have done
-theirs, and after its last B those before it still have theirs to do. With f and b seconds each,
+A model that is too large for one rank is cut into p stages of consecutive layers. Each rank has one
+stage. With one undivided batch, only one rank would work at a time. So the batch is cut into m
+micro-batches that follow each other, and their gradients are summed. F i is the forward of
+micro-batch i in a stage, and B i is its backward. In every order, a stage can begin its first F
+only after the stages before it have done theirs. After its last B, the stages before it still have
+a B to do. If F takes f seconds and B takes b seconds,
 
-    rank s waits s f at the start and s b at the end:       idle, in all stages alike, (p-1)(f+b)
-    and works m (f+b):                                      bubble = (p-1) / (m+p-1) of the time
+    every rank is idle for (p-1)(f+b)      rank s waits s f before its first F, s b after its last
+                                           B, and the rest in between
+    and works for m (f+b)                  bubble = idle / all = (p-1) / (m+p-1)
 
-What an order does change is how long activations are kept, from F to B:
+A rank keeps the activations of a micro-batch from its F to its B. The order changes how long this
+is. For rank 0 of p = 2 ranks:
 
-    GPipe   rank 0   F0 F1 F2 F3          B0 B1 B2 B3       all m of them
-    1F1B    rank 0   F0 F1      B0 F2 B1 F3 B2    B3        p - s: a B as soon as there can be one
+    GPipe   F0 F1 F2 F3          B0 B1 B2 B3       keeps all m micro-batches
+    1F1B    F0 F1      B0 F2 B1 F3 B2    B3        keeps p - s, because each B runs early
 
-1F1B on rank s: as many forwards as there are ranks behind it, p-s-1; then one F, one B in turn;
-then the B that are left. A smaller bubble costs something else:
+1F1B on rank s has three phases: p-s-1 forwards, one for each rank behind it; then one F and one B
+in turn; then the B that are left. Two other orders have a smaller bubble, at a price:
 
-    interleaved   v stages a rank, each 1/v of its layers: (p-1) / (v m + p-1), v times the messages
-    ZB-H1         backward in two: B for the input, which the rank before waits for, and W for the
-                  weights, for which nobody waits and which fills the end. Every rank keeps p
+    interleaved   v stages a rank, each with 1/v of its layers. The bubble is (p-1) / (v m + p-1),
+                  and there are v times more messages
+    ZB-H1         divides the backward: B for the input, which the rank before waits for, and W for
+                  the weights. No rank waits for W, so W fills the end. Every rank keeps p
 
 Papers: Huang et al. 2019 (GPipe, arXiv 1811.06965); Narayanan et al. 2021 (arXiv 2104.04473); Qi et
 al. 2024 (zero bubble, arXiv 2401.10241).
@@ -48,16 +52,18 @@ from minidl.parallel.model.cut import cut
 from minidl.parallel.model.pipeline import HEADER_BYTES, Pipeline
 from minidl.parallel.model.schedule import Do
 
-WIDTH = 64  # of the layers
-ROWS = 16  # samples of a micro-batch
+WIDTH = 64  # inputs and outputs of each layer
+ROWS = 16  # samples in a micro-batch
 
 
 def order(s, p, m):
-    """What stage s of p does with m micro-batches in 1F1B: [("F", 0), ...], ("B", i) a backward."""
+    """Returns the 1F1B order of stage s of p with m micro-batches: [("F", 0), ..., ("B", i), ...].
+
+    ("F", i) is the forward of micro-batch i, and ("B", i) is its backward."""
     # >>> exercise 14a: the order of 1F1B
-    # Three phases, as the header says: forwards alone, until the first backward can come back; then
-    # a forward and a backward in turn; then the backwards that are left. Both kinds go from
-    # micro-batch 0 to m-1. There may be fewer micro-batches than ranks: m < p - s - 1.
+    # Write the three phases of the header. First only forwards, until the first backward can come
+    # back. Then one forward and one backward in turn. Then the backwards that are left. Both kinds
+    # go from micro-batch 0 to m-1. m may be smaller than p - s - 1.
     ahead = min(p - s - 1, m)
     parts = [("F", i) for i in range(ahead)]
     for i in range(m - ahead):
@@ -67,12 +73,14 @@ def order(s, p, m):
 
 
 def one_f_one_b(p, m):
-    """Of all ranks, as schedule.py writes it."""
+    """Returns order() of every rank as a list of Do, the form that schedule.py takes."""
     return [[Do(kind, s, i) for kind, i in order(s, p, m)] for s in range(p)]
 
 
-# What theory says of the bubble is (p-1) / (k m + p-1): k parts of a micro-batch, as long as those
-# that a rank waits for. Of ZB-H1 with F = B = W these are 3, and of (p-1)(F + B - W) one is left.
+# {name: (function of p and m, k)}. In theory the bubble is (p-1) / (k m + p-1). A rank works k
+# units of time for each micro-batch and is idle for p - 1 of the same units. GPipe and 1F1B: the
+# unit is F + B. Interleaved with v = 2: F + B of one stage. ZB-H1 with F = B = W: a rank is idle
+# for (p-1)(F + B - W) = (p-1) F and works 3 F.
 ORDERS = {
     "GPipe": (schedule.gpipe, 1),
     "1F1B": (one_f_one_b, 1),
@@ -82,13 +90,13 @@ ORDERS = {
 
 
 def parts_of(name, p, m):
-    """Returns the order of that name: what each of p ranks does with m micro-batches."""
+    """Returns the order of this name: a list of Do for each of p ranks, with m micro-batches."""
     make, _ = ORDERS[name]
     return make(p, m)
 
 
 def model(p, args):
-    """2 p equal pairs of layers: one stage for each rank, or two."""
+    """Returns 2 p equal pairs of layers. They can be cut into one or two stages for each rank."""
     minidl.manual_seed(0)
     pairs = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(2 * p)]
     return put(args, nn.Sequential(*pairs))
@@ -116,9 +124,11 @@ def batch(step, m, args):
 
 
 def modelled(p, m, name, args):
-    """What p simulated ranks do when: of each a list of (part, start, end). F, B, W take 1 s."""
+    """Returns the time line of p simulated ranks: for each, a list of (part, start, end).
+
+    F, B and W of all the layers on a rank take 1 s each."""
     def rank(t):
-        second = 0.5 if name.startswith("inter") else 1.0  # two stages a rank
+        second = 0.5 if name.startswith("inter") else 1.0  # interleaved: two stages a rank
         parts = parts_of(name, p, m)
         pipe = pipeline(t, args, parts, seconds=(second, second, second))
         inputs, labels = batch(0, m, args)
@@ -138,14 +148,16 @@ def most_activations(t, parts, m, args):
 
 
 def held(t, m, name, args):
-    """Of how many micro-batches this rank holds activations: the most bytes over those of one."""
+    """Returns how many micro-batches this rank holds at most.
+
+    This is the most bytes of activations, divided by the bytes of one micro-batch."""
     of_one = most_activations(t, schedule.gpipe(t.size, 1), 1, args)
     of_all = most_activations(t, parts_of(name, t.size, m), m, args)
     return of_all / of_one
 
 
 def costs(t, args, table):
-    """Activations, bytes and messages of a step, counted."""
+    """Count the activations, bytes and messages of a step, and compare them with theory."""
     p, s, m = t.size, t.rank, args.m
     for name, theory in (("GPipe", m), ("1F1B", min(p - s, m))):
         n_live = held(t, m, name, args)
@@ -171,7 +183,7 @@ def costs(t, args, table):
 
 
 def train(t, args, name):
-    """(losses, this rank's weights afterwards)."""
+    """Train with the order `name`. Returns (losses, the weights of this rank after it)."""
     pipe = pipeline(t, args, parts_of(name, t.size, args.m))
     optimizer = optim.AdamW(pipe.parameters(), lr=3e-3)
     losses = []
@@ -185,7 +197,9 @@ def train(t, args, name):
 
 
 def train_alone(p, args):
-    """The same on one rank: one micro-batch after the other, gradients summed."""
+    """Train on one rank, one micro-batch after the other, with summed gradients.
+
+    Returns (losses, all weights)."""
     net = model(p, args)
     optimizer = optim.AdamW(net.parameters(), lr=3e-3)
     losses = []
@@ -218,7 +232,8 @@ def main(t, args):
     if args.m == 0:
         args.m = 2 * p
     if args.m % p:
-        raise WrongOption(f"interleaved 1F1B on {p} ranks wants --m of a multiple of {p}")
+        raise WrongOption(f"wanted --m to be a multiple of the {p} ranks, for the interleaved "
+                          f"order; got {args.m}")
 
     if t.rank == 0:
         bubbles(p, args, table)
@@ -229,7 +244,7 @@ def main(t, args):
         losses_here, weights_here = train(t, args, name)
         same_weights = all((x == weights[key]).all() for key, x in weights_here.items())
         same = losses_here == losses and same_weights
-        table.row(f"{name}: losses and weights have one rank's bits", same, True, "exact")
+        table.row(f"{name}: losses and weights equal one rank's, bit for bit", same, True, "exact")
     say(t, f"  loss {losses[0]:.3f}, after {args.steps} steps {losses[-1]:.3f}")
 
     charts = {}
@@ -241,13 +256,13 @@ def main(t, args):
 
 
 OPTIONS = {
-    "m": (0, "micro-batches of a step, a multiple of the ranks; 0: two for each"),
+    "m": (0, "micro-batches of a step, a multiple of the ranks; 0: two for each rank"),
     "steps": (20, "training steps of each order"),
 }
 
 
 def draw(plt, charts):
-    """A Gantt chart for each order: all ranks, forward and backward in colour, idle hatched."""
+    """Draw a Gantt chart for each order: forward and backward in colour, idle time hatched."""
     colours = {"F": "#6baed6", "B": ORANGE, "W": GREEN}
     figure, rows = plt.subplots(len(charts), 1, figsize=(13, 9.2), sharex=True)
     longest = max(schedule.makespan(chart) for chart in charts.values())
@@ -264,14 +279,14 @@ def draw(plt, charts):
                     axes.text((start + stop) / 2, r, do.micro, ha="center", va="center",
                               fontsize=7, color="white")
         most = schedule.live([[at.do for at in lane] for lane in chart])
-        of = " of half the layers" if "v = 2" in name else ""
+        of = " (each of half the layers)" if "v = 2" in name else ""
         axes.set_title(f"{name}: {100 * schedule.bubble(chart):.1f} % idle, live micro-batches"
-                       f"{of} {', '.join(map(str, most))}", loc="left", color=BLUE)
-    rows[-1].set(xlabel="time (F = B = W = 1 in a rank; where there is no W, B takes 2)",
+                       f"{of}: {', '.join(map(str, most))}", loc="left", color=BLUE)
+    rows[-1].set(xlabel="time (F = B = W = 1 on a rank; in an order without W, B takes 2)",
                  xlim=(0, longest))
     bars = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.values()]
     bars.append(plt.Rectangle((0, 0), 1, 1, facecolor=PALE_BLUE, hatch="////", edgecolor=GREY))
-    figure.legend(bars, ["forward", "backward", "its part for the weights", "idle"],
+    figure.legend(bars, ["forward", "backward", "backward of the weights", "idle"],
                   loc="outside lower center", ncols=4)
     return figure
 

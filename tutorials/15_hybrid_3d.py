@@ -1,27 +1,29 @@
 """15  Data, tensor and pipeline parallelism at once.    60 minutes, needs: 11, 13, 14
 
-Three process groups, three kinds of traffic: which of them crosses a node decides the layout.
+Three kinds of process groups send three kinds of traffic. The layout decides which kind crosses
+nodes.
 
     mpirun -n 8 python tutorials/15_hybrid_3d.py      or: minidl run -n 8 tutorials/15_hybrid_3d.py
     python tutorials/15_hybrid_3d.py --sim 8          picture: out/15_hybrid_3d.png
 
-n = t pp d ranks train a model of X weights: t ranks divide every matrix (13), pp of these groups
-are a pipeline (14), and d such pipelines have a part of the batch each (07). The coordinates of a
-rank are its digits (comm/grid.py); a group has the ranks that differ in one of them. With L layers
-h wide, m micro-batches and b s tokens in each, a rank sends in a step
+n = t pp d ranks train a model of X weights. t ranks divide every matrix (tutorial 13). pp of these
+groups are a pipeline (14). d pipelines each take a part of the batch (07). Every rank has three
+coordinates, its numbers along tp, pp and dp (comm/grid.py). The ranks of a group differ in one of
+them. With L layers of width h, m micro-batches and b s tokens in each, a rank sends in a step
 
-    to      what                                              numbers
+    along   what                                              numbers
     tp      4 all-reduces of activations a layer              4 L/pp m 2 (t-1)/t b s h
     pp      activations to the next stage, gradients back     2 m b s h
     dp      the mean of the gradients, once                   2 (d-1)/d X/(t pp)
 
-Everybody waits for tp at each layer: it belongs into one node. pp sends least. dp can send beside
-backward. A rank holds, with Adam in mixed precision and ZeRO 1 over dp (11),
+Every rank waits for tp at each layer, so a tp group should be inside one node. pp sends least. dp
+can send during backward. With Adam in mixed precision and ZeRO 1 over dp (11), a rank holds
 
     4 X/(t pp) + 12 X/(t pp d) bytes:    fp16 weights and gradients; fp32 weights, m and v
 
-So t and pp divide all of it. But more of t is more waiting, and more of pp a longer bubble,
-(pp-1)/m of the work. The exercise looks for the best of 10 factorisations of 8 in 6 orders.
+t and pp divide all of these bytes. But a larger t means more waiting, and a larger pp means a
+longer bubble, (pp-1)/m of the work. For n = 8 there are 10 factorisations in 6 orders. The exercise
+looks for the fastest.
 
 Papers: Narayanan et al. 2021 (arXiv 2104.04473); Rajbhandari et al. 2020 (arXiv 1910.02054).
 Exercise: `minidl exercise 15` writes work/15_hybrid_3d.py with the marked region empty;
@@ -51,25 +53,26 @@ from minidl.precision import amp
 VOCAB, HEADS, CONTEXT, BATCH, MICRO = 256, 4, 32, 16, 4
 AXES = "tp", "pp", "dp"
 LAYOUTS = {1: (1, 1, 1), 2: (2, 1, 1), 3: (3, 1, 1), 4: (2, 2, 1), 6: (3, 2, 1), 8: (2, 2, 2)}
-# of a step: weights, layers, width; tokens, of all ranks; micro-batches of a pipeline; seconds that
-# the arithmetic takes one rank
+# tokens: of one step, on all ranks. m: micro-batches of a pipeline. seconds: the time of one step's
+# arithmetic on one rank.
 Net = namedtuple("Net", "weights layers width tokens m seconds")
 
 
 def choose(n, limit, net, links):
-    """The fastest layout of n ranks on this network that holds at most `limit` bytes a rank: {axis:
-    ranks along it}, the fastest-varying axis first."""
+    """Returns the fastest layout of n ranks that holds at most `limit` bytes a rank.
+
+    It is {axis: ranks along it}, the fastest-varying axis first. links: the network."""
     # >>> exercise 15a: which layout
-    # Try every (tp, pp, dp) whose product is n in every order of the three; n ranks are at most the
-    # layers, and the heads. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) is a layout, dp
-    # fastest here. The header has its bytes a rank. Its step takes
+    # Try every (tp, pp, dp) with the product n, in every order of the three. Every tp and pp up to
+    # n is allowed. grid.shape(n, "dp pp tp cp ep", tp=2, pp=2, dp=2) returns a layout; dp varies
+    # fastest in it. The header has the formula for the bytes of a rank. A step takes
     #     seconds/n (1 + (pp-1)/m)    the work and the bubble
     #     4 layers/pp m               all-reduces in tp of the activations of a micro-batch, which
     #                                 has tokens/(d m) tokens; 2 bytes a number
-    #     2 m                         sends of as many bytes in pp
+    #     2 m                         sends in pp, each with the bytes of the same activations
     #     1                           all-reduce in dp of X/(t pp) numbers of 2 bytes
-    # grid.traffic(layout, links, {"tp": bytes, "pp": bytes, "dp": bytes})["tp"].time_s is the time
-    # of one of these, of an array of so many bytes.
+    # grid.traffic(layout, links, {"tp": bytes, "pp": bytes, "dp": bytes})["tp"].time_s is the
+    # seconds of one all-reduce (or send) of an array of this size along tp.
     best, least = None, np.inf
     for tp, pp in ((a, b) for a in range(1, n + 1) for b in range(1, n + 1) if n % (a * b) == 0):
         dp, own = n // (tp * pp), net.weights / (tp * pp)
@@ -89,8 +92,10 @@ def choose(n, limit, net, links):
 
 
 def pipeline(axes, args, zero, level):
-    """This rank's part of the GPT. level: of mixed precision; "O0" here in float64."""
-    minidl.manual_seed(0)  # the same whole model everywhere
+    """Returns this rank's part of the GPT, a Pipeline.
+
+    level: of mixed precision. "O0" computes in float64 here."""
+    minidl.manual_seed(0)  # the same whole model on all ranks
     gpt = put(args, nn.GPT(VOCAB, CONTEXT, args.layers, HEADS, args.width, tied=False))
     if level == "O0":
         gpt = gpt.double()
@@ -99,7 +104,7 @@ def pipeline(axes, args, zero, level):
     for stage in stages:
         amp.prepare(stage, level)
 
-    def loss(logits, target):  # of divided logits: 13
+    def loss(logits, target):  # tp divides the logits: tutorial 13
         rows = logits.reshape(-1, logits.shape[2])
         return vocabulary.cross_entropy(axes.tp, rows, target.reshape(-1), VOCAB)
 
@@ -108,8 +113,10 @@ def pipeline(axes, args, zero, level):
 
 
 def train(axes, args, zero=0, level="O0"):
-    """(losses, {name: whole gradient} of the last step, bytes held, parameters of this rank). What
-    the last step sent is in the ledger, axes.t."""
+    """Train. Returns (losses, whole gradients of the last step, bytes held, own parameters).
+
+    The gradients are {name: array}, empty with ZeRO. The ledger axes.t counts only the bytes of
+    the last step."""
     pipe = pipeline(axes, args, zero, level)
     optimizer = optim.AdamW(pipe.shards() if zero else pipe.parameters(), lr=1e-3)
     if level == "O2":
@@ -130,7 +137,7 @@ def train(axes, args, zero=0, level="O0"):
         optimizer.step()
         if zero:
             pipe.gather()
-        ledger.off()  # what follows is for us
+        ledger.off()  # the mean loss below is no part of the step
         loss = np.array([pipe.everywhere(loss)])
         losses.append(average.mean(axes.dp, loss)[0])
 
@@ -145,25 +152,29 @@ def train(axes, args, zero=0, level="O0"):
 
 
 def bytes_of(axes, args, parameters, item=8):
-    """{axis: bytes that this rank sends along it in a step}: header, and what is at the ends."""
+    """Returns {axis: bytes that this rank sends along it in a step}.
+
+    Exact: the formulas of the header, the embedding and the output layer, and message headers.
+    item: bytes of one number."""
     tp, pp, dp = axes.tp, axes.pp, axes.dp
     first, last = pp.rank == 0, pp.rank == pp.size - 1
     rows = BATCH // dp.size // MICRO * CONTEXT
     n_blocks = split_by_cost([1] * args.layers, pp.size)[pp.rank]
 
-    # one all-reduce more for the embedding, and for the output layer; there the loss is, too
+    # one more all-reduce for the embedding, and one for the output layer. The last stage also
+    # sends for the loss
     n_sums = 4 * n_blocks + first + last
     of_tp = n_sums * ring.bytes_sent(rows * args.width, item, tp.size, tp.rank)
     if last:
         of_tp += vocabulary.bytes_sent(rows, item, tp.size, tp.rank)
 
-    n_neighbours = (not first) + (not last)  # activations to the one, gradients to the other
+    n_neighbours = (not first) + (not last)  # activations to the next, gradients to the one before
     of_pp = MICRO * n_neighbours * rows * args.width * item
     if not last:
         of_pp += HEADER_BYTES
 
-    # ZeRO 1: a reduce-scatter of the gradients, an all-gather of the weights; those that tp
-    # divides, and those that it does not, in a buffer each; and the header, which gradients come
+    # ZeRO 1: a reduce-scatter of the gradients and an all-gather of the weights. The weights that
+    # tp divides are in one buffer, the others in a second one. A header lists the gradients.
     of_dp = header.bytes_sent(len(parameters), dp.size, dp.rank)
     for n in counts(parameters):
         of_dp += ring_blocks.bytes_sent(chunks.bounds(n, dp.size), item, dp.rank)
@@ -171,7 +182,7 @@ def bytes_of(axes, args, parameters, item=8):
 
 
 def counts(parameters):
-    """(weights that tp divides, weights that all of its ranks have)."""
+    """Returns (weights that tp divides, weights that every rank of tp has)."""
     divided = sum(p.numel() for p in parameters if p.part is not None)
     repeated = sum(p.numel() for p in parameters if p.part is None)
     return divided, repeated
@@ -179,12 +190,12 @@ def counts(parameters):
 
 def main(t, args):
     if t.size not in LAYOUTS or args.layers < 2:
-        raise WrongOption(f"this script is for {', '.join(map(str, LAYOUTS))} ranks and 2 --layers "
-                          f"or more; got {t.size} and {args.layers}")
+        raise WrongOption(f"wanted {', '.join(map(str, LAYOUTS))} ranks and --layers of 2 or more; "
+                          f"got {t.size} ranks and {args.layers} layers")
     table = Table(t)
     tp, pp, dp = LAYOUTS[t.size]
     axes = Grid(Ledger(t), tp=tp, pp=pp, dp=dp)
-    alone = Grid(Ledger(t.subgroup([t.rank])))  # every rank for itself
+    alone = Grid(Ledger(t.subgroup([t.rank])))  # a grid of this rank only
 
     losses, wanted, *_ = train(alone, args)
     _, found, _, parameters = train(axes, args)
@@ -206,8 +217,8 @@ def main(t, args):
 
     divided, repeated = counts(parameters)
     own = divided + repeated
-    say(t, f"{axes} holds {own:,} weights; {repeated:,} of them, norms, row biases and positions, "
-           "are the same in all of its tp")
+    say(t, f"{axes} holds {own:,} weights. {repeated:,} of them (norms, row biases, positions) "
+           "are the same on all ranks of its tp group")
     share = sum(chunks.size(n, axes.dp.size, axes.dp.rank) for n in (divided, repeated))
     for zero, n_bytes in ((0, 16 * own), (1, 4 * own + 12 * share)):
         _, _, held, _ = train(axes, args, zero, "O2")
@@ -220,7 +231,7 @@ def main(t, args):
 
 
 def say_layouts(t):
-    """Print what `choose` says of a large net, for less and less memory."""
+    """Print the layout that choose() returns for a large network, with less and less memory."""
     net = Net(1e9, layers=24, width=2048, tokens=1 << 16, m=8, seconds=20.0)
     links = Links.nodes(4, intra=(5e-6, 1e-11), inter=(20e-6, 1e-10))
     for gigabytes in (16, 4, 3, 2):
@@ -234,7 +245,9 @@ OPTIONS = {"steps": (3, "training steps"), "layers": (4, "transformer blocks"),
 
 
 def draw(plt, sizes, matrices):
-    """Left: the ranks at their coordinates, a line for each pair that sends. Right: how much."""
+    """Draw the ranks and the bytes that they send.
+
+    Left: the ranks at their coordinates, with a line for each pair that sends. Right: the bytes."""
     colours = {"tp": LINES[0], "pp": GREEN, "dp": ORANGE}
     figure, (left, right) = plt.subplots(1, 2, figsize=(14, 6.2), width_ratios=[1.15, 1])
     n, most = len(matrices["tp"]), max(m.max() for m in matrices.values())
@@ -275,7 +288,7 @@ def draw(plt, sizes, matrices):
     right.set_yticks(ticks + 0.5, ticks)
     right.tick_params(length=0)
     right.set(xlim=(0, n), ylim=(n, 0), aspect="equal", xlabel="to rank", ylabel="from rank",
-              title="Bytes of one step, and whose group they are")
+              title="Bytes of one step, and the group that sends them")
     return figure
 
 

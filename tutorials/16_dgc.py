@@ -1,29 +1,32 @@
 """16  Fewer bytes: deep gradient compression, low rank, low precision.    60 minutes, needs: 07
 
-Send a thousandth of the gradient now and keep the rest for later: nothing is lost.
+Send a thousandth of the gradient now and keep the rest for later. Nothing is lost.
 
     mpirun -n 4 python tutorials/16_dgc.py            or: minidl run -n 4 tutorials/16_dgc.py
     python tutorials/16_dgc.py --sim 4                picture: out/16_dgc.png
 
-Top-k sends the k = rho L elements of largest magnitude as pairs (index, value). On a slow network
-that pays, and by itself it does not train: small elements never arrive. Four ideas mend it:
+Of L elements, top-k sends the k = rho L elements of largest magnitude, as pairs (index, value). On
+a slow network this saves time. But top-k alone does not train: small elements never arrive. Four
+ideas solve this:
 
-    error feedback          what was not sent joins the next gradient     v = v + g
+    error feedback          add the elements that were not sent           v = v + g
+                            to the next gradient
     momentum correction     momentum before the choice, not after it      u = m u + g;  v = v + u
-    factor masking          what was sent starts anew, in v and in u      u = v = 0 there
+    factor masking          clear the elements that were sent             u = v = 0 there
     warm-up                 the sparsity rises: 75, 93.75, 98.4375, 99.6, 99.9 %
 
-Conservation, exactly: what arrived + what waits on all ranks = what has been accumulated.
+Nothing is lost, exactly: arrived + waiting on all ranks = accumulated on all ranks.
 
-How many bytes does it save? Every rank needs every rank's pairs, and each is 8 bytes:
+How many bytes does it save? Every rank needs every rank's pairs, and each pair has 8 bytes:
 
     dense ring     2 (p-1)/p 4L        sparse     (p-1) 8k        gain  L / (p k) = 1 / (p rho)
 
-On 8 ranks rho = 0.001 gains 125, not 1,000; on 1,000 ranks it gains nothing.
+With rho = 0.001 the gain is 125 on 8 ranks, not 1,000. On 1,000 ranks there is no gain.
 
-Two other ways to send less, with the same error feedback. Rounding: int8, one bit. Low rank: of an
-n x m matrix A = gradient + residual send P = sum of A Q, and with P's columns orthonormal the sum
-of A'P: r (n + m) numbers, whatever the number of ranks. Both are all-reduces, as A Q is linear.
+Two other methods send less, with the same error feedback. One rounds: to int8, or to one bit. The
+other sends thin matrices. For an n x m matrix A = gradient + residual, the ranks sum P = A Q with r
+columns, make the columns of P orthonormal, and sum A'P. These are r (n + m) numbers on any number
+of ranks. Both sums are all-reduces, because A Q and A'P are linear in A.
 
 Papers: Lin et al. 2018 (arXiv 1712.01887); Vogels et al. 2019 (PowerSGD, arXiv 1905.13727).
 Exercises: `minidl exercise 16` writes work/16_dgc.py with the marked regions empty;
@@ -43,13 +46,14 @@ from minidl.parallel import DGC, Compressed, DataParallel, ErrorFeedback, PowerS
 
 
 def select(u, v, g, k, m):
-    """One rank's step of deep gradient compression: (indices, values) of k elements to send.
+    """One rank's step of deep gradient compression. Returns (indices, values) of k elements.
 
-    u: velocities, v: what waits; both 1-d and changed in place. g: this step's gradient."""
+    u: velocities. v: the sum that waits to be sent. Both are 1-d and change in place.
+    g: this step's gradient. k: elements to send. m: momentum."""
     # >>> exercise 16a: momentum correction and factor masking
-    # Three lines of the paper: u = m u + g, then v = v + u, both in place. Of v choose the k
-    # elements of largest magnitude (np.argpartition finds them without sorting). What is sent has
-    # left this rank: neither v nor u may keep any of it. Values are what v had there.
+    # First u = m u + g, then v = v + u, both in place. Choose the k elements of v with the largest
+    # magnitude (np.argpartition finds them without sorting). Return their indices, and the values
+    # of v there. Then set v and u to 0 there: these elements have been sent.
     u *= m
     u += g
     v += u
@@ -62,14 +66,15 @@ def select(u, v, g, k, m):
 
 
 def low_rank(t, g, residual, q):
-    """One rank's step of PowerSGD: (the ranks' sum as far as r columns can tell it, the next q).
+    """One rank's step of PowerSGD. Returns (the ranks' sum, approximated by r columns; the next q).
 
-    g: (n, m), this rank's. residual: (n, m), changed in place. q: (m, r), equal on all ranks."""
+    g: (n, m), this rank's gradient. residual: (n, m), changed in place. q: (m, r), equal on all
+    ranks."""
     # >>> exercise 16b: a gradient as two thin matrices
-    # A = g + residual is what this rank wants to send. q's columns orthonormal (np.linalg.qr); then
-    # P = A q summed over the ranks, P's columns orthonormal, and A'P, of which the sum over the
-    # ranks is the next q. ring.all_reduce(t, x) sums x in place. Everybody gets P times (the sum
-    # of A'P)'. The residual is what P cannot reach of this rank's own A: keep A'P before you sum.
+    # This rank wants to send A = g + residual. Make q's columns orthonormal (np.linalg.qr). Sum
+    # P = A q over the ranks, and make P's columns orthonormal. Then sum A'P over the ranks: this
+    # sum is the next q. ring.all_reduce(t, x) sums x in place. Every rank returns P times (the sum
+    # of A'P)'. The new residual is A - P (A'P)' with this rank's own A'P: keep it before you sum.
     a = g + residual
     p = a @ np.linalg.qr(q)[0]
     ring.all_reduce(t, p)
@@ -82,15 +87,16 @@ def low_rank(t, g, residual, q):
 
 
 def by_hand(t, args, table):
-    """The exercises' functions on whole numbers, which do not round: conservation to the last bit;
-    and the bytes beside the formulas."""
+    """Check the exercises' functions: nothing is lost, and the bytes are the formulas'."""
     rng = np.random.default_rng([7, t.rank])
     top_k_by_hand(t, args, table, rng)
     rank_2_by_hand(t, table, rng)
 
 
 def top_k_by_hand(t, args, table, rng):
-    """Check that what all ranks have sent, and what waits, is what they have accumulated."""
+    """Check for top-k that arrived + waiting = accumulated.
+
+    The gradients are whole numbers and the momentum is 0.5, so that no sum rounds."""
     n, p = args.n, t.size
     k = max(1, round(n * args.rho))
     ledger = Ledger(t)
@@ -114,7 +120,7 @@ def top_k_by_hand(t, args, table, rng):
 
 
 def rank_2_by_hand(t, table, rng):
-    """Check that what all ranks have sent, and what they owe, is the sum of their gradients."""
+    """Check for PowerSGD that sent + the residuals = the sum of all gradients."""
     n, m, r = 30, 20, 2
     ledger = Ledger(t)
     sent = np.zeros((n, m))
@@ -130,14 +136,14 @@ def rank_2_by_hand(t, table, rng):
 
     owed = ring.all_reduce(t, residual.copy())
     error = np.abs(sent + owed - total).max()
-    table.row("rank 2: sent + owed - sum of gradients", float(error), 0.0, "abs<1e-11")
+    table.row("rank 2: sent + residuals - sum of gradients", float(error), 0.0, "abs<1e-11")
 
     theory = ring.bytes_sent(r * n, 8, t.size, t.rank) + ring.bytes_sent(r * m, 8, t.size, t.rank)
     table.row("rank 2: bytes of a step, r (n + m) numbers", ledger.bytes_sent, theory, "exact")
 
 
 class Forgetful(DGC):
-    """Top-k without error feedback: what is not sent is lost. For comparison only."""
+    """Top-k without error feedback, for comparison: elements that are not sent are lost."""
 
     def reduce(self, t, bucket):
         super().reduce(t, bucket)
@@ -145,7 +151,7 @@ class Forgetful(DGC):
 
 
 def methods(args):
-    """{name: (its Method or None, momentum for the optimizer)}."""
+    """Returns {name: (its Method or None, the optimizer's momentum)}."""
     top = {"sparsity": 1 - args.keep, "min_size": 256}
     return {
         "dense": (None, 0.9),
@@ -158,8 +164,11 @@ def methods(args):
 
 
 def train(t, args, name):
-    """Train on handwritten digits: (losses on the whole training set, bytes sent until then; bytes
-    of all steps but the first by the ledger, and by the formula)."""
+    """Train on handwritten digits with the method `name`.
+
+    Returns (losses, sent, counted, formula). losses: on the whole training set, every 10 steps.
+    sent: the bytes that this rank had sent by then. counted and formula: the bytes of all steps but
+    the first, by the ledger and by the formula."""
     method, momentum = methods(args)[name]
     images, labels = datasets.digits()[0][:]
     t = Ledger(t)
@@ -171,7 +180,7 @@ def train(t, args, name):
     losses, sent = [], []
     formula = before = 0
     for step in range(args.steps):
-        if step == 1:  # after the first one data parallelism sends its buckets' order, once
+        if step == 1:  # data parallelism sends the order of its buckets once, after the first step
             before = t.bytes_sent
             formula = 0
         formula += model.bytes_sent()
@@ -209,21 +218,22 @@ def main(t, args):
     losses, sent = curves["dense"]
     dense = losses[-1]
     dense_bytes = max(1, sent[-1])
-    # 2 % of what training has gained from a guess's log 10; the losses themselves are almost 0
+    # A model that guesses has the loss log 10. The bound is 2 % of the fall from there: the losses
+    # are almost 0, so a share of them would be too strict.
     bound = dense + 0.02 * (np.log(10) - dense)
     for name, (losses, sent) in curves.items():
         fewer = dense_bytes / max(1, sent[-1])
         say(t, f"  {name:24} loss {losses[-1]:.4f}   {fewer:8.1f} times fewer bytes")
         if name in ("DGC", "int8", "PowerSGD, rank 2") and args.steps >= 300 and t.size > 1:
-            table.row(f"{name}: loss, at most dense's + 2 % of its gain", losses[-1], bound, "<=")
+            table.row(f"{name}: loss, at most dense + 2 % of its fall", losses[-1], bound, "<=")
     picture(t, args, draw, curves, t.size, args)
     return table
 
 
 OPTIONS = {
-    "n": (40_000, "elements of the vector that is compressed by hand"),
-    "rho": (0.001, "the share of them that is sent"),
-    "keep": (0.02, "the share that training sends after its warm-up: these matrices are small"),
+    "n": (40_000, "elements of the vector that the exercise's function compresses"),
+    "rho": (0.001, "the share of these elements that a step sends"),
+    "keep": (0.02, "the share that training sends after its warm-up; its matrices are small"),
     "steps": (300, "training steps of each method"),
     "lr": (0.15, "learning rate"),
 }
@@ -238,7 +248,7 @@ def draw(plt, curves, p, args):
               "PowerSGD, rank 2": (purple, "-")}
     for name, (losses, sent) in curves.items():
         colour, line = styles[name]
-        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # one rank alone sends none
+        left.plot(np.maximum(sent, 1) / 2**10, losses, line,  # a single rank sends 0 bytes
                   color=colour, label=name)
     left.set(xscale="log", yscale="log", xlabel="KiB sent by a rank so far",
              ylabel="loss on the training set", title=f"{p} ranks, handwritten digits")
@@ -255,7 +265,7 @@ def draw(plt, curves, p, args):
     right.plot(ranks, 2 * (ranks - 1) / ranks * 4 * 4 * 2 * side / 2**20, color=purple,
                label="PowerSGD, rank 4")
     right.set(xscale="log", yscale="log", xlabel="ranks", ylabel="MiB sent by a rank in a step",
-              title="25 million elements: where top-k stops paying")
+              title="25 million elements: top-k gains only on few ranks")
     right.legend(loc="upper left", fontsize=9)
     return figure
 

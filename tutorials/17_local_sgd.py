@@ -3,19 +3,21 @@
     mpirun -n 4 python tutorials/17_local_sgd.py      (or: minidl run -n 4 ...)
     python tutorials/17_local_sgd.py --sim 4          picture: out/17_local_sgd.png
 
-Data parallelism averages p gradients at each step: 2(p-1)/p K bytes, every time. If instead each
-rank takes H steps by itself, and only then the weights are averaged, one message of the same size
-does for H steps. With H = 1 nothing has changed: the mean of the steps is the step of the mean, for
-SGD. With H > 1 each rank goes downhill on its own samples, and the replicas part; how far they are
-apart, the root mean square of |w_k - mean|, is a saw: it grows for H steps and falls to 0.
+Data parallelism averages p gradients at each step: a rank sends 2(p-1)/p K bytes for K bytes of
+gradients. In local SGD each rank takes H steps alone. Then the ranks average their weights. So one
+all-reduce of the same size is enough for H steps. With H = 1 and plain SGD the result is the same:
+the mean of the ranks' steps is the step of the mean gradient. With H > 1 each rank trains on its
+own samples, and the replicas become different. Their distance, the root mean square of
+|w_k - mean|, grows for H steps and then falls to 0.
 
-    post-local    data parallelism for t0 steps, while gradients turn fast, then rounds of H:
-                  rounds = t0 + (T - t0)/H, of 2(p-1)/p K bytes each    (exercise 17a: when?)
-    adaptive      H falls with the loss, for noise hurts late more than early. Two forms are about:
-                  H = ceil(H0 sqrt(r)) in the paper, ceil(sqrt(H0 r)) in PaddlePaddle's optimizer,
-                  with r = lr0 loss / (lr loss0); this script prints both, and trains with the first
-    DiLoCo        the mean movement of a round, w - mean of w_k, as a gradient: an outer SGD with
-                  Nesterov's momentum steps on it (exercise 17b), and H may be hundreds
+    post-local    data parallelism for t0 steps, while gradients change fast, then rounds of H
+                  steps. Rounds = t0 + (T - t0)/H, each of 2(p-1)/p K bytes      (exercise 17a)
+    adaptive      H falls with the loss, because late in training noise hurts more. There are two
+                  forms: H = ceil(H0 sqrt(r)) in the paper, ceil(sqrt(H0 r)) in PaddlePaddle's
+                  optimizer, with r = lr0 loss / (lr loss0). This script prints both and trains
+                  with the first
+    DiLoCo        takes the mean movement of a round, w - mean of w_k, as a gradient. An outer SGD
+                  with Nesterov's momentum makes a step with it (exercise 17b). H may be hundreds
 
 Papers: Stich 2019 (arXiv 1805.09767); Lin et al. 2020 (1808.07217), post-local; Wang & Joshi 2019
 (1810.08313), adaptive; Douillard et al. 2023 (2311.08105), DiLoCo.
@@ -40,14 +42,15 @@ from minidl.parallel.data.local_sgd import h0_inside, h0_outside
 
 
 def plan(rates, period):
-    """What ranks send after each step: a list of "gradients", "weights" and None.
+    """Returns for each step what the ranks average after it: "gradients", "weights" or None.
 
-    rates     the learning rate of each step; it may climb at first (warm-up)
+    rates     the learning rate of each step; it may rise at first (warm-up)
     period    H"""
     # >>> exercise 17a: post-local SGD
-    # Until the rate falls for the first time, gradients are averaged at each step. From the first
-    # step with a rate below the one before it, ranks go by themselves: that step is the first of a
-    # round of `period` steps, and weights are averaged after the last step of each round.
+    # Until the rate falls for the first time, the ranks average gradients at each step. The first
+    # step whose rate is lower than the rate of the step before it begins the first round of
+    # `period` steps. In a round each rank trains alone. After the last step of each round the ranks
+    # average weights.
     decays = [i for i in range(1, len(rates)) if rates[i] < rates[i - 1]]
     start = decays[0] if decays else len(rates)
     rounds = ["weights" if (i + 1) % period == 0 else None for i in range(len(rates) - start)]
@@ -56,15 +59,15 @@ def plan(rates, period):
 
 
 def outer_step(w, replicas, v, lr, momentum):
-    """(w, v) after DiLoCo's outer step, new arrays.
+    """Returns (w, v) after DiLoCo's outer step, as new arrays.
 
-    w         what all ranks began the round with
-    replicas  what each rank has now, a list of arrays
+    w         the weights that all ranks had at the start of the round
+    replicas  the weights of each rank now, a list of arrays
     v         the outer momentum; zeros at first"""
     # >>> exercise 17b: DiLoCo's outer step
-    # The pseudo-gradient is the mean over ranks of what they began with less what they have. On it
-    # SGD steps with Nesterov's momentum, as PyTorch does:
-    # v = momentum v + d;  w = w - lr (d + momentum v), with the new v.
+    # The pseudo-gradient d is the mean over ranks of w minus the rank's weights. Then make a step
+    # of SGD with Nesterov's momentum, as in PyTorch: first v = momentum v + d, then
+    # w = w - lr (d + momentum v) with the new v.
     d = np.mean([w - w_k for w_k in replicas], axis=0)
     v = momentum * v + d
     return w - lr * (d + momentum * v), v
@@ -77,7 +80,7 @@ def network():
 
 
 def batches(t, data, n_steps, size, seed=0):
-    """This rank's batches: another draw on every rank."""
+    """Yields n_steps batches of this rank, (images, labels). Each rank draws other samples."""
     images, labels = data
     draw = np.random.default_rng([seed, t.rank])
     for _ in range(n_steps):
@@ -86,8 +89,10 @@ def batches(t, data, n_steps, size, seed=0):
 
 
 def train(t, data, args, wrap, rates=None, look=None):
-    """(wrapper, [mean loss over ranks of each step], [bytes sent after each step], [look(wrapper)
-    after each step])."""
+    """Train a model that `wrap` wraps. Returns (wrapper, losses, sent, seen).
+
+    Each has an entry for each step: the mean loss over ranks, all bytes sent so far, and
+    look(wrapper) (no entries without `look`). rates: the learning rate of each step."""
     ledger = Ledger(t)
     model = put(args, network())
     optimizer = optim.SGD(model.parameters(), lr=0.2)
@@ -123,22 +128,24 @@ def vector(module):
 
 
 def data_parallel(model, t, optimizer):
-    """Wrap a model by DataParallel, with all gradients in one bucket; it needs no optimizer."""
+    """Returns the model in DataParallel, with all gradients in one bucket."""
     return DataParallel(model, t, first_bucket_bytes=25 << 20)
 
 
 def local_sgd(**options):
-    """Returns what `train` calls to wrap a model: LocalSGD with these options."""
+    """Returns a function that wraps a model in LocalSGD with these options, for train()."""
     return partial(LocalSGD, **options)
 
 
 def bounded(H, most):
-    """Returns the period that is nearest to H, from 1 to `most`."""
+    """Returns H, but at least 1 and at most `most`."""
     return min(max(H, 1), most)
 
 
 def in_rounds(t, data, args, table):
-    """Compare rounds of 1 and of H with data parallelism. Returns {name: (losses, bytes sent)}."""
+    """Compare rounds of 1 and of H steps with data parallelism.
+
+    Returns {name: (losses, bytes sent)}."""
     H = args.period
     start = args.steps // 4
     runs = {}
@@ -147,7 +154,7 @@ def in_rounds(t, data, args, table):
     a_step = sent[-1] - sent[-2]  # bytes
     one, *_ = train(t, data, args, local_sgd(period=1))
     apart = float(abs(vector(one.module) - vector(parallel.module)).max())
-    table.row("H = 1: weights, unlike data parallelism's", apart, 0, "exact")
+    table.row("H = 1: weights, difference from data parallelism", apart, 0, "exact")
 
     rates = [0.2] * start + [0.18] * (args.steps - start)
     local, losses, sent, _ = train(t, data, args, local_sgd(period=H, start=start), rates)
@@ -157,22 +164,23 @@ def in_rounds(t, data, args, table):
     for who, n_rounds in (("17a", n_planned), ("LocalSGD", local.rounds.n_rounds)):
         table.row(f"{who}: rounds, t0 + (T - t0)/H", n_rounds, start + long_rounds, "exact")
 
-    K = local.bytes_sent()  # 2(p-1)/p K, to the byte where p does not divide the weights, too
-    table.row("bytes of the rounds of H", sent[-1] - sent[start - 1], K * long_rounds, "exact")
+    K = local.bytes_sent()  # 2(p-1)/p K of the header; also exact if p does not divide the weights
+    table.row("bytes of the rounds of H steps", sent[-1] - sent[start - 1], K * long_rounds,
+              "exact")
     n_params = len(list(network().parameters()))
     ahead = header.bytes_sent(n_params, t.size, t.rank)
-    table.row("bytes of a step of data parallelism, its header too", a_step, K + ahead, "exact")
+    table.row("bytes of a step of data parallelism, with its header", a_step, K + ahead, "exact")
     return runs
 
 
 def divergence(t, data, args, table):
-    """Returns how far the replicas are apart after each step."""
+    """Returns the distance of the replicas after each step, and checks that it grows and falls."""
     H = args.period
     _, _, _, saw = train(t, data, args, local_sgd(period=H), look=LocalSGD.divergence)
     table.row("divergence after an average", max(saw[H - 1::H]), 0, "abs<1e-5")
     if t.size > 1:
         grows = bool((np.diff(saw[: H - 1]) > 0).all())
-        table.row("it grows within the first round", grows, True, "exact")
+        table.row("divergence grows within the first round", grows, True, "exact")
     return saw
 
 
@@ -182,21 +190,23 @@ def adaptive_period(t, data, args, table):
     ends = np.cumsum([16, *adaptive.rounds.periods][:-1]) - 1
     wanted = [bounded(h0_outside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
     other = [bounded(h0_inside(16, 0.2, losses[15], 0.2, losses[end]), 16) for end in ends]
-    say(t, f"   H0 outside of the root, trained with: {adaptive.rounds.periods}")
-    say(t, f"   H0 inside, PaddlePaddle's, would say: {other}")
+    say(t, f"   periods with H0 outside of the root, used here:         {adaptive.rounds.periods}")
+    say(t, f"   periods that H0 inside the root, PaddlePaddle's, gives: {other}")
     table.row("adaptive: H is the formula's", adaptive.rounds.periods == wanted, True, "exact")
     return losses, sent
 
 
 def outer_optimizer(t, data, args, table, period):
-    """Train by DiLoCo and compare its weights with `outer_step`'s. Returns (losses, bytes sent)."""
+    """Train with DiLoCo and compare its weights with those that outer_step() gives.
+
+    Returns (losses, bytes sent)."""
     diloco, losses, sent, _ = train(t, data, args, partial(DiLoCo, period=period))
     theory = diloco.bytes_sent(args.steps // period)
     table.row("DiLoCo's bytes", sent[-1], theory, "exact")
     mine = by_hand(t, data, args, period)
     apart = float(abs(mine - vector(diloco.module)).max())
-    # float32, sums in another order over many steps
-    table.row("17b: weights, unlike DiLoCo's", apart, 0, "abs<1e-4")
+    # float32, and over many steps the sums have another order
+    table.row("17b: weights, difference from DiLoCo's", apart, 0, "abs<1e-4")
     return losses, sent
 
 
@@ -206,16 +216,16 @@ def main(t, args):
     data = np.asarray(images, np.float32).reshape(-1, 64), np.asarray(labels)
     H = args.period
 
-    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H}.")
+    say(t, f"1. {args.steps} steps on the digits: data parallelism, and rounds of {H} steps.")
     runs = in_rounds(t, data, args, table)
 
-    say(t, "2. How far the replicas are apart.")
+    say(t, "2. The distance of the replicas.")
     saw = divergence(t, data, args, table)
 
     say(t, "3. A period that follows the loss.")
     runs["adaptive"] = adaptive_period(t, data, args, table)
 
-    say(t, "4. DiLoCo: an outer optimizer steps on the mean movement.")
+    say(t, "4. DiLoCo: an outer optimizer makes a step with the mean movement.")
     runs[f"DiLoCo, H = {2 * H}"] = outer_optimizer(t, data, args, table, 2 * H)
 
     for name, (losses, sent) in runs.items():
@@ -226,7 +236,9 @@ def main(t, args):
 
 
 def by_hand(t, data, args, period):
-    """DiLoCo with `outer_step`; each rank gathers all replicas, to see them."""
+    """Train with outer_step(), the exercise's DiLoCo. Returns the weights as a vector.
+
+    Every rank gathers all replicas, because outer_step() takes all of them."""
     model = network()
     optimizer = optim.SGD(model.parameters(), lr=0.2)
     w = vector(model)
@@ -238,7 +250,7 @@ def by_hand(t, data, args, period):
         if step % period == 0:
             every = np.zeros((t.size, len(w)), w.dtype)
             every[t.rank] = vector(model)
-            ring.all_reduce(t, every)  # zeros elsewhere: a gather
+            ring.all_reduce(t, every)  # a gather, as the other rows are zeros on this rank
             w, v = outer_step(w, list(every), v, lr=0.7, momentum=0.9)
             ends = np.cumsum([p.numel() for p in model.parameters()])
             for p, part in zip(model.parameters(), np.split(w, ends[:-1]), strict=True):
@@ -247,28 +259,28 @@ def by_hand(t, data, args, period):
 
 
 def draw(plt, runs, saw, H):
-    """The saw of divergence; the loss over steps, and over bytes."""
+    """Draw the divergence over steps, the loss over steps, and the loss over bytes."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
     left.plot(np.arange(1, len(saw) + 1), saw, color=BLUE)
     for end in range(H, len(saw) + 1, H):
         left.axvline(end, color=GREY, linewidth=0.5)
     left.set(xlabel="step", ylabel="root mean square of $|w_k - \\bar w|$",
-             title=f"Replicas part for H = {H} steps, and meet")
+             title=f"Replicas differ more for H = {H} steps, then meet")
     for (name, (losses, sent)), colour in zip(runs.items(), (GREY, BLUE, GREEN, ORANGE)):
         smooth = np.convolve(losses, np.ones(H) / H, "valid")
         middle.semilogy(np.arange(H, len(losses) + 1), smooth, color=colour, label=name)
         right.loglog(np.maximum(sent[H - 1:], 1e3) / np.float64(1e6), smooth, color=colour,
                      label=name)
-    middle.set(xlabel="step", ylabel="loss", title="A step is worth about as much")
-    right.set(xlabel="MB sent by a rank", ylabel="loss", title="A byte is worth more")
+    middle.set(xlabel="step", ylabel="loss", title="Per step, the loss falls about equally fast")
+    right.set(xlabel="MB sent by a rank", ylabel="loss", title="Per byte, it falls faster")
     middle.legend()
     return figure
 
 
 OPTIONS = {
     "steps": (128, "steps of each rank; a multiple of 8 periods"),
-    "batch": (16, "samples of a rank's step"),
-    "period": (8, "H"),
+    "batch": (16, "samples of a step on each rank"),
+    "period": (8, "H, the steps of a round"),
 }
 
 if __name__ == "__main__":

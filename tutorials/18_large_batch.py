@@ -3,20 +3,22 @@
     mpirun -n 4 python tutorials/18_large_batch.py      (or: minidl run -n 4 ...)
     python tutorials/18_large_batch.py --sim 4          picture: out/18_large_batch.png
 
-1. A small batch has noisy statistics. Batch norm on p ranks normalises b samples, not p b: the mean
-of a channel of variance sigma^2 is off by sigma/sqrt(b). Synchronised, ranks exchange (mean,
-M2 = sum (x - mean)^2, n) and merge them (Chan's formula, exercise 18a). Sent per rank and layer:
-(p-1)(2C+1) numbers forward, an all-gather; a ring all-reduce of 2C backward.
+1. A small batch has noisy statistics. On p ranks, batch norm normalises with the b samples of one
+rank, not with all p b. If a channel has variance sigma^2, its mean is off by sigma/sqrt(b). In
+synchronised batch norm the ranks exchange (mean, M2 = sum (x - mean)^2, n) and merge them (Chan's
+formula, exercise 18a). For each layer a rank sends (p-1)(2C+1) numbers forward, in an all-gather,
+and a ring all-reduce of 2C numbers backward.
 
-2. A gradient of b samples is the true one and noise, E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data
-parallelism has two sizes of batch in hand, the rank's b and all p b; two equations, two unknowns.
-B_noise = tr(Sigma)/|G|^2 says how large a batch pays: a step along g_B, at the best rate, saves
+2. A gradient of b samples is the true gradient G plus noise: E |g_b|^2 = |G|^2 + tr(Sigma)/b. Data
+parallelism has gradients of two batch sizes, b on each rank and p b in all. So there are two
+equations for two unknowns. B_noise = tr(Sigma)/|G|^2 tells up to which size a larger batch helps.
+At the best rate, a step along g_B lowers the loss by this share of a step along G:
 
-    |G|^2 / (1 + B_noise/B)   of the most that it could   =>   steps(B) = S_min (1 + B_crit/B)
+    1 / (1 + B_noise/B)   =>   steps(B) = S_min (1 + B_crit/B)
 
-3. So with k times the batch the rate grows, by k at first (scaled_rate, warmed_up). The first layer
-to diverge is the one whose gradient is longest beside its weights. LARS and LAMB (exercise 18b)
-step each layer by a share of its own length: |step| = lr * trust * |w|.
+3. With k times the batch, the rate grows too: by k at first (scaled_rate, warmed_up). The first
+layer that diverges has the largest |gradient| / |weights|. In LARS and LAMB (exercise 18b) the step
+of a layer is a share of the layer's own length: |step| = lr * trust * |w|.
 
 Papers: Goyal et al. 2017 (arXiv 1706.02677); You et al. 2017 and 2019 (1708.03888, 1904.00962);
 McCandlish et al. 2018 (1812.06162); Chan, Golub and LeVeque 1983.
@@ -39,14 +41,15 @@ from minidl.parallel.data import sync_batchnorm
 
 
 def merge(means, m2s, counts):
-    """(mean, M2) of all samples, (C,) each, from those of p shares.
+    """Returns (mean, M2) of all samples, (C,) each, from the statistics of p shares.
 
-    means, m2s   (p, C) float32: of share k the mean of each channel, and sum (x - mean)^2
-    counts       (p,) how many samples share k has; 0 is possible, then its mean and M2 are 0"""
+    means, m2s   (p, C) float32: for share k and each channel, the mean and sum (x - mean)^2
+    counts       (p,) the samples of each share. If it is 0, the share's mean and M2 are 0"""
     # >>> exercise 18a: merge the statistics of shares
-    # mean = sum n_k mean_k / n. A sample's distance to the new mean is its distance to its own
-    # share's mean and that one's to the new: M2 = sum (M2_k + n_k (mean_k - mean)^2).
-    # Values may be large and their spread small: never subtract squares of means.
+    # mean = sum n_k mean_k / n. A sample's distance to the new mean is its distance to the mean of
+    # its share, plus the distance from there to the new mean. So
+    # M2 = sum (M2_k + n_k (mean_k - mean)^2).
+    # Values may be large and their spread small, so do not subtract squares of means.
     n = np.asarray(counts, np.float64)[:, None]
     mean = (n * means).sum(axis=0) / n.sum()
     return mean, (m2s + n * (means - mean) ** 2).sum(axis=0)
@@ -54,11 +57,11 @@ def merge(means, m2s, counts):
 
 
 def lamb(w, g, m, v, t, lr, b1, b2, eps, decay):
-    """(w, m, v) after step t = 1, 2, ... of LAMB, new arrays; w one layer's weights."""
+    """Returns (w, m, v) after step t = 1, 2, ... of LAMB, as new arrays. w: one layer's weights."""
     # >>> exercise 18b: LAMB
-    # Adam's m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, both divided by 1 - b^t for use;
-    # r = m^ / (sqrt(v^) + eps) + decay w. The step is lr |w| / |r| along r; where |w| or |r| is 0,
-    # lr along r.
+    # m = b1 m + (1 - b1) g and v = b2 v + (1 - b2) g^2, as in Adam. Return these.
+    # m^ = m / (1 - b1^t), v^ = v / (1 - b2^t), and r = m^ / (sqrt(v^) + eps) + decay w.
+    # The new w is w - lr (|w| / |r|) r. If |w| or |r| is 0, it is w - lr r.
     m = b1 * m + (1 - b1) * g
     v = b2 * v + (1 - b2) * g * g
     r = m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps) + decay * w
@@ -77,7 +80,9 @@ def run_norm(args, norm, x, gradient):
 
 
 def norms(t, table, args):
-    """SyncBatchNorm beside batch norm on the whole batch; bytes; the noise of a local mean."""
+    """Compare SyncBatchNorm with batch norm on the whole batch, and count its bytes.
+
+    Returns (means of one rank's samples, means of all ranks' samples) of 4,000 batches."""
     C, b = 8, args.batch
     draw = np.random.default_rng(0)
     x = draw.normal(5, 3, (t.size * b, C)).astype(np.float32)
@@ -87,8 +92,8 @@ def norms(t, table, args):
     synchronised = run_norm(args, nn.SyncBatchNorm(C, t=ledger), x[mine], gradient[mine])
     whole = run_norm(args, nn.BatchNorm1d(C), x, gradient)
     for name, got, wanted in zip(("output", "gradient"), synchronised, whole, strict=True):
-        apart = float(abs(got - wanted[mine]).max())  # float32 sums in another order
-        table.row(f"SyncBN's {name}, unlike batch norm's of p b", apart, 0, "abs<1e-5")
+        apart = float(abs(got - wanted[mine]).max())  # the float32 sums have another order
+        table.row(f"SyncBN's {name}: difference from batch norm of p b", apart, 0, "abs<1e-5")
 
     theory = sync_batchnorm.bytes_sent(C, 4, t.size, t.rank)
     for way, n_bytes in zip(("forward", "backward"), theory, strict=True):
@@ -98,30 +103,33 @@ def norms(t, table, args):
     shares = x.reshape(t.size, b, C)
     _, m2 = merge(shares.mean(1), b * shares.var(1), [b] * t.size)
     apart = float(abs(m2 / len(x) - x.astype("f8").var(0)).max())
-    table.row("18a: merged variance, unlike that of all", apart, 0, "abs<1e-4")
+    table.row("18a: merged variance, difference from all samples'", apart, 0, "abs<1e-4")
 
     far = draw.normal(1e4, 0.01, 4 * b).astype(np.float32)
     naive = float((far**2).mean() - far.mean() ** 2)
-    table.row("variance 1e-4 at 1e4 by E[x^2] - E[x]^2, float32", naive)
+    table.row("E[x^2] - E[x]^2 in float32; mean 1e4, variance 1e-4", naive)
 
     channel = draw.normal(5, 3, (4000, t.size, b))
     of_one_rank = channel[:, 0].mean(1)
     of_all_ranks = channel.mean((1, 2))
-    table.row("variance of a mean of b: sigma^2/b", float(of_one_rank.var()), 9 / b, "rel<0.1")
+    table.row("variance of the mean of b samples: sigma^2/b", float(of_one_rank.var()), 9 / b,
+              "rel<0.1")
     return of_one_rank, of_all_ranks
 
 
 def noise_scale(x, y):
-    """tr(Sigma) / |G|^2 over all samples, at weights of 0: every class has probability 0.1."""
+    """Returns tr(Sigma) / |G|^2 over all samples, for weights of 0.
+
+    With weights of 0 every class has probability 0.1."""
     p = np.full((len(y), 10), 0.1)
-    p[np.arange(len(y)), y] -= 1  # row i times x[i]: the gradient of sample i
+    p[np.arange(len(y)), y] -= 1  # the gradient of sample i is the outer product of p[i] and x[i]
     g2 = ((p.T @ x / len(x)) ** 2).sum()  # |G|^2
-    each = (p**2).sum(1) * (x**2).sum(1)  # |g_i|^2: a product of two vectors' lengths
+    each = (p**2).sum(1) * (x**2).sum(1)  # |g_i|^2, the product of two squared lengths
     return (each.mean() - g2) / g2
 
 
 def measured_noise_scale(t, x, y, args):
-    """The same as DataParallel finds it from batches that it draws."""
+    """Returns the noise scale that DataParallel measures on random batches."""
     layer = nn.Linear(64, 10, bias=False)
     layer.weight.array[...] = 0
     model = DataParallel(put(args, layer), t)
@@ -137,7 +145,9 @@ def measured_noise_scale(t, x, y, args):
 
 
 def steps_to(x, y, batch, target, most=1500):
-    """The fewest steps of SGD, over rates, from weights of 0 to a mean loss of `target`."""
+    """Returns the fewest steps of SGD from weights of 0 to a mean loss of `target`.
+
+    It tries seven rates. Returns `most` if none reaches the target."""
     for rate in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4):
         draw = np.random.default_rng(batch)
         w = minidl.zeros(10, 64, requires_grad=True)
@@ -159,7 +169,7 @@ OPTIMIZERS = {
 
 
 def layer_rates(table, x, y):
-    """How far a step takes each layer, as a share of its length."""
+    """Returns {optimizer: |step| / |w| of each layer}, for the first step."""
     shares = {}
     for name, make in OPTIMIZERS.items():
         minidl.manual_seed(1)
@@ -171,16 +181,16 @@ def layer_rates(table, x, y):
         shares[name] = [float(np.linalg.norm(p.array - w) / np.linalg.norm(w))
                         for p, w in zip(weights, before, strict=True)]
         for i, share in enumerate(shares[name], 1):
-            quantity = f"{name}: step of layer {i} over its length"
+            quantity = f"{name}: |step| / |w| of layer {i}"
             if name == "SGD":
                 table.row(quantity, share)
-            else:  # lr * trust = 0.01: either way
+            else:  # both have lr * trust = 0.01
                 table.row(quantity, share, 0.01, "rel<1e-4")
     return shares
 
 
 def lamb_by_hand(table):
-    """Compare five steps of exercise 18b with the library's optimizer."""
+    """Compare five steps of lamb(), exercise 18b, with optim.LAMB."""
     draw = np.random.default_rng(3)
     m = v = 0.0
     w = draw.normal(size=(5, 4))
@@ -190,11 +200,12 @@ def lamb_by_hand(table):
         p.grad = draw.normal(size=w.shape)
         w, m, v = lamb(w, p.grad.array, m, v, step, lr=0.1, b1=0.9, b2=0.999, eps=1e-6, decay=0.1)
         optimizer.step()
-    table.row("18b: LAMB, unlike optim.LAMB", float(abs(w - p.array).max()), 0, "abs<1e-9")
+    table.row("18b: LAMB, difference from optim.LAMB", float(abs(w - p.array).max()), 0,
+              "abs<1e-9")
 
 
 def steps_of_all(t, x, y, batches, loss):
-    """Returns the steps to this loss for each size of batch. Each rank trains with some sizes."""
+    """Returns the steps to this loss for each batch size. Each rank trains with some sizes."""
     steps = np.zeros(len(batches), int)
     for i, batch in enumerate(progress(t, batches, "training")):
         if i % t.size == t.rank:
@@ -215,17 +226,17 @@ def main(t, args):
         table.row("noise scale from b and p b, samples", found, noise, "rel<0.15")
     batches = 2 ** np.arange(2, 10)
     steps = steps_of_all(t, x, y, batches, args.loss)
-    # the line through steps over 1 / B, least squares of relative errors
+    # fits steps = product / B + smallest, by least squares of the relative errors
     product, smallest = np.polyfit(1 / batches, steps, 1, w=1 / steps)
     critical = product / smallest
     for i in (0, -1):
         theory = smallest * (1 + critical / batches[i])
         table.row(f"steps to a loss of {args.loss:g}, batch {batches[i]}: S_min (1 + B_crit/B)",
                   int(steps[i]), theory, "factor<2")
-    table.row("B_crit of the fit, samples: of the noise's order", critical, noise, "factor<10")
-    table.row("samples used: batch 512's over batch 4's", 512 * steps[-1] / (4 * steps[0]))
+    table.row("B_crit of the fit, near the noise scale, samples", critical, noise, "factor<10")
+    table.row("samples used with batch 512 / with batch 4", 512 * steps[-1] / (4 * steps[0]))
     rate = optim.scaled_rate(0.1, 512, base_batch=64)
-    table.row("rate for 512 samples where 0.1 is right for 64", rate, 0.8, "rel<1e-9")
+    table.row("rate for 512 samples if 0.1 is right for 64", rate, 0.8, "rel<1e-9")
 
     rates = layer_rates(table, x, y)
     lamb_by_hand(table)
@@ -234,7 +245,7 @@ def main(t, args):
 
 
 def draw(plt, batches, steps, smallest, critical, noise, means, shares):
-    """Steps to a loss over batch sizes; local and synchronised means; a step's share of a layer."""
+    """Draw the steps for each batch size, the means of batch norm, and |step| / |w| of layers."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(17, 5))
     left.loglog(batches, steps, "o", color=BLUE, label="trained")
     fine = np.geomspace(batches[0], batches[-1], 100)
@@ -246,7 +257,8 @@ def draw(plt, batches, steps, smallest, critical, noise, means, shares):
     bins = np.linspace(min(m.min() for m in means), max(m.max() for m in means), 50)
     for name, values, colour in zip(("of one rank", "of all ranks"), means, (ORANGE, BLUE)):
         middle.hist(values, bins, alpha=0.7, color=colour, label=name)
-    middle.set(xlabel="mean of a channel", ylabel="batches", title="What batch norm subtracts")
+    middle.set(xlabel="mean of a channel", ylabel="batches",
+               title="Means that batch norm subtracts")
     middle.legend()
     width = 0.8 / len(shares)
     for i, (name, values) in enumerate(shares.items()):
@@ -254,15 +266,15 @@ def draw(plt, batches, steps, smallest, critical, noise, means, shares):
     highest = max(map(max, shares.values()))
     right.set(xticks=np.arange(len(values)) + width, ylabel="|step| / |w|", ylim=(0, 1.2 * highest),
               xticklabels=[f"layer {k + 1}" for k in range(len(values))],
-              title="A step as a share of each layer")
+              title="Step of each layer, as a share of its length")
     right.legend(loc="upper left", ncols=3)
     return figure
 
 
 OPTIONS = {
     "batch": (16, "samples of a rank"),
-    "draws": (60, "batches that the noise scale is averaged over"),
-    "loss": (0.3, "the loss that is trained to"),
+    "draws": (60, "batches over which the noise scale is averaged"),
+    "loss": (0.3, "training stops at this loss"),
 }
 
 if __name__ == "__main__":

@@ -1,27 +1,29 @@
 """19  Profile: measure before you fix.    60 minutes, needs: 07, 08
 
-Three faults in a training that computes the right numbers. A trace shows all of them.
+This training computes the right numbers, but it has three faults. A trace shows all of them.
 
     mpirun -n 2 python tutorials/19_profile.py    (or: minidl run -n 2 ...)
     python tutorials/19_profile.py --sim 2        picture: out/19_profile.png
                           trace for ui.perfetto.dev: out/19_trace.json, page: out/19_profile.html
 
-**Rows.** Every moment of a step counts once, for the innermost span around it: input, forward,
-backward, optimizer, collectives. What is in no span is Python. So the rows add up to the step.
+**Rows.** Every moment of a step counts once, in the innermost span around it: input, forward,
+backward, optimizer or collective. A moment in no span is Python. So the rows add up to the step.
 
-**Who waits.** Ranks meet in a collective. Until the last has entered, the others wait; only then do
-bytes move. To tell the two apart the ranks' clocks must agree: rank 0 sends a word to each rank and
-gets that rank's time back. If it left at a and came back at b, that time was (a + b) / 2 here, to
-within (b - a) / 2. Once before and once after the run: an offset and a drift.
+**Waiting.** In a collective the ranks wait until the last rank has entered. Then the bytes move. To
+measure the wait and the transfer apart, the ranks' clocks must agree. Rank 0 sends a message to
+each rank and gets this rank's time back. If the message left at a and the answer came at b, rank 0
+takes (a + b) / 2 as its own time for the answer. The error is at most (b - a) / 2. Doing this
+before and after the run gives an offset and a drift.
 
-**Roofline.** A product (m, k) @ (k, n) is 2 m n k operations; backward has two of that size. An
-operator needs at least max(operations / peak, bytes / bandwidth) seconds: `minidl doctor --peaks`.
+**Roofline.** A product (m, k) @ (k, n) is 2 m n k operations. Its backward has two products of this
+size. An operator needs at least max(operations / peak, bytes / bandwidth) seconds. `minidl doctor
+--peaks` measures the peak and the bandwidth.
 
-**Amdahl.** What takes the share f of a step can shorten it to 1 - f of its time and no further.
+**Amdahl.** If a part takes the share f of a step, removing it shortens the step to 1 - f at best.
 
-The faults: "synchronisation" (in the loop the ranks agree on a number that nobody needs there),
-"loader" (texts are not sorted into batches of like length: one rank pads and computes more than the
-other, which waits for it), "float64" (one constant in double precision makes all after it double).
+The faults: "synchronisation": in the loop the ranks exchange a number that is not needed there.
+"loader": the batches are not of texts of equal length, so one rank pads and computes more than the
+other, which waits. "float64": one constant in double precision makes everything after it double.
 
 Papers: Amdahl 1967; Williams, Waterman & Patterson 2009 (roofline); Cristian 1989 (clocks).
 Exercise: `minidl exercise 19` writes work/19_profile.py with the marked region empty;
@@ -48,16 +50,18 @@ VOCAB, WIDTH, LAYERS = 256, 64, 3
 
 
 def find_faults(ranks):
-    """The set of the FAULTS that a trace shows. ranks[r][i]: step i of rank r, a list of spans
+    """Returns the set of those FAULTS that a trace shows.
 
+    ranks[r][i] is step i of rank r, a list of spans. A span is
     {"kind": "forward", "backward", "collective", ..., "name": "linear", "s": its seconds,
-     "bytes": what it moves, of a collective what this rank sends, "dtype": "float32" or None}"""
+     "bytes": moved by it; in a collective, sent by this rank, "dtype": "float32" or None}"""
     # >>> exercise 19a: three faults in a trace
-    # "synchronisation": more than one collective a step, on average over all ranks and steps, sends
-    # from 1 to 64 bytes. "loader": in one step the ranks' forward operators do not move the same
-    # bytes: the most of a rank over the least, its mean over the steps, is above 1.25. "float64":
-    # over 5 % of the seconds of all forward and backward operators are on float64. Time alone shows
-    # none of them: a rank may be slow for many reasons.
+    # "synchronisation": count the collectives that send from 1 to 64 bytes. On average over all
+    # ranks and steps there is more than one a step. "loader": in a step the ranks' forward
+    # operators move different numbers of bytes. Divide the largest by the smallest; the mean of
+    # this ratio over the steps is above 1.25. "float64": over 5 % of the seconds of all forward and
+    # backward operators are on float64. Seconds alone show no fault: a rank can be slow for many
+    # reasons.
     found, steps = set(), list(zip(*ranks))  # steps[i][r]
     every = [span for rank in ranks for step in rank for span in step]
     small = sum(s["kind"] == "collective" and 1 <= s["bytes"] <= 64 for s in every)
@@ -76,7 +80,7 @@ def find_faults(ranks):
 
 
 def texts(length=96, n=512):
-    """Lines of the standard library of many lengths, as rows of bytes."""
+    """Returns n pieces of the standard library, of different lengths, as arrays of bytes."""
     data = text.stdlib_corpus(1 << 18)
     rng = np.random.default_rng(0)
     lengths = rng.integers(8, length, n)
@@ -85,8 +89,9 @@ def texts(length=96, n=512):
 
 
 def batches(t, n_steps, n_rows, bucketed):
-    """Batches (rows, longest length) of this rank, padded with zeros. bucketed: a step's texts, of
-    all ranks, are neighbours in order of length."""
+    """Yields this rank's batches (ids, next ids), each (rows, longest length) padded with zeros.
+
+    bucketed: the texts of one step, on all ranks, have about equal lengths."""
     lines = texts()
     rng = np.random.default_rng(1)
     n = n_rows * t.size
@@ -94,7 +99,7 @@ def batches(t, n_steps, n_rows, bucketed):
         lines = sorted(lines, key=len)
         starts = rng.integers(0, len(lines) - n, n_steps)
         chosen = [np.arange(at, at + n)[t.rank::t.size] for at in starts]
-    else:  # now one rank has the long ones, now the other
+    else:  # the ranks have the long texts in turn
         order = np.argsort([len(line) for line in lines])
         halves = order[:len(order) // 2], order[len(order) // 2:]
         chosen = [rng.choice(halves[(t.rank + i) % 2], n_rows) for i in range(n_steps)]
@@ -116,7 +121,7 @@ def average(t, weights):
 
 
 def train(t, args, faults):
-    """(profile, seconds of a step by a stopwatch, tokens of each step) of a training."""
+    """Train. Returns (profile, mean seconds of a step, tokens of each step)."""
     minidl.manual_seed(0)
     token = put(args, nn.Embedding(VOCAB, WIDTH))
     layers = put(args, nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))))
@@ -149,7 +154,7 @@ def train(t, args, faults):
 
 
 def for_the_exercise(p):
-    """A profile's steps as find_faults wants them."""
+    """Returns a profile's steps in the form that find_faults() takes."""
     ranks = []
     for record in p.ranks:
         steps = [(begin, end, []) for begin, end in summary.bounds(record)]
@@ -186,7 +191,7 @@ def one_plan(t, args, table, name, faults):
     for kind, op, _, _, _, detail in p.record.lanes["main"]:
         if kind in ("forward", "backward"):
             work += flops.operations(op, kind, detail)
-    a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)  # of a forward; backward is two
+    a_token = 2 * (LAYERS * WIDTH * WIDTH + WIDTH * VOCAB)  # of a forward; backward has twice that
     theory = 3 * sum(tokens) * a_token
     table.row(f"{name}: operations of the products", work, theory, "exact")
     return p, stopwatch
@@ -214,11 +219,11 @@ def main(t, args):
 
 
 def draw(plt, ranks, figures):
-    """The ranks' last steps, and the roofline."""
+    """Draw the ranks' last steps and the roofline."""
     return pictures.draw(plt, ranks, figures)
 
 
-OPTIONS = {"steps": (12, "training steps, of which the first is not measured"),
+OPTIONS = {"steps": (12, "training steps; the first is not measured"),
            "rows": (24, "texts of a rank in a step")}
 
 

@@ -1,24 +1,28 @@
 """20  Inference: fold, quantise, reuse.      60 minutes, needs: 02, 05
 
-A trained model does the same for every input. Written down once, it can be rewritten and replayed.
+A trained model does the same operations for every input. So minidl can record them once, rewrite
+the list, and replay it.
 
     python tutorials/20_inference.py         one process; picture: out/20_inference.png
 
-**Fold.** Batch norm in eval mode is y = a z + c with fixed a = gamma / sqrt(var + eps), c = beta -
-a mean. After a product z = W x + b it is another product: W' = a W, b' = a b + c. An activation is
-done before the product's result is written. So a layer of three operations becomes one launch.
+**Fold.** Batch norm in eval mode is y = a z + c with fixed a = gamma / sqrt(var + eps) and
+c = beta - a mean. After a product z = W x + b, both together are one product with W' = a W and
+b' = a b + c. The activation is applied before the product's result is written. So a layer of three
+operations becomes one launch.
 
-**Reuse.** A value needs its bytes from the line that makes it to the last that reads it. Two values
-that are never alive together may share bytes. No plan needs less than the bytes of the values that
-are alive together at one line; to reach that bound is NP-hard, greedy rules mostly do.
+**Reuse.** A value needs its bytes from the line that makes it to the last line that reads it. Two
+values that are never alive together may share bytes. Every plan needs at least the bytes of the
+values that are alive together at one line. To find the smallest plan is NP-hard, but greedy rules
+usually reach this bound.
 
 **Quantise.** Rounding to multiples of a step s makes an error that is spread evenly over -s/2 ..
-s/2: its root mean square is s / sqrt(12). The step is the largest number over 127. A single scale
-for a whole matrix takes it from the largest of all rows; a scale for each row (output channel)
-costs 4 bytes a row, and leaves the scales outside of the sum over k, which stays exact in int32.
+s/2. Its root mean square is s / sqrt(12). The step is the largest |number| divided by 127. With one
+scale for a whole matrix, the largest number of all rows sets the step. A scale for each row (output
+channel) costs 4 bytes a row. It multiplies after the sum over k, so the sum stays exact in int32.
 
-**Batch.** A server gets requests one by one, and a batch of them reads the weights once. Little's
-law: L = lambda W requests are inside, if lambda come in a second and each stays W seconds.
+**Batch.** A server gets requests one by one. A batch of requests reads the weights only once.
+Little's law: if lambda requests arrive in a second and each stays W seconds, L = lambda W requests
+are in the server.
 
 Papers: Jacob et al. 2018 (arXiv 1712.05877); Pisarchyk & Lee 2020 (arXiv 2001.03288); Little 1961.
 Exercises: `minidl exercise 20` writes work/20_inference.py with the marked regions empty;
@@ -41,10 +45,12 @@ from minidl.plain.memory_plan import bound
 
 
 def per_channel(w):
-    """w (n, k) float32 as (whole numbers (n, k) int8, from -127 to 127; scales (n,) float32)."""
+    """Quantises w, (n, k) float32. Returns (whole numbers (n, k) int8, scales (n,) float32).
+
+    The whole numbers go from -127 to 127. w is about number * scale of its row."""
     # >>> exercise 20a: a scale for each output channel
     # Row i of w becomes round(w[i] / scale[i]), ties to even (np.rint). Its scale is the largest
-    # |w[i]| over 127, in float32. A row of zeros has scale 0, and must not divide by it.
+    # |w[i]| divided by 127, in float32. A row of zeros has scale 0. Do not divide by it.
     scale = np.abs(w).max(axis=1) / np.float32(127)
     q = np.rint(w / np.where(scale > 0, scale, 1)[:, None])
     return np.clip(q, -127, 127).astype(np.int8), scale
@@ -52,14 +58,17 @@ def per_channel(w):
 
 
 def best_fit(lifetimes):
-    """Where each value lies: a list of offsets. lifetimes[i]: (bytes, line that makes it, last line
-    that reads it), both included."""
+    """Returns the offset of each value in the arena, a list.
+
+    lifetimes[i]: (bytes, line that makes the value, last line that reads it). The value is alive at
+    both lines."""
     offsets = [0] * len(lifetimes)
     # >>> exercise 20b: a planner by best fit
-    # Place the largest value first; of equal ones, the earlier in the list. Those placed before
-    # that are alive with it at some line are in the way: between them, and below the lowest, are
-    # gaps. It goes to the start of the smallest gap that holds it; of equal gaps, the lowest; if
-    # there is none, to the end of the highest that is in the way.
+    # Place the largest value first. If two have equal bytes, the earlier in the list comes first. A
+    # value that is placed already is in the way if both are alive at some line. There are gaps
+    # between the values in the way, and below the lowest of them. Place the new value at the start
+    # of the smallest gap that holds it. If two gaps are equal, take the lower. If no gap holds it,
+    # place it at the highest end of the values in the way.
     placed = []
     for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i][0]):
         size, first, last = lifetimes[i]
@@ -89,7 +98,7 @@ def train(t, model, images, labels, n_epochs):
 
 
 def lifetimes(graph):
-    """Of each value that a line makes: (bytes, its line, the last line that reads it)."""
+    """Returns [(bytes, line that makes it, last line that reads it)] of each value of a graph."""
     last = {v: len(graph.nodes) for v in graph.outputs}
     for i, node in enumerate(graph.nodes):
         for v in node.values:
@@ -107,16 +116,17 @@ def seconds(run):
 
 
 def fold(t, model, x, table):
-    """The model as it is traced, and after all passes: launches, time, error."""
+    """Show the model as it is traced and after all passes: its lines, launches, time and error."""
     graph = infer.trace(model, x)
     say(t, f"The model as {len(graph.nodes)} lines:", graph)
     n_before = len(infer.compile(graph).launches)
-    table.row("launches before: lines less the view", n_before, len(graph.nodes) - 1, "exact")
+    table.row("launches before: lines, without the view", n_before, len(graph.nodes) - 1, "exact")
 
     want = graph.run(x)
     say(t, f"after the passes {infer.optimise(graph)}:", graph)
     plan = infer.compile(graph)
-    # 2 convolutions, the first with its pooling, 2 products; the channels to the end and back
+    # 2 convolutions, the first with its pooling, and 2 products. 2 launches move the channels to
+    # the last dimension and back
     table.row("launches after", len(plan.launches), 4 + 2, "exact")
     error = np.abs(plan(x).array - want).max() / np.abs(want).max()
     table.row("folded and fused: largest error", float(error), 1e-5, "<=")
@@ -126,32 +136,34 @@ def fold(t, model, x, table):
 
 
 def reuse(model, x, table):
-    """(lifetimes, offsets) of the network's values for 32 images."""
+    """Returns (lifetimes, offsets) of the network's values for the images x."""
     spans = lifetimes(infer.trace(model, x))
     offsets = best_fit(spans)
 
     convolution_1 = 3 * 32 * 64  # with its norm and its ReLU: 32 channels of 8 x 8
     pooled = 32 * 16
     convolution_2 = 3 * 64 * 16  # 64 channels of 4 x 4
-    layers = 1024 + 2 * 128 + 10  # the flat ones, a layer with its ReLU, the scores
+    layers = 1024 + 2 * 128 + 10  # the flat values, a layer and its ReLU, the scores
     elements = convolution_1 + pooled + convolution_2 + layers  # of one image
     n_bytes = sum(n for n, _, _ in spans)
     table.row("bytes of all values", n_bytes, 4 * len(x) * elements, "exact")
 
     arena = max(at + n for (n, _, _), at in zip(spans, offsets, strict=True))
-    table.row("bytes of the arena, best fit: the bound", arena,
+    table.row("bytes of the arena: best fit reaches the bound", arena,
               bound(dict(enumerate(spans))), "exact")
     return spans, offsets
 
 
 def right(run, images, labels):
-    """Returns the share of the images whose digit is found."""
+    """Returns the share of images whose digit the model finds."""
     return float((run(minidl.tensor(images)).array.argmax(1) == labels).mean())
 
 
 def quantise(model, known, images, labels, table):
-    """(the errors of one scale for a matrix, of one for each row), in steps of the row's."""
-    # channels of unlike size, as after folding batch norm
+    """Compare one scale for a matrix with one for each row.
+
+    Returns the errors of both, in units of the row's own scale."""
+    # rows of different magnitude, as after folding batch norm
     w = model[8].weight.array * np.geomspace(0.02, 1, 128, dtype=np.float32)[:, None]
     q, scale = per_channel(w)
     n_bytes = q.nbytes + scale.nbytes
@@ -170,13 +182,15 @@ def quantise(model, known, images, labels, table):
     graph = infer.quantize(infer.trace(model, images), calibrate=[known], method="mse")
     infer.optimise(graph)
     lost = right(model, images, labels) - right(infer.compile(graph), images, labels)
-    table.row("digits that are right in float32: lost by int8", lost, 0.01, "<=")
+    table.row("share of digits right in float32 and wrong in int8", lost, 0.01, "<=")
     return error_one / scale[:, None], error_rows / scale[:, None]
 
 
 def batch(images, table):
-    """(rates, {largest batch: mean latencies}, rate of one by one), by the measured times of plans
-    and a modelled clock. A real server: minidl.infer.Batcher."""
+    """Simulate a server that batches requests, with measured times of plans and a modelled clock.
+
+    Returns (request rates, {largest batch: mean latencies}, highest rate of batches of one).
+    minidl.infer.Batcher is a real server."""
     model = nn.MLP(64, 1024, 1024, 10).eval()  # 4 MB of weights
     costs = {}
     for n in (1, 8, 32):
@@ -185,7 +199,7 @@ def batch(images, table):
         costs[n] = seconds(partial(infer.compile(graph), images[:n]))
 
     def cost(n):
-        """Returns the seconds of the smallest plan into which n images fit."""
+        """Returns the seconds of the smallest plan that takes n images."""
         return costs[min(size for size in costs if size >= n)]
 
     rates = np.geomspace(0.03, 4, 14) / costs[1]
@@ -196,15 +210,15 @@ def batch(images, table):
             _, ends = load.simulate(arrivals, cost, largest, max_delay=2 * costs[1])
             waits.append(float((ends - arrivals).mean()))
         through = len(arrivals) / (ends[-1] - arrivals[0])
-        table.modelled(f"batches of at most {largest}, 4 times the rate of one: L = lambda W",
+        table.modelled(f"batches of up to {largest}, at 4 times the rate of one: L = lambda W",
                        load.inside(arrivals, ends), through * waits[-1], "rel<1e-9")
     return rates, curves, 1 / costs[1]
 
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("--device cuda: a plan is the CPU's; on a GPU, minidl.graphed replays a "
-                          "model as a CUDA graph")
+        raise WrongOption("wanted --device cpu, because plans run on the CPU only; got --device "
+                          "cuda. On a GPU use minidl.graphed, which replays a CUDA graph")
     digits, _ = datasets.digits()
     images, labels = digits[:1400]
     images = np.asarray(images, np.float32).reshape(-1, 1, 8, 8)
@@ -226,20 +240,20 @@ def main(t, args):
 
 
 def draw(plt, spans, offsets, errors, loads):
-    """Left: values in the arena. Middle: quantisation errors. Right: latency and rate."""
+    """Draw, from left: values in the arena, quantisation errors, latency over request rate."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(16, 5.2))
     for k, ((n, first, last), at) in enumerate(zip(spans, offsets, strict=True)):
         left.bar(first, n / 1e3, last - first + 1, at / 1e3, align="edge", edgecolor="white",
                  color=(BLUE, ORANGE, GREEN, GREY)[k % 4])
     line_at(left, "bound", y=bound(dict(enumerate(spans))) / 1e3)
-    left.set(title="Each value: its lines and its bytes", xlabel="line", ylabel="kB of the arena")
+    left.set(title="Lines and bytes of each value", xlabel="line", ylabel="kB of the arena")
 
     bins = np.linspace(-4, 4, 161)
     for e, name, colour in zip(errors, ("one scale for the matrix", "one for each row"),
                                (RED, BLUE), strict=True):
         middle.hist(e.reshape(-1), bins, density=True, histtype="step",
                     color=colour, label=name, linewidth=2)
-    middle.set(title="Error of a weight, in steps of its row's scale", xlabel="steps",
+    middle.set(title="Error of a weight, in units of its row's scale", xlabel="error / scale",
                ylabel="density", ylim=(0, 1.3))
     middle.legend(loc="upper right")
 
@@ -254,7 +268,7 @@ def draw(plt, spans, offsets, errors, loads):
     return figure
 
 
-OPTIONS = {"epochs": (4, "over the digits")}
+OPTIONS = {"epochs": (4, "epochs of training on the digits")}
 
 if __name__ == "__main__":
     launch(main, OPTIONS)

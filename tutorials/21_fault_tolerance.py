@@ -3,20 +3,24 @@
     mpirun -n 4 python tutorials/21_fault_tolerance.py
     python tutorials/21_fault_tolerance.py --sim 4    picture: out/21_fault_tolerance.png
     minidl run -n 4 --restarts 3 tutorials/21_fault_tolerance.py --kill 13
-                 kills rank 1 in its 13th step; the launcher notices, says so, starts all again
+                 kills rank 1 in its 13th step; the launcher notices, prints it, and starts all
+                 ranks again
 
-A run of N machines fails N times as often as one: 10,000 of them, each once in five years, every
-four hours. So a run saves its state and goes on from it. To the same bits, if the state is all that
-the next step depends on: weights, optimizer, random generators, the position in the data, the loss
-scale. And if the snapshot is whole: a fault may come while it is written, too (exercise 21a).
+A run of N machines fails N times as often as one machine. If each of 10,000 machines fails once in
+five years, one fails every four hours. So a run saves its state and continues from it. It continues
+to the same bits if two things hold. The state has all that the next step depends on: weights,
+optimizer, random generators, position in the data, loss scale (exercise 21b). And the snapshot is
+complete, even if a fault comes while it is written (exercise 21a).
 
-How often? With a snapshot each T seconds that costs delta, and a fault each M seconds on average:
+How often should a run save? Take a snapshot every T seconds that costs delta seconds, and a fault
+every M seconds on average:
 
     lost share of the time  =  delta / T  (saving)  +  T / 2M  (a fault loses T/2, on average)
-    the least at  T = sqrt(2 delta M)       Young 1974;    Daly 2006 has the next terms, too
+    lowest at  T = sqrt(2 delta M)          Young 1974; Daly 2006 adds the next terms
 
-Exactly, for exponential gaps: 1 - T / (M (e^((T+delta)/M) - 1)). A cheaper delta is worth its root:
-elastic.run copies the state in memory and writes it behind the next steps (CheckFreq).
+If the times between faults are exponential, it is exactly 1 - T / (M (e^((T+delta)/M) - 1)). With a
+quarter of delta, half as much time is lost. So elastic.run only copies the state in memory, and
+writes it to the disk during the next steps (CheckFreq).
 
 Papers: Young 1974; Daly 2006; Pillai et al. 2014 (crashes); Mohan et al. 2021 (CheckFreq).
 Exercises: `minidl exercise 21` writes work/21_fault_tolerance.py with the marked regions empty;
@@ -41,16 +45,16 @@ from minidl.data import DataLoader, DistributedSampler, Passes, datasets
 from minidl.nn import functional as F
 from minidl.parallel import Zero1
 
-BATCH = 12  # of a rank
+BATCH = 12  # samples of a step on each rank
 FOLDER = "out/20_runs"
 
 
 def save(disk, name, data):
-    """Put `data` into the file `name`: after a failure at any moment it has the old or the new."""
+    """Put `data` into the file `name`. After a failure at any moment it has the old or new data."""
     # >>> exercise 21a: an atomic snapshot
-    # disk.write(name, data), .fsync(name), .rename(old, new), .sync_folder(), .remove(name). A
-    # failure may come in the middle of any of them. When save returns, the new data must be safe:
-    # its bytes (fsync) and its name (sync_folder). Only a rename is done in one step.
+    # Use disk.write(name, data), .fsync(name), .rename(old, new), .sync_folder(), .remove(name). A
+    # failure may come in the middle of each. When save returns, the new data must be safe: its
+    # bytes (by fsync) and its name (by sync_folder). Only rename is done in one step.
     temporary = name + ".tmp"
     disk.write(temporary, data)
     disk.fsync(temporary)
@@ -70,7 +74,7 @@ class Toy:
         self.epoch = self.position = self.n_steps = 0  # position: samples of the epoch used
         self.scale = 1024.0
         self.good_steps = 0
-        self.data = np.random.default_rng(0).normal(size=(10, 4))  # the same in every run
+        self.data = np.random.default_rng(0).normal(size=(10, 4))  # equal in every Toy()
 
     def step(self):
         if self.position == len(self.data):
@@ -99,11 +103,11 @@ class Toy:
 
 
 def state_of(run):
-    """What a new Toy needs to go on to the same bits: {attribute: value}."""
+    """Returns {attribute: value}: all that a new Toy needs to continue to the same bits."""
     # >>> exercise 21b: all that the next step depends on
-    # Look at Toy.step: which attributes does it read before it writes them? What a new Toy() has
-    # anyway, and what step computes anew, need not be kept. The run goes on while the state is
-    # being written: copy the arrays. Of run.random the state is run.random.get_state().
+    # Look at Toy.step: which attributes does it read before it writes them? Leave out attributes
+    # that are equal in every new Toy(), and attributes that step computes again. The run continues
+    # while the state is written, so copy the arrays. For run.random keep run.random.get_state().
     return {"w": run.w.copy(), "v": run.v.copy(), "random": run.random.get_state(),
             "epoch": run.epoch, "position": run.position, "n_steps": run.n_steps,
             "scale": run.scale, "good_steps": run.good_steps}
@@ -111,11 +115,11 @@ def state_of(run):
 
 
 def by_hand(table):
-    """Both exercises: a failure in each call of a save, and a toy that dies in each step."""
+    """Check both exercises: a failure in each call of a save, and a Toy that dies in each step."""
     old, new = b"old" * 5, b"new!" * 5
     n_calls, found = power_failures(save, old, new)
     n_lost = sum(data not in (old, new) for data in found)
-    table.row(f"power failures ({n_calls} calls x 4 disks) that leave no snapshot", n_lost, 0,
+    table.row(f"power failures ({n_calls} calls x 4 disks) without a snapshot", n_lost, 0,
               "exact")
 
     whole, dying = Toy(), Toy()
@@ -123,16 +127,18 @@ def by_hand(table):
         whole.step()
         dying.step()
         state = state_of(dying)
-        dying = Toy()  # it dies after each step, and another goes on
+        dying = Toy()  # it dies after each step, and a new one continues
         dying.random.set_state(state.pop("random"))
         vars(dying).update(state)
     n_unlike = int((dying.w != whole.w).sum())
-    table.row("weights of a toy that died 40 times, unlike those of one that did not", n_unlike, 0,
+    table.row("different weights after a Toy died 40 times", n_unlike, 0,
               "exact")
 
 
 def train(t, args, folder, fault=None):
-    """The weights after args.steps, by elastic.run; it dies in step number `fault`."""
+    """Train with elastic.run. Returns the weights after args.steps.
+
+    fault: the number of a step in which the run dies."""
     digits, _ = datasets.digits()
 
     def state(t):
@@ -147,7 +153,7 @@ def train(t, args, folder, fault=None):
 
     def step(t, number, model, optimizer, batches):
         if number == fault and (t.simulated or not args.kill):
-            raise PowerFailure  # of all ranks: mpirun alone would not start one of them again
+            raise PowerFailure  # on all ranks, because mpirun does not restart a single rank
         if number == fault and t.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         x, y = next(batches)
@@ -164,31 +170,35 @@ def train(t, args, folder, fault=None):
 
 
 def killed(t, args, table):
-    """A run that dies beside one that does not: (step of the fault, step that it goes on from)."""
+    """Compare a run that dies with one that does not.
+
+    Returns (step of the fault, step from which the run continues)."""
     fault = args.kill or args.steps - args.every // 2
     whole, broken = FOLDER + "/whole", FOLDER + "/killed"
-    if os.environ.get("MINIDL_ATTEMPT", "1") == "1":  # minidl run counts them
+    if os.environ.get("MINIDL_ATTEMPT", "1") == "1":  # minidl run counts the attempts
         if t.rank == 0:
             shutil.rmtree(FOLDER, ignore_errors=True)
         tree.barrier(t)
         train(t, args, whole)
         with suppress(PowerFailure):
             train(t, args, broken, fault)
-        t.pause(0.5)  # for the thread that writes
+        t.pause(0.5)  # until the thread that writes the snapshot is done
         tree.barrier(t)
 
     saved = snapshot.latest(broken) or 0
-    say(t, f"a fault in step {fault}; the newest snapshot on the disk: of step {saved}")
+    say(t, f"a fault in step {fault}; the newest snapshot on the disk is from step {saved}")
     weights = train(t, args, whole)
     again = train(t, args, broken)
-    table.row("weights unlike the uninterrupted run's", int((again != weights).sum()), 0, "exact")
-    table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")  # written behind
+    table.row("different weights after the restart", int((again != weights).sum()), 0, "exact")
+    # up to two periods, because a snapshot is written during the steps after it
+    table.row("steps done again, at most", fault - saved, 2 * args.every, "<=")
     return fault, saved
 
 
 def lost(interval, delta, mtbf, n_faults=20_000):
-    """The share of the time that a simulated machine loses. The time between two faults has room
-    for so many times an interval and its snapshot; what is begun then is lost."""
+    """Returns the share of the time that a simulated machine loses.
+
+    Between two faults it keeps only whole intervals with their snapshots. The rest is lost."""
     gaps = np.random.default_rng(0).exponential(mtbf, n_faults)
     n_kept = (gaps // (interval + delta)).sum()
     return 1 - interval * n_kept / gaps.sum()
@@ -201,13 +211,13 @@ def main(t, args):
 
     delta, mtbf = args.delta, args.mtbf
     young = math.sqrt(2 * delta * mtbf)
-    sweep = [young * 2.0 ** (k / 2) for k in range(-5, 6)]  # number 5 is Young's
+    sweep = [young * 2.0 ** (k / 2) for k in range(-5, 6)]  # sweep[5] is Young's interval
     shares = [lost(T, delta, mtbf) for T in sweep]
     theory = delta / young + young / (2 * mtbf)
     table.row("share of the time lost at Young's interval, simulated", shares[5], theory,
               "rel<1e-1")
     away = abs(int(np.argmin(shares)) - 5)
-    table.row("best interval of the sweep, in steps of sqrt 2 from Young's", away, 1, "<=")
+    table.row("factors of sqrt 2 from the best interval to Young's", away, 1, "<=")
     picture(t, args, draw, sweep, shares, delta, mtbf, (fault, begins, args.steps))
     return table
 
@@ -226,14 +236,14 @@ def exact(interval, delta, mtbf):
 
 
 def draw(plt, sweep, measured, delta, mtbf, steps):
-    """Left: steps over the work that was done, with the fault. Right: cost against the interval."""
+    """Draw the run with its fault (left) and the lost time over the interval (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.4))
     fault, begins, end = steps
     left.plot([0, fault], [0, fault], color=LINES[0], label="until the fault")
     left.plot([fault, fault], [fault, begins], color=GREY, linestyle=":",
               label="back to a snapshot")
-    left.plot([fault, fault + end - begins], [begins, end], color=LINES[1], label="started again")
-    left.set(xlabel="steps of work", ylabel="step of the run", title="A fault, and the way on")
+    left.plot([fault, fault + end - begins], [begins, end], color=LINES[1], label="after restart")
+    left.set(xlabel="steps of work", ylabel="step of the run", title="A fault and the restart")
     left.legend()
     curve = np.geomspace(sweep[0], sweep[-1], 100)
     right.plot(curve, [100 * exact(T, delta, mtbf) for T in curve], color=GREY, label="exact")

@@ -1,23 +1,28 @@
 """22  Attention over a text that no rank holds.    60 minutes, needs: 07, 03
 
+A text too long for one rank is divided over n ranks. Two methods compute attention over all of it.
+
     mpirun -n 4 python tutorials/22_long_context.py   (or: minidl run -n 4 ...)
     python tutorials/22_long_context.py --sim 4       picture: out/22_long_context.png
 
-**Ring attention.** Each rank has s/n of the tokens; K and V go around the ring. Of the block that
-is there a rank computes what it gives its queries, o and lse = log(sum of e^score), and merges it:
+**Ring attention.** Each rank has s/n of the tokens. The blocks of K and V go around the ring. For
+each block a rank computes two results for its own queries, o and lse = log(sum of e^score), and
+merges them with the results so far:
 
     L = log(e^lse1 + e^lse2)          o = e^(lse1 - L) o1 + e^(lse2 - L) o2
 
-The next block is on its way meanwhile. Sent: 2 c (n-1) elements of c = s/n g e (g key heads of
-width e), and in backward as much again and the gradients of K and V.
+The next block arrives during this computation. With g key heads of width e, a block of K has
+c = s/n g e elements. A rank sends 2 c (n-1) elements forward. In backward it sends K and V again,
+and the gradients of K and V.
 
-**Who works.** Causal, pieces in order: rank r sees r+1 of the n blocks, and all wait for the last
-rank. In zigzag order rank r has the chunks r and 2n-1-r of 2n, and every rank as many pairs of a
-query and a key: s (s+1) / 2n.
+**Balance.** In causal attention with the pieces in order, rank r sees r+1 of the n blocks, and all
+ranks wait for the last. In zigzag order rank r has the chunks r and 2n-1-r of 2n. Then every rank
+has the same number of pairs of a query and a key: s (s+1) / 2n.
 
-**Ulysses.** Two all-to-alls: from s/n tokens of all h heads to all tokens of h/n heads, attention
-as ever, and back: (2h + 2g) e s/n (n-1)/n elements. So ring / Ulysses = n g / (h + g): n/2 where
-h = g, n/9 where 8 heads share a key head.
+**Ulysses.** An all-to-all exchanges s/n tokens of all h heads for all tokens of h/n heads. Then
+each rank computes usual attention, and a second all-to-all goes back. A rank sends
+(2h + 2g) e s/n (n-1)/n elements. So ring / Ulysses = n g / (h + g). It is n/2 if h = g, and n/9 if
+8 query heads share a key head.
 
 Papers: Liu, Zaharia & Abbeel 2023 (arXiv 2310.01889); Jacobs et al. 2023 (arXiv 2309.14509).
 Exercises: `minidl exercise 22` writes work/22_long_context.py with the marked regions empty;
@@ -39,13 +44,15 @@ from minidl.tensor import Tensor
 
 
 def block(q, k, v, at_q, at_k):
-    """What one block of keys gives: (o, lse). q (h, L, e), k and v (h, S, e). at_q, at_k: the
-    places in the text of the L queries and the S keys; a query sees keys up to its own place."""
+    """Returns (o, lse) of attention to one block of keys.
+
+    q (h, L, e), k and v (h, S, e), o (h, L, e), lse (h, L). at_q, at_k: the positions in the text
+    of the L queries and the S keys. A query sees keys up to its own position."""
     # >>> exercise 22a: one block, by places in the text
-    # Scores are q k^T / sqrt(e), -inf where the key's place is behind the query's. o is softmax
-    # times v, (h, L, e); lse, (h, L), the log of the sum of e^score. Scores of 1000 must not
-    # overflow: take each row's maximum out before you exponentiate, and add it to the log again.
-    # A query that sees no key of this block: o is 0, lse -inf, and nothing warns.
+    # Scores are q k^T / sqrt(e), or -inf if the key comes later in the text than the query. o is
+    # softmax(scores) times v. lse is the log of the sum of e^score. Scores of 1000 must not
+    # overflow: subtract each row's maximum before you exponentiate, and add it to the log.
+    # If a query sees no key of this block, its o is 0 and its lse is -inf, without a warning.
     s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     s = np.where(at_q[:, None] >= at_k, s, -np.inf)
     top = s.max(axis=-1, keepdims=True)
@@ -59,10 +66,10 @@ def block(q, k, v, at_q, at_k):
 
 
 def merge(o1, lse1, o2, lse2):
-    """Two partial results of the same queries as one, (o, lse), in new arrays."""
+    """Merges two partial results of the same queries. Returns (o, lse), new arrays."""
     # >>> exercise 22b: two partial results as one
-    # o (h, L, e), perhaps float16; lse (h, L), float32 or float64: the sum is made in its dtype.
-    # lse may be 1000, or -inf where a part saw no key; if both did, o is 0 and lse -inf.
+    # o is (h, L, e) and may be float16. lse is (h, L), float32 or float64. Add in the dtype of lse.
+    # lse may be 1000, or -inf if a part saw no key. If neither part saw a key, o is 0 and lse -inf.
     both = np.logaddexp(lse1, lse2)
     safe = np.where(both == -np.inf, 0, both)
     w1, w2 = (np.exp(lse - safe)[..., None] for lse in (lse1, lse2))
@@ -71,7 +78,9 @@ def merge(o1, lse1, o2, lse2):
 
 
 def ring_attention(t, q, k, v, order, pair_s):
-    """This rank's (o, pairs computed): k and v travel, one step ahead of what is computed."""
+    """Returns (o, number of pairs) of this rank. The next k and v arrive during the computation.
+
+    q, k, v: (heads, tokens, width). pair_s: modelled seconds of one pair."""
     n, m = t.size, q.shape[1]
     places = [context.positions(n * m, n, i, order) for i in range(n)]
     o = np.zeros(q.shape)
@@ -80,8 +89,8 @@ def ring_attention(t, q, k, v, order, pair_s):
 
     def visit(owner, kv):
         nonlocal n_pairs
-        part = context.seen(t.rank, owner, n * m, n, True, order)  # which rows see which keys
-        if part is None:  # every key is behind every query
+        part = context.seen(t.rank, owner, n * m, n, True, order)  # (rows that see keys, the keys)
+        if part is None:  # no query sees a key
             return
         rows, keys, _ = part
         at_q = places[t.rank][rows]
@@ -91,7 +100,7 @@ def ring_attention(t, q, k, v, order, pair_s):
         o[:, rows], lse[:, rows] = merge(o[:, rows], lse[:, rows], new_o, new_lse)
 
         here = int((at_q[:, None] >= at_k).sum())
-        t.compute(here * pair_s)  # modelled
+        t.compute(here * pair_s)  # on the modelled clock
         n_pairs += here
 
     context.pass_around(t, np.stack([k, v]), visit)
@@ -99,10 +108,12 @@ def ring_attention(t, q, k, v, order, pair_s):
 
 
 def by_hand(t, args, table):
-    """The exercises' functions around the ring, beside one rank with the whole text."""
+    """Compare the exercises' functions on the ring with one rank that has the whole text.
+
+    Returns {order: pairs of each rank}."""
     n, m, heads, width = t.size, args.tokens, 2, 8
     s = n * m
-    q, k, v = np.random.default_rng(0).normal(size=(3, heads, s, width)) * 2  # the same everywhere
+    q, k, v = np.random.default_rng(0).normal(size=(3, heads, s, width)) * 2  # equal on all ranks
     whole, _ = block(q, k, v, np.arange(s), np.arange(s))
     n_bytes = 2 * heads * m * width * 8  # of a block
     pairs_theory = {
@@ -111,7 +122,7 @@ def by_hand(t, args, table):
     }
 
     pairs, time_s = {}, {}
-    for order in ("zigzag", "contiguous"):  # zigzag while all modelled clocks still agree
+    for order in ("zigzag", "contiguous"):  # zigzag first, while all modelled clocks are equal
         mine = context.positions(s, n, t.rank, order)
         ledger = Ledger(t)
         start = t.time()
@@ -128,7 +139,7 @@ def by_hand(t, args, table):
         pairs[order] = ring.all_reduce(t, of_ranks)
         say(t, f"  {order:10} pairs of each rank: {' '.join(map(str, pairs[order]))}")
 
-    if t.simulated:  # zigzag ranks are alike: each step takes its pairs' time or the message's
+    if t.simulated:  # in zigzag order a step takes the time of its pairs or of the next message
         message_s = args.alpha + args.beta * n_bytes
         *steps, last = [args.pair_s * n_pairs for n_pairs in context.pairs(s, n, t.rank)]
         theory = sum(max(step, message_s) for step in steps) + last
@@ -137,7 +148,7 @@ def by_hand(t, args, table):
 
 
 def in_half(table):
-    """Blocks in float16 merged in float32 and in float16: the error against float64."""
+    """Merge float16 blocks in float32 and in float16, and show the error against float64."""
     q, k, v = np.random.default_rng(1).normal(size=(3, 1, 256, 16))
     at = np.arange(256)
     exact, _ = block(q, k, v, at, at)
@@ -153,19 +164,20 @@ def in_half(table):
 
         error = float(np.abs(o - exact).max())
         rule = "info" if bound is None else "<="
-        # a block's o is off by half a step, 2^-9 above 2, and so is a mean of them
+        # the o of a block is off by half a unit in the last place, 2^-10 for numbers above 2. A
+        # weighted mean of blocks has the same bound
         table.row(f"64 float16 blocks merged in {np.dtype(dtype)}: error", error, bound, rule)
 
 
 def methods(t, args, table):
-    """Bytes of both methods, forward and backward, by the ledger and by the formula."""
+    """Compare the bytes of both methods, forward and backward, with the formulas."""
     n, m, width = t.size, args.tokens, 8
 
     def ones(heads):
         return Tensor(put(args, np.ones((1, heads, m, width), "f4")), requires_grad=True)
 
     attention = {"ring": context.ring_attention, "ulysses": context.ulysses_attention}
-    for name, h, g in (("a key head a query head", 2 * n, 2 * n), ("4 share a key head", 4 * n, n)):
+    for name, h, g in (("a key head each", 2 * n, 2 * n), ("4 share a key head", 4 * n, n)):
         sent = {}
         for method in ("ring", "ulysses"):
             ledger = Ledger(t)
@@ -184,7 +196,7 @@ def methods(t, args, table):
 
 
 def train(t, args, table):
-    """A GPT whose texts are divided over the ranks, beside the same on one rank."""
+    """Compare a GPT whose texts are divided over the ranks with the same GPT on one rank."""
     n_layers = 2
     length = args.tokens * t.size
     alone, _ = losses_of(t, args, "one rank", n_layers, length)
@@ -200,8 +212,9 @@ def train(t, args, table):
 
 
 def losses_of(t, args, name, n_layers, length):
-    """Train a GPT on "one rank" or on a "ring". Returns (this rank's part of each step's loss,
-    bytes sent)."""
+    """Train a GPT on "one rank" or on a "ring".
+
+    Returns (this rank's part of each step's loss, bytes sent)."""
     on_ring = name == "ring"
     minidl.manual_seed(0)
     model = put(args, nn.GPT(256, length, n_layers, 4, 32))
@@ -224,7 +237,7 @@ def losses_of(t, args, name, n_layers, length):
         loss = mean * x.shape[1] / length  # this rank's part of the mean over all tokens
         if on_ring:
             (loss * t.size).backward()
-            average_gradients(t, model.parameters())  # n times a part: the sum of the parts
+            average_gradients(t, model.parameters())  # the mean of n times the parts is their sum
         else:
             loss.backward()
         for p in model.parameters():
@@ -251,7 +264,7 @@ OPTIONS = {
 
 
 def draw(plt, n, pairs):
-    """Left and middle: in which step a pair is computed, by order. Right: bytes against ranks."""
+    """Draw the step that computes each pair, for both orders, and the bytes over the ranks."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 5), width_ratios=[1, 1, 1.05])
     shades = plt.get_cmap("viridis")
     for axis, order in zip(axes, ("contiguous", "zigzag"), strict=False):
@@ -274,9 +287,9 @@ def draw(plt, n, pairs):
         axis.text(0.98, 0.97, "pairs of\n" + lines, ha="right", va="top", fontsize=9,
                   transform=axis.transAxes)
     ranks = np.arange(2, 17)
-    for (h, g), colour, name in (((64, 64), BLUE, "as many key heads"),
-                                 ((64, 16), GREEN, "4 share a key head"),
-                                 ((128, 16), ORANGE, "8 share a key head")):
+    for (h, g), colour, name in (((64, 64), BLUE, "a key head for each query head"),
+                                 ((64, 16), GREEN, "4 query heads share a key head"),
+                                 ((128, 16), ORANGE, "8 query heads share a key head")):
         axes[2].plot(ranks, ranks * g / (h + g), color=colour, label=name)
     line_at(axes[2], "here", x=n, at=0.93, color=GREY)
     line_at(axes[2], "equal", y=1, color=RED)

@@ -1,24 +1,27 @@
 """23  Experts: more weights, the same arithmetic, and an all-to-all.    60 minutes, needs: 07
 
-E feed-forward layers in place of one, of which each token takes those that a router likes best.
+A layer has E feed-forward networks, the experts, instead of one. A router chooses k of them for
+each token.
 
     mpirun -n 4 python tutorials/23_experts.py        or: minidl run -n 4 tutorials/23_experts.py
     python tutorials/23_experts.py --sim 4            picture: out/23_experts.png
 
-The router is a linear layer, p = softmax(W x). Of the k largest p: y = sum of p_e expert_e(x). With
-E/n experts on each of n ranks the rows travel by an all-to-all of unequal blocks, and back. Four
-times in a step (dispatch and combine, forward and backward) a rank sends on average k T h (n-1)/n
-elements of its T tokens.
+The router is a linear layer, p = softmax(W x). The k experts with the largest p are chosen, and
+y = sum of p_e expert_e(x) over these. Each of n ranks has E/n experts. The tokens' rows go to the
+experts in an all-to-all of unequal blocks (dispatch). Their results come back in another (combine).
+A step has both, forward and backward: four all-to-alls. If a rank has T tokens of width h, it
+sends on average k T h (n-1)/n elements in each.
 
-**Capacity.** An expert takes at most ceil(f T k / E) rows, T the tokens of all ranks: first choices
-before second ones, and among them in the order of ranks and tokens. The rest is dropped: y = 0, and
-the token goes on by the residual path.
+**Capacity.** An expert takes at most ceil(f T k / E) rows, where T are the tokens of all ranks.
+First choices come before second choices. Among equal choices the order is by rank, then by token.
+A row above the limit is dropped: its y is 0, and the token only has its residual path.
 
-**Balance.** A router that likes one expert trains that one, and likes it more. Two remedies:
-- a second loss, E sum f_e P_e, f_e the part of all ranks' tokens that chose e, P_e the mean of p_e:
-  1 where all experts are alike, E where one has everything;
-- a bias on p where the choice is made, and only there, moved after each step by a small constant
-  towards the experts with less than their share. No second gradient disturbs the first.
+**Balance.** If the router prefers one expert, that expert trains more, and the router prefers it
+even more. There are two remedies:
+- A second loss, E sum f_e P_e. f_e is the share of all ranks' tokens that chose e, and P_e is the
+  mean of p_e. The loss is 1 if all experts are used equally, and E if one expert gets all tokens.
+- A bias on p, used only to choose. After each step it grows by a small constant for experts with
+  less than their share, and falls for the others. It adds no second gradient.
 
 Papers: Fedus et al. 2021 (arXiv 2101.03961); Lepikhin et al. 2020 (GShard, arXiv 2006.16668); Wang
 et al. 2024 (arXiv 2408.15664).
@@ -44,16 +47,18 @@ from minidl.tensor import Tensor
 
 
 def places(t, choice, n_experts):
-    """Of each of this rank's tokens its place, from 0, among all ranks' tokens with its choice.
-    choice: (T,), the expert that each token takes; other lengths on other ranks, 0 as well."""
-    # >>> exercise 23a: everybody's place in the queue
-    # Tokens queue up in the order of ranks, then of tokens. np.bincount(choice, minlength=E) says
-    # how many of this rank's take which expert. What does a rank have to know of the others?
-    # ring.all_reduce(t, x) sums an array over the ranks, in place: E numbers for each rank will do.
+    """Returns each token's place in the queue of its expert, from 0, over all ranks.
+
+    choice: (T,), the expert of each token of this rank. T may differ between ranks and may be 0."""
+    # >>> exercise 23a: each token's place in the queue
+    # The queue of an expert has the tokens that chose it, in the order of ranks, then of tokens.
+    # np.bincount(choice, minlength=E) returns how many tokens of this rank chose each expert. What
+    # does a rank need to know about the other ranks? ring.all_reduce(t, x) sums an array over the
+    # ranks, in place. E numbers for each rank are enough.
     counts = np.zeros((t.size, n_experts), np.int64)
     counts[t.rank] = np.bincount(choice, minlength=n_experts)
     ring.all_reduce(t, counts)
-    following = counts[: t.rank].sum(axis=0)  # of each expert, the place that comes next
+    following = counts[: t.rank].sum(axis=0)  # the next place in each expert's queue
     result = np.zeros(len(choice), np.int64)
     for i, e in enumerate(choice):
         result[i] = following[e]
@@ -63,14 +68,16 @@ def places(t, choice, n_experts):
 
 
 def through_experts(t, x, choice, gate, kept, expert, n_experts):
-    """y, like x: gate times the chosen expert's result of each token that is kept, 0 of others.
-    x (T, h), choice (T,), gate (T,), kept (T,) of bool. expert(e, rows) is to be called on the rank
-    that has expert e: rank r has experts r E/n to (r+1) E/n - 1. n divides E."""
+    """Returns y, (T, h): gate times the chosen expert's result for kept tokens, 0 for the others.
+
+    x (T, h), choice (T,), gate (T,), kept (T,) of bool. Call expert(e, rows) only on the rank that
+    has expert e. Rank r has experts r E/n to (r+1) E/n - 1. n divides E."""
     # >>> exercise 23b: dispatch and combine
-    # all_to_all.all_to_all_v(t, rows, counts) sends the first counts[0] rows to rank 0, the next to
-    # rank 1, ... and returns (what came, how many from each rank). So sort the kept tokens by their
-    # expert (np.argsort, kind="stable"), send rows and numbers of experts, let every expert here
-    # compute its rows in one call, and send the results back the way they came.
+    # all_to_all.all_to_all_v(t, rows, counts) sends the first counts[0] rows to rank 0, the next
+    # counts[1] to rank 1, and so on. It returns (rows that came, how many from each rank). So sort
+    # the kept tokens by their expert (np.argsort, kind="stable"). Send their rows, and the numbers
+    # of their experts. Call each expert of this rank once, with all its rows. Send the results back
+    # to the ranks that sent the rows.
     order = np.flatnonzero(kept)
     order = order[np.argsort(choice[order], kind="stable")]
     to = choice[order] // (n_experts // t.size)
@@ -88,7 +95,7 @@ def through_experts(t, x, choice, gate, kept, expert, n_experts):
 
 
 def by_hand(t, args, table):
-    """The exercises' functions beside one rank that has all tokens and all experts."""
+    """Compare the exercises' functions with one rank that has all tokens and all experts."""
     n, h = t.size, 6
     n_experts = 2 * n
     rng = np.random.default_rng(0)
@@ -96,7 +103,7 @@ def by_hand(t, args, table):
     mine = slice(bounds[t.rank], bounds[t.rank + 1])
     x = rng.normal(size=(bounds[-1], h))
     weights = rng.normal(size=(n_experts, h, h))
-    p = np.exp(x @ rng.normal(size=(h, n_experts)))  # softmax's numerators
+    p = np.exp(x @ rng.normal(size=(h, n_experts)))  # the numerators of softmax
     choice = p.argmax(axis=1)
     gate = p.max(axis=1) / p.sum(axis=1)
     limit = int(np.ceil(1.25 * len(x) / n_experts))
@@ -118,16 +125,17 @@ def by_hand(t, args, table):
 
     table.row("capacity, ceil(1.25 T / E)", limit, -(-5 * len(x) // (4 * n_experts)), "exact")
     table.row("by hand: dropped tokens", n_dropped, wanted_dropped, "exact")
-    table.row("by hand: unlike one rank by", np.abs(y - wanted[mine]).max(), 0.0, "abs<1e-12")
+    table.row("by hand: difference from one rank", np.abs(y - wanted[mine]).max(), 0.0,
+              "abs<1e-12")
 
 
 def layer_costs(t, args, table):
-    """The framework's layer: bytes by the ledger and by the formula."""
+    """Compare the bytes of the framework's layer with the formula."""
     n, n_experts, h, k = t.size, 2 * t.size, 8, 2
     minidl.manual_seed(0)
     layer = put(args, nn.MoE(h, n_experts=n_experts, top_k=k))
 
-    # what each rank's tokens choose, and which of the choices find a place
+    # the choices of each rank's tokens, and the plan: which of them are within the capacity
     x = np.random.default_rng(1).normal(size=(n * args.tokens, h)).astype("f4")
     with minidl.no_grad():
         p = host(F.softmax(F.linear(put(args, Tensor(x)), layer.router.weight), -1))
@@ -144,13 +152,15 @@ def layer_costs(t, args, table):
     theory = experts.bytes_sent(plan.counts, t.rank, chunks.bounds(n_experts, n), h, 4, k)
     table.row("a layer: bytes of counts, rows, gradients", ledger.bytes_sent, sum(theory), "exact")
     n_dropped = int((plan.slot < 0).sum())
-    table.row("a layer: choices dropped here", layer.n_dropped, n_dropped, "exact")
+    table.row("a layer: choices dropped on this rank", layer.n_dropped, n_dropped, "exact")
     even = 4 * k * args.tokens * h * (n - 1) // n * 4  # 4 k T h (n-1)/n elements of 4 bytes
-    table.row("... of rows alone, and if they were spread evenly", sum(theory[1:]), even)
+    table.row("a layer: bytes of rows; theory: spread evenly", sum(theory[1:]), even)
 
 
 def balance_loss(table):
-    """Show both ends of it: each token likes another expert; all tokens like one expert."""
+    """Check the smallest and the largest balance loss.
+
+    It is smallest if each token chooses another expert, and largest if all choose the same."""
     layer = nn.MoE(4, n_experts=4)
     layer.router.weight.array[...] = 40 * np.eye(4)
     for name, likes, theory in (("balanced", [0, 1, 2, 3], 1.0), ("collapsed", [0] * 4, 4.0)):
@@ -159,12 +169,15 @@ def balance_loss(table):
 
 
 def train(t, args, table, name):
-    """A GPT with 2 n experts a layer: (losses, load of the first layer by step, as parts of 1)."""
+    """Train a GPT with 2 n experts a layer. Returns (losses, loads).
+
+    loads: (steps, experts), each expert's share of the first layer's tokens. name: "nothing" (no
+    balancing) and "bias" train on all ranks, "one rank" trains with the bias on one."""
     minidl.manual_seed(0)
     mixture = partial(nn.MoE, n_experts=2 * t.size, bias_rate=args.rate, capacity_factor=1.25)
     model = put(args, nn.GPT(256, 32, 2, 4, 32, feed_forward=mixture).double())
     layers = moe.layers(model)
-    for layer in layers:  # a bad start: one expert is liked
+    for layer in layers:  # a bad start: the router prefers expert 0
         layer.router.weight.data *= 12
         layer.router.weight.array[0] *= 3
 
@@ -195,7 +208,7 @@ def train(t, args, table, name):
         if name == "nothing":
             for layer in layers:
                 layer.load = 0
-        moe.move_bias(model, all_sum)  # of no load it does not move
+        moe.move_bias(model, all_sum)  # without a load it does not move
 
     if all_sum:
         run.close()
@@ -205,13 +218,13 @@ def train(t, args, table, name):
     loads = np.array(loads) / np.sum(loads, axis=1, keepdims=True)
     n_dropped = sum(dropped[-5:])
     percent = 100 * busiest(loads)
-    say(t, f"  {name:9} loss {losses[-1]:.3f}; of the last 5 steps: {n_dropped:,} choices "
-           f"dropped, the first layer's busiest expert has {percent:.0f} %")
+    say(t, f"  {name:9} loss {losses[-1]:.3f}; in the last 5 steps {n_dropped:,} choices were "
+           f"dropped, and the first layer's busiest expert had {percent:.0f} %")
     return losses, loads
 
 
 def busiest(loads):
-    """Returns the part of the busiest expert, in the mean of the last 5 steps."""
+    """Returns the busiest expert's share of the tokens, in the mean of the last 5 steps."""
     return loads[-5:].mean(axis=0).max()
 
 
@@ -220,17 +233,17 @@ def main(t, args):
     by_hand(t, args, table)
     layer_costs(t, args, table)
     balance_loss(table)
-    say(t, f"A GPT with {2 * t.size} experts a layer, whose routers like one expert at first:")
+    say(t, f"A GPT with {2 * t.size} experts a layer. At first its routers prefer one expert:")
     ways = {name: train(t, args, table, name) for name in ("nothing", "bias", "one rank")}
     losses, loads = ways["bias"]
     alone, _ = ways["one rank"]
     error = np.abs(np.array(losses) / alone - 1).max()
-    # float64: in float32 a rounding soon changes some choice, and then the loss
-    table.row("bias, on ranks: losses unlike one rank's by", float(error), 0.0, "abs<1e-9")
+    # in float64, because in float32 rounding soon changes a choice, and then the loss
+    table.row("bias: losses, difference from one rank's", float(error), 0.0, "abs<1e-9")
     if args.steps >= 40 and t.size == 4:
         _, loads_before = ways["nothing"]
         most = 0.7 * busiest(loads_before)
-        table.row("busiest expert's part with the bias, at most", busiest(loads), most, "<=")
+        table.row("busiest expert's share with the bias, at most", busiest(loads), most, "<=")
     picture(t, args, draw, ways, 2 * t.size)
     return table
 
@@ -238,12 +251,12 @@ def main(t, args):
 OPTIONS = {
     "tokens": (24, "tokens of a rank in the parts by hand"),
     "steps": (40, "training steps"),
-    "rate": (0.01, "by how much a bias moves after a step"),
+    "rate": (0.01, "the change of a bias after a step"),
 }
 
 
 def draw(plt, ways, n_experts):
-    """Left: tokens and their experts, without and with balance. Right: loads over the steps."""
+    """Draw tokens and their experts, without and with balancing, and the loads over the steps."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), width_ratios=[1, 1, 1])
     n_tokens, colours = 6 * n_experts, plt.get_cmap("tab10")
     limit = int(np.ceil(1.25 * n_tokens / n_experts))
@@ -267,10 +280,10 @@ def draw(plt, ways, n_experts):
         loads = ways[name][1]
         axis.stackplot(range(len(loads)), loads.T, edgecolor="white", linewidth=0.3,
                        colors=[colours(e % 10) for e in range(n_experts)])
-        line_at(axis, "an equal part", y=1 / n_experts, color="white")
+        line_at(axis, "an equal share", y=1 / n_experts, color="white")
         axis.set(xlabel="step", ylim=(0, 1), xlim=(0, max(len(loads) - 1, 1)),
                  title="no balancing" if name == "nothing" else "a bias moves the choices")
-    axes[1].set_ylabel("part of the tokens, by expert")
+    axes[1].set_ylabel("share of the tokens, by expert")
     return figure
 
 

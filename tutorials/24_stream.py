@@ -3,25 +3,28 @@
     mpirun -n 2 python tutorials/24_stream.py
     python tutorials/24_stream.py --sim 2    picture: out/24_stream.png
 
-Offsets belong into the snapshot. A log has partitions; a record has an offset in its partition. A
-run reads on and on, is killed, and goes on from the offset that somebody has written down. Weights
-and offset are two things, written one after the other, and a run may die between:
+The offset belongs in the snapshot. A log has partitions, and a record has an offset in its
+partition. A run reads the log without an end. If it is killed, it continues from the last offset
+that it saved. Weights and offset are two writes, and the run may die between them. If a step has m
+records and the run is killed k times:
 
-    the offset first      the records of this step are never seen:    killed k times, k m lost
-    the weights first     they are seen again:                        k m repeated
-    both in one snapshot  there is no between:                        none, none
+    the offset first      the records of this step are never seen     k m records lost
+    the weights first     they are seen again                         k m records repeated
+    both in one snapshot  no write is between                         none lost, none repeated
 
-Labels come late. What was shown is a positive if it is clicked, after a delay d; who waits for a
-window w and then says "negative" is wrong about a part of the positives. If d is exponential with
-mean T and late labels are dropped, a model learns to say p (1 - exp(-w / T)) instead of p. Or
-each record counts as a negative at once, and again as a positive if its label comes; weights in the
-loss undo that every positive has been a negative before (nn/delayed.py), and the model says p.
+Labels come late. A shown item is a positive if it is clicked, after a delay d. A model that waits
+for a window w and then counts the rest as negatives is wrong for some positives. If d is
+exponential with mean T and late labels are dropped, the model predicts p (1 - exp(-w / T)) instead
+of p. There is another way: each record counts as a negative at once, and again as a positive when
+its label comes. Every positive has been a negative before, and weights in the loss correct this
+(nn/delayed.py). Then the model predicts p.
 
-When is a window over? Not when a clock says so: yesterday's log, read in a minute, must give the
-same labels. Records carry the time at which they happened. What all inputs have passed, less the
-slack by which records may be out of order, is the watermark; a window that ends before it is over.
-An input without anything new must not stop the others for ever: it is idle, and left out.
-data.stream.Join does this on logs, over many ranks; train_clicks.py trains so on real flights.
+When is a window over? A clock cannot tell: if yesterday's log is read in a minute, it must give the
+same labels. So each record has the time at which it happened, its event time. The watermark is the
+time that all inputs have reached, minus the slack by which records may be out of order. A window is
+over when the watermark is past its end. An input without new records must not stop the others for
+ever. It is idle, and the watermark leaves it out. data.stream.Join does this on logs, over many
+ranks. train_clicks.py trains in this way on real flights.
 
 Papers: Kreps et al. 2011 (Kafka); Akidau et al. 2015 (watermarks); Ktena et al. 2019 (late labels).
 Exercise: `minidl exercise 24` writes work/24_stream.py with the marked region empty;
@@ -46,9 +49,9 @@ from minidl.nn import delayed
 from minidl.nn import functional as F
 
 P = 2  # partitions
-M = 8  # records of each in a step
+M = 8  # records of a partition in a step
 DELAY, WINDOW = 60, 30  # minutes
-ORDERS = {  # name: (what is written after a step, in this order; records lost, repeated by a kill)
+ORDERS = {  # name: (the writes after a step, in order; (records lost, repeated) by a kill)
     "the offset first": (("offset", "weights"), (P * M, 0)),
     "the weights first": (("weights", "offset"), (0, P * M)),
     "both in one snapshot": (("snapshot",), (0, 0)),
@@ -56,18 +59,19 @@ ORDERS = {  # name: (what is written after a step, in this order; records lost, 
 
 
 def joined(arrivals, partitions, window, slack):
-    """[(n, key, label)]: after n arrivals it was known that this key's label is 0 or 1.
+    """Returns [(n, key, label)]: after n arrivals the label of this key is known, 0 or 1.
 
-    arrivals: (partition, kind, key, time) in the order in which they are read; time is when it
-    happened. kind: "click"; "label"; or "idle": there is nothing new in this partition now (key and
-    time are None), and so it stays until its next record is read."""
+    arrivals: (partition, kind, key, time) in the order in which they are read. time: the event
+    time. kind: "click", "label" or "idle". "idle" means that this partition has nothing new, until
+    its next record is read. Its key and time are None."""
     # >>> exercise 24a: join records and labels by event time
-    # A click whose label happened at most `window` after it gets 1, as soon as both have been read;
-    # the label may be read first. It gets 0 as soon as the watermark is greater than its time +
-    # window. The watermark is the least of the partitions' latest times, idle ones left out, less
-    # `slack`. A partition of which nothing was read yet holds it at -math.inf; where all are idle
-    # it stays; it never goes back. Of a key's clicks and labels the first one read counts, and a
-    # key is given once. What waits at the end is not given.
+    # A click gets 1 if its label happened at most `window` after it, as soon as both have been
+    # read. The label may be read first. It gets 0 as soon as the watermark is greater than its time
+    # + window. The watermark is the smallest of the partitions' latest times, minus `slack`,
+    # without the idle partitions. While nothing was read from a partition that is not idle, the
+    # watermark is -math.inf. While all are idle, it stays. It never goes back. If a key has several
+    # clicks or labels, the first one read counts. Give each key once. Give no click that still
+    # waits at the end.
     seen, idle, done = dict.fromkeys(range(partitions), -math.inf), set(), set()
     clicks, labels, found, watermark = {}, {}, [], -math.inf
     for n, (partition, kind, key, time) in enumerate(arrivals, 1):
@@ -92,8 +96,10 @@ def joined(arrivals, partitions, window, slack):
 
 
 def life(t, folder, writes, log, ends, dies):
-    """From what the last life has left to the end: weights that count, for each record, how often
-    it was trained on. dies: in the second step, before the last of its writes; then None."""
+    """Run from the saved state to the end of the log, or until it dies.
+
+    Returns the weights, which count how often each record was trained on. With `dies` it dies in
+    the second step, before the last of its writes, and returns None."""
     model = nn.Linear(1, sum(ends), bias=False)
     model.weight.array[...] = 0
     source = Source(log, t, per_partition=M, block=4 * M, until=ends)
@@ -108,7 +114,7 @@ def life(t, folder, writes, log, ends, dies):
         else:
             snapshot.save(folder, step, t, model=model, source=source)
 
-    # what the last life has left
+    # load the state that the last run has saved
     first = 0
     if snapshot.latest(folder):
         first = snapshot.load(folder, t, model=model, source=source)
@@ -126,13 +132,13 @@ def life(t, folder, writes, log, ends, dies):
 
         for what in writes:
             if dies and step == first + 2 and what == writes[-1]:
-                return None  # as by kill -9: tests/data/stream/test_kills.py
+                return None  # like kill -9, which tests/data/stream/test_kills.py uses
             write(what, step)
     return model.weight.array
 
 
 def exactly_once(t, args, table, folder):
-    """{order: (records lost, records repeated)} of runs that are killed between two writes."""
+    """Run each order of writes, with kills. Returns {order: (records lost, records repeated)}."""
     log = FolderLog(folder / "log", P)
     n = args.records // P
     if t.rank == 0:
@@ -143,7 +149,7 @@ def exactly_once(t, args, table, folder):
     found = {}
     for order, (writes, (lost_by_kill, repeated_by_kill)) in ORDERS.items():
         (folder / order).mkdir(exist_ok=True)
-        objects.broadcast(t, None)  # all is there
+        objects.broadcast(t, None)  # wait until rank 0 has written the log
         for k in range(args.kills + 1):
             counts = life(t, folder / order, writes, log, [n] * P, dies=k < args.kills)
 
@@ -160,8 +166,10 @@ def sigmoid(scores):
 
 
 def shown_and_clicked(n):
-    """What was shown, one a minute: x (n, 5), whether it was clicked, the delays of the clicks; and
-    all of it as `joined` reads it, in the order of time."""
+    """Returns (x, clicked, delays of the clicks, arrivals) of n items, one shown each minute.
+
+    x: (n, 5) features. clicked: (n,) bool. arrivals: the same in the form that joined() takes, in
+    order of time."""
     rng = np.random.default_rng(24)
     x = np.c_[np.ones(n), rng.standard_normal((n, 4))].astype(np.float32)
     w = np.array([-0.5, 1.0, -0.7, 0.4, 0.0])
@@ -170,13 +178,15 @@ def shown_and_clicked(n):
 
     arrivals = [(0, "click", k, k) for k in range(n)]
     arrivals += [(1, "label", k, k + delays[k]) for k in range(n) if truth[k]]
-    arrivals += [(partition, "label", -1, math.inf) for partition in (0, 1)]  # windows are over
+    arrivals += [(partition, "label", -1, math.inf) for partition in (0, 1)]  # end all windows
     return x, truth, delays[truth], sorted(arrivals, key=lambda arrival: arrival[3])
 
 
 def train(x, truth, labels, loss_of, rate=0.3):
-    """[(records shown, Prequential's report on the last 600)]. labels: (minute, key, label). Each
-    half an hour new records are predicted, then those whose labels have come trained on."""
+    """Predict and train by event time. Returns [(records shown, report on the last 600)].
+
+    labels: (minute at which it is known, key, label). Every half hour it predicts the new records,
+    then trains on the records whose labels have come."""
     w = minidl.zeros(5, requires_grad=True)
     test = Prequential()
     curve = []
@@ -196,7 +206,9 @@ def train(x, truth, labels, loss_of, rate=0.3):
 
 
 def late_labels(args, table):
-    """{way: what the model says of the truth, over time}. All ranks do the same."""
+    """Train with both ways to treat late labels. Returns {way: reports over time}.
+
+    All ranks do the same."""
     x, truth, delays, arrivals = shown_and_clicked(args.shown)
     times = [time for _, _, _, time in arrivals]
     once = [(times[n - 1], key, label) for n, key, label in joined(arrivals, 2, WINDOW, 0)]
@@ -206,7 +218,7 @@ def late_labels(args, table):
     table.row("positives of the join: clicked within the window", n_positives, n_in_window, "exact")
 
     in_window = 1 - math.exp(-WINDOW / DELAY)  # the share of the clicks
-    ways = {  # name: (labels, loss, the share of the clicks that it predicts)
+    ways = {  # name: (labels, loss, the predicted share of the clicks)
         "window, late ones dropped": (once, F.binary_cross_entropy_with_logits, in_window),
         "at once and again, weighted": (twice, delayed.fake_negative_weighted, 1.0),
     }
@@ -234,7 +246,7 @@ def main(t, args):
 
 OPTIONS = {
     "records": (800, "records of the first part"),
-    "kills": (12, "how often it is killed"),
+    "kills": (12, "how often the run is killed"),
     "shown": (6000, "records of the second part"),
 }
 
@@ -255,7 +267,7 @@ def draw(plt, kills, curves):
     right.axhline(1, color="k", linewidth=0.5)
     right.axhline(1 - math.exp(-WINDOW / DELAY), color=ORANGE, linewidth=0.8, linestyle=":")
     right.set(xlabel="records shown", title="Sum of predictions / clicks", ylim=(0, 1.5))
-    auc.set(xlabel="records shown", title="AUC: the order is as good", ylim=(0.5, 0.9))
+    auc.set(xlabel="records shown", title="AUC: both order records equally well", ylim=(0.5, 0.9))
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=2)
     return figure
 

@@ -1,20 +1,20 @@
 """25  Compiler: a network is a program.     60 minutes, needs: 02, 20
 
-Whoever has the whole network as a list of lines can rewrite it before it runs.
+If the whole network is a list of lines, a compiler can rewrite it before it runs.
 
     python tutorials/25_compiler.py           one process; picture: out/25_compiler.png
 
-    %0 = linear(x, w, b)                a line makes each value once and nobody changes it (SSA), so
-    %1 = relu(%0)                       whoever reads %0 is found by looking for %0
+    %0 = linear(x, w, b)                one line makes each value, and no line changes it (SSA). So
+    %1 = relu(%0)                       the readers of %0 are the lines that contain %0
     %2 = add(%1, x)                     -> %2 = linear(x, w, b) then relu(.) then add(., x)
 
-A **pass** is a function of the graph: it looks for a pattern, rewrites it, and says how often. The
-graph must compute the same afterwards. So a product may take the activation after it only if that
-is the product's only reader: anybody else would read a value that nobody makes any more.
+A **pass** is a function of the graph. It looks for a pattern, rewrites it, and returns how often.
+Afterwards the graph must compute the same. A product may take over the activation after it only if
+this activation is its only reader. Another reader would read a value that no line makes any more.
 
-**Bytes.** Each line reads its inputs and writes its result: n numbers are 8 n bytes for relu alone,
-and none when it is done before the product's result is written. A launch costs about as much as
-some thousand multiplications. Both fall with every pass; the arithmetic stays.
+**Bytes.** Each line reads its inputs and writes its result. For n numbers, relu alone moves 8 n
+bytes. It moves none if it is done before the product's result is written. A launch costs about as
+much as some thousand multiplications. Each pass saves bytes and launches. The arithmetic stays.
 
 Sources: Cytron et al. 1991 (SSA); Chen et al. 2018 (TVM, arXiv 1802.04799), the fusion of injective
 operations into products. Exercise: `minidl exercise 25` writes work/25_compiler.py with the marked
@@ -36,15 +36,15 @@ ACTIVATIONS = "relu", "sigmoid", "tanh", "gelu", "silu"
 
 
 def fuse_activations(graph):
-    """Let products do the activation after them; how many do now. In place."""
+    """Let products do the activation after them, in place. Returns how many took one over."""
     n = 0
     # >>> exercise 25a: the activation after a product
-    # For each node of graph.nodes whose op is in PRODUCTS and which has no steps yet: its readers
-    # are graph.users().get(node.output, []), a list with a node for each input that reads it. If
-    # there is one alone, its op is in ACTIVATIONS, and node.output is not among graph.outputs, the
-    # product takes it over: append Step(op, kind, (("v", -1),), attributes) of the reader to
-    # node.steps, a tuple ("v", -1 is the product's own result), let node.outputs be the reader's,
-    # take the reader out of graph.nodes, and count.
+    # Look at each node of graph.nodes whose op is in PRODUCTS and which has no steps yet. Its
+    # readers are graph.users().get(node.output, []), a list with a node for each input that reads
+    # it. The product takes the reader over if there is only one, its op is in ACTIVATIONS, and
+    # node.output is not among graph.outputs. Then append Step(op, kind, (("v", -1),), attributes)
+    # to the tuple node.steps, with the reader's op, kind and attributes; ("v", -1) is the product's
+    # own result. Set node.outputs to the reader's, remove the reader from graph.nodes, and count.
     for node in list(graph.nodes):
         if node.op not in PRODUCTS or node.steps:
             continue
@@ -62,8 +62,10 @@ def fuse_activations(graph):
 
 
 class Net(nn.Module):
-    """A product with its activation, one whose result two lines read, a residual, arithmetic that
-    changes nothing, the same line twice, and one that nobody reads."""
+    """A network with a pattern for each pass.
+
+    It has a product with its activation, a product whose result two lines read, a residual, a
+    multiplication by 1, the same line twice, and a line that no other line reads."""
 
     def __init__(self, width, generator):
         super().__init__()
@@ -71,24 +73,25 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = F.gelu(self.a(x))
-        z = self.b(h)  # read by two: its relu stays a line of its own
+        z = self.b(h)  # two lines read z, so its relu stays a line
         y = F.relu(z) * F.sigmoid(z) + h * 1.0
-        self.c(y)  # nobody reads this
+        self.c(y)  # no line reads this
         return F.tanh(self.c(y)) + F.tanh(self.c(y))
 
 
 def n_bytes(graph):
-    """What the lines read and write, parameters too: the traffic without caches."""
+    """Returns the bytes that all lines read and write, with parameters. Caches are ignored."""
     total = 0
     for node in graph.nodes:
-        read = {x for x in node.inputs if isinstance(x, Value)}  # each once
+        read = {x for x in node.inputs if isinstance(x, Value)}  # each value counts once
         total += sum(v.n_bytes for v in read) + sum(v.n_bytes for v in node.outputs)
     return total
 
 
 def main(t, args):
     if args.device != "cpu":
-        raise WrongOption("--device cuda: a plan is the CPU's; 02_add3.py fuses on a GPU")
+        raise WrongOption("wanted --device cpu, because plans run on the CPU only; got --device "
+                          "cuda. 02_add3.py fuses on a GPU")
     table = Table(t)
     n = args.rows
     model = Net(args.width, minidl.Generator(0)).eval()
@@ -99,7 +102,8 @@ def main(t, args):
     plain = infer.compile(graph)
     numbers = 4 * n * args.width  # bytes of one value
     weights = 4 * args.width * (args.width + 1)
-    # 5 products; 5 activations read one value and write one; 4 lines read two: one of them a number
+    # 5 products; 5 activations that read one value and write one; 4 lines that read two values, but
+    # one of these is a number in one line
     table.row("lines as traced", graph.count(), 5 + 5 + 4, "exact")
     products = 5 * (2 * numbers + weights)
     activations = 5 * 2 * numbers
@@ -114,7 +118,7 @@ def main(t, args):
     ours.verify()
     say(t, f"After fuse_activations, {found} times:", ours)
     table.row("activations in their products", found, 3, "exact")
-    table.row("a line less for each", before - ours.count(), found, "exact")
+    table.row("lines fewer, one for each", before - ours.count(), found, "exact")
     table.row("largest difference", float(np.abs(ours.run(x) - want).max()), 0.0, "exact")
 
     history = [("traced", graph.count(), n_bytes(graph), str(graph))]
@@ -128,13 +132,14 @@ def main(t, args):
             history.append((name, graph.count(), n_bytes(graph), str(graph)))
     say(t, f"After the library's passes {counts}:", graph)
     plan = infer.compile(graph)
-    # one of the two products that end in tanh, and its tanh
-    table.row("lines that were there already", counts["common"], 2, "exact")
-    # what nobody reads is gone with x * 1; a product takes its activation, a chain four lines
+    # the second of two equal products, and its tanh
+    table.row("lines that repeat an earlier line", counts["common"], 2, "exact")
+    # less: the multiplication by 1, the unread product, 2 repeated lines, 2 activations in
+    # products, and 3 lines by a chain of four
     table.row("lines at the end", graph.count(), 14 - 1 - 1 - 2 - 2 - 3, "exact")
     table.row("launches at the end", len(plan.launches), graph.count(), "exact")
     table.row("bytes at the end / as traced", history[-1][2] / history[0][2], 0.6, "<=")
-    # float32 sums of `width` products, in another order
+    # the float32 sums of `width` products have another order
     table.row("the plan: largest difference", float(np.abs(plan(x).array - want).max()), 1e-5, "<=")
     table.row("arena / bound", plan.memory.arena / plan.memory.bound, 1.1, "<=")
     say(t, "", plan)
@@ -143,7 +148,7 @@ def main(t, args):
 
 
 def draw(plt, history):
-    """Left: the first and the last program. Right: launches and bytes, pass by pass."""
+    """Draw the first and the last program (left), and lines and bytes after each pass (right)."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(15, 6), width_ratios=(2, 1))
     for column, (name, _, _, text) in enumerate((history[0], history[-1])):
         lines = [line.split(" = ")[1].split("(")[0] + "".join(
@@ -164,7 +169,7 @@ def draw(plt, history):
     return figure
 
 
-OPTIONS = {"rows": (64, "of the input"), "width": (64, "of the layers")}
+OPTIONS = {"rows": (64, "rows of the input"), "width": (64, "width of the layers")}
 
 if __name__ == "__main__":
     launch(main, OPTIONS)

@@ -3,25 +3,27 @@
     mpirun -n 2 python tutorials/26_input.py
     python tutorials/26_input.py --sim 2    picture: out/26_input.png
 
-A step takes the larger of loading and computing, if you let it. Loading a batch takes L, a step of
-training S: one after the other L + S, and max(L / k, S) with k workers that load ahead. So many
-hide the loading, by Little's law: k = ceil(L / S).
+A step can hide loading behind computing. Loading a batch takes L seconds, and a step of training
+takes S. One after the other they take L + S. With k workers that load ahead they take
+max(L / k, S). By Little's law k = ceil(L / S) workers hide the loading.
 
-Texts have unequal lengths, and a batch is as long as its longest: the rest is padding, which costs
-like text. Of batches of B random texts the part that is padding is
+Texts have different lengths, and a batch is as long as its longest text. The rest is padding, which
+costs as much as text. If a batch has B random texts of length l, the share of padding is
 
-    waste = 1 - E[L] / E[max of B]
+    waste = 1 - E[l] / E[max of B]
 
-Sort the texts within pools of 50 batches, and the longest of a batch is like the others. Or pack
-several texts into one row, the longest first, each into the first row that has room: positions
-restart with every text, a block-diagonal mask keeps the texts apart, and nothing is computed in
-vain. Both must give the loss of the texts alone: a mean over real tokens, on all ranks together.
+Sorting avoids this: sort the texts within pools of 50 batches, and the texts of a batch have about
+equal lengths. Packing avoids it too: put several texts into one row. The longest text comes first,
+and each goes into the first row that has room. Positions restart with every text, and a
+block-diagonal mask keeps the texts apart. Both must give the same loss as single texts: a mean over
+the real tokens of all ranks.
 
-Ranks step together, and wait for the one with the longest batch. Deal neighbours of the sorted
-batches to the ranks of one step, and nobody waits. All need as many, or the last step hangs.
+Ranks step together, so all wait for the rank with the longest batch. Sort the batches, and deal
+neighbours to the ranks of one step. Then the ranks hardly wait. All ranks need the same number of
+batches, or the last step hangs.
 
-Data may lie nowhere: a rank reads a program's output. Then nobody knows when it ends, and a program
-that breaks off looks like one that has ended; ranks must agree on both.
+A rank may also read its data from the output of a program. Then its length is not known before the
+end, and a program that fails looks like one that has ended. The ranks must agree on both.
 
 Papers: Little 1961; Khomenko et al. 2016 (sorted pools); Krell et al. 2021 (arXiv 2107.02027).
 Exercise: `minidl exercise 26` writes work/26_input.py to fill in, `minidl check 26` grades it.
@@ -46,14 +48,16 @@ VOCAB, LONGEST = 256, 256
 
 
 def deal(batches, size, rng):
-    """Batches for `size` ranks: a list for each rank, in which step k's batch stands at place k.
+    """Deals batches to `size` ranks. Returns a list for each rank, with its batch of step k at k.
 
-    batches: lists of samples, sorted by length, so that neighbours are alike. rng: NumPy's."""
+    batches: lists of samples, sorted by length, so that neighbours have about equal lengths.
+    rng: a NumPy generator."""
     # >>> exercise 26a: deal sorted batches to the ranks
     # Neighbours belong to the same step: batches 0 to size - 1 are a group, one for each rank, and
-    # so on. The groups come in random order, drawn with rng, the same for all ranks. `size` may not
-    # divide the number of batches: then cut the batches with the most samples in halves, in their
-    # place, until it does. So every sample comes once, and all ranks have as many batches.
+    # so on. Draw a random order of the groups with rng, the same for all ranks. If `size` does not
+    # divide the number of batches, cut the batch with the most samples in halves, in its place, and
+    # repeat until it does. So every sample comes once, and all ranks have the same number of
+    # batches.
     batches = [list(batch) for batch in batches]
     while len(batches) % size:
         k = max(range(len(batches)), key=lambda i: len(batches[i]))
@@ -66,14 +70,16 @@ def deal(batches, size, rng):
 
 
 def modelled(load, step, workers, n):
-    """([(begin, end, worker)] of n loads, [(begin, end)] of the n steps of training)."""
-    free = [0.0] * workers  # when each worker is free
+    """Returns ([(begin, end, worker)] of n loads, [(begin, end)] of n steps of training).
+
+    The clock is modelled. load, step: the time of one."""
+    free = [0.0] * workers  # the time at which each worker is free
     loads = []
-    steps = [(0.0, 0.0)] * (workers + 1)  # before the first: there is room for workers + 1 items
+    steps = [(0.0, 0.0)] * (workers + 1)  # at first there is room for workers + 1 loaded items
     for i in range(n):
         who = int(np.argmin(free))
         took, _ = steps[i]
-        begin = max(free[who], took)  # step i - workers - 1 took an item: room for one
+        begin = max(free[who], took)  # step i - workers - 1 took an item, which makes room for one
         loaded = begin + load
         loads.append((begin, loaded, who))
         free[who] = loaded
@@ -85,11 +91,11 @@ def modelled(load, step, workers, n):
 
 
 def prefetching(args, table):
-    """A step by a modelled clock beside max(L / k, S); then by a real one."""
+    """Compare a step on a modelled clock with max(L / k, S). Then measure a real step."""
     load, step = args.load, args.step
     k = workers_for(load, 0.0, step)
     for workers in range(1, k + 1):
-        late = 20 * workers  # whole rounds: the workers of one may end together
+        late = 20 * workers  # whole rounds, because all workers of a round may end together
         _, steps = modelled(load, step, workers, 3 * late)
         ends = [end for _, end in steps]
         found = (ends[-1] - ends[-1 - late]) / late
@@ -110,7 +116,9 @@ def prefetching(args, table):
 
 
 def padding(t, table, sizes, batch):
-    """Waste beside its formula, and how long ranks wait; the three ways, for the picture."""
+    """Compare the padding with its formula, and show how long ranks wait.
+
+    Returns the batches of the three ways, for the picture."""
     ways = {}
     for name, pool in (("random", 1), ("sorted pools", 50)):
         ways[name] = lengths.pools(sizes, batch, pool=pool)(0)
@@ -124,7 +132,7 @@ def padding(t, table, sizes, batch):
     rng = np.random.default_rng(0)
     batches = lengths.pools(sizes, batch, pool=50 * t.size)(0)
     shares = deal(batches, t.size, rng)
-    costs = []  # of each step: of each rank's batch, the places that it fills
+    costs = []  # for each step and rank: the tokens of the batch, with padding
     for step in zip(*shares, strict=True):
         costs.append([len(samples) * sizes[samples].max() for samples in step])
     in_random_order = rng.permutation(np.ravel(costs)).reshape(-1, t.size)
@@ -137,14 +145,14 @@ def padding(t, table, sizes, batch):
 
 
 def loss_of(model, args, batch, **n_samples):
-    """The mean over real tokens: padding has a target that cross entropy leaves out."""
+    """Returns the mean loss over real tokens. Padding has a target that cross entropy ignores."""
     ids, target, *positions = (put(args, x) for x in batch)
     scores = model(ids, *positions, **n_samples)
     return F.cross_entropy(scores.reshape(-1, VOCAB), target.reshape(-1))
 
 
 def training(t, args, table, samples, sizes):
-    """A GPT on packed rows; before it, that packed texts cost what they cost alone."""
+    """Train a GPT on packed rows. First check that packed and padded texts have the same loss."""
     minidl.manual_seed(0)
     gpt = put(args, nn.GPT(VOCAB, LONGEST, 2, 4, args.width))
 
@@ -152,17 +160,17 @@ def training(t, args, table, samples, sizes):
         return lengths.pack(some, LONGEST)
 
     def packed(n):
-        """Returns the first n texts in rows: a row holds as many as fit into it."""
+        """Returns the first n texts, packed into rows."""
         return Pipeline(samples[:n]).group(lengths.packs(sizes[:n], LONGEST), pack)
 
     padded = lengths.pad(samples[:12])
     (rows,) = packed(12).batch(12)
-    table.row("places when packed, at most those when padded",
+    table.row("tokens when packed, at most when padded",
               rows[0].numel(), padded[0].numel(), "<=")
     found = loss_of(gpt, args, rows).item()
     alone = loss_of(gpt, args, padded).item()
-    # float32, sums in another order
-    table.row("loss when packed, that of the texts alone", found, alone, "rel<1e-6")
+    # the float32 sums have another order
+    table.row("loss when packed; theory: when padded", found, alone, "rel<1e-6")
 
     batches = packed(len(samples)).shard(t.rank, t.size).batch(args.rows).prefetch(2)
     model = DataParallel(gpt, t)
@@ -181,15 +189,17 @@ def training(t, args, table, samples, sizes):
 
     total, n_real = np.transpose(sums)
     losses = total / n_real
-    table.row(f"loss after {n_real.sum():,.0f} tokens, before them at most", losses[-1], losses[0],
+    table.row(f"loss after {n_real.sum():,.0f} tokens, at most before", losses[-1], losses[0],
               "<=")
 
 
 def piping(t, table):
-    """Every record once from unequal pipes; a program that breaks off is an error on every rank."""
+    """Check that pipes of different lengths give every record once.
+
+    Then check that a program that fails is an error on every rank."""
     pipe = Pipe("seq $((1000 * RANK + 1)) $((1100 * RANK + 50))", t, batch=64,
                 parse=lambda lines: [int(line) for line in lines])
-    steps = [records for records, _ in pipe]  # the last ones of rank 0 have no records
+    steps = [records for records, _ in pipe]  # the last steps of rank 0 have no records
     n_here = sum(len(records) for records in steps)
     sum_here = sum(sum(records) for records in steps)
     n_found, sum_found = ring.all_reduce(t, np.array([n_here, sum_here]))
@@ -206,14 +216,15 @@ def piping(t, table):
     except RuntimeError as error:
         fault = str(error).partition(" What")[0]
     say(t, fault)
-    table.row("the rank hears of the broken pipe", "ended with status" in fault, True, "exact")
+    table.row("this rank raises the broken pipe's error", "ended with status" in fault, True,
+              "exact")
 
 
 def main(t, args):
     table = Table(t)
     prefetching(args, table)
 
-    # what stands between empty lines of the standard library: real lengths
+    # the pieces between empty lines of the standard library, with real lengths
     pieces = bytes(text.stdlib_corpus(1 << 20)).split(b"\n\n")
     ids = [np.frombuffer(piece[: LONGEST + 1], np.uint8).astype(np.int64)
            for piece in pieces if len(piece) > 1]
@@ -237,7 +248,7 @@ OPTIONS = {
 
 
 def draw(plt, load_ms, step_ms, sizes, ways, batch):
-    """Left: loading and training, one worker and enough. Right: padding in grey."""
+    """Draw loading and training with one worker and with enough workers, and the padding (grey)."""
     figure, (left, *right) = plt.subplots(1, 4, figsize=(14, 4), width_ratios=[2.4, 1, 1, 1])
     k, y = workers_for(load_ms, 0.0, step_ms), 0
     for workers in (1, k):

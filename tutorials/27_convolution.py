@@ -1,35 +1,35 @@
-"""27  Convolution: loops, columns, and a product that stores none.   60 minutes, needs: 03, 07, 18
+"""27  Convolution: loops, columns, and the implicit product.   60 minutes, needs: 03, 07, 18
 
     mpirun -n 4 python tutorials/27_convolution.py      (or: minidl run -n 4 ...)
     python tutorials/27_convolution.py --sim 4          picture: out/27_convolution.png
 
-A window of weights slides over an image. At each place it gives a sum of products:
+A window of weights slides over an image. At each position it gives a sum of products:
 
     y[n, o, r, s] = sum over c, i, j of  w[o, c, i, j] * x[n, c, r + i, s + j]
 
-1. Seven loops are slow. Call (c, i, j) the row k of a matrix and (n, r, s) its column p, and the
-sum is a product of matrices, which processors are best at:
+1. Seven loops are slow. Let (c, i, j) be row k of a matrix and (n, r, s) its column p. Then the sum
+is a product of matrices, which processors compute fastest:
 
     y (O, P) = w (O, K) @ columns (K, P)      K = C kh kw rows,  P = N oh ow pixels of the result
 
-The columns (im2col) hold each pixel of x up to kh kw times. But every one of them is a pixel of x:
-whoever multiplies can fetch it there, if it can say where. From k and p to a place in x: exercise
-27a. Then no column is stored: the implicit product.
+The columns (im2col) hold each pixel of x up to kh kw times. But every number in them is a pixel of
+x. So the product can read it from x, if it knows the position. Exercise 27a computes the position
+from k and p. Then no columns are stored. This is the implicit product.
 
-2. Backward by weight is a product, too. Its sum goes over the pixels:
+2. The gradient by weight is a product, too. Its sum goes over the pixels:
 
     gw (O, K) = gy (O, P) @ columns^T (P, K)
 
-P is large, K is small: take some pixels at a time, and add up their products (exercise 27b).
+P is large and K is small. So take some pixels at a time, and add their products (exercise 27b).
 
-3. On a GPU a block of 8 x 8 threads makes 8 x 8 numbers of y. It goes through K in steps of 8: the
-threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory, and each thread reads 8 of both. So
-each number that comes from memory is used 8 times. Two barriers in each step keep the order
-(exercise 27c). Picture: which pixels of x a block needs.
+3. On a GPU a block of 8 x 8 threads computes 8 x 8 numbers of y. It goes through K in steps of 8.
+In each step the threads fetch 8 x 8 weights and 8 x 8 pixels into shared memory, and each thread
+reads 8 of both. So each number that comes from memory is used 8 times. Two barriers in each step
+keep the order (exercise 27c). The picture shows which pixels of x a block reads.
 
-4. A net has few weights in its convolutions, and uses each of them for every pixel. So ranks that
-share a batch compute much and send little. Batch norm is the exception: its mean is over the batch
-of all ranks, and SyncBatchNorm (tutorial 18) makes the losses those of one rank.
+4. A network has few weights in its convolutions, and uses each weight for every pixel. So ranks
+that share a batch compute much and send little. Batch norm also needs the other ranks: its mean is
+over the batch of all ranks. With SyncBatchNorm (tutorial 18) the losses are equal to one rank's.
 
 The plain page: minidl/plain/convolution.py. Papers: LeCun et al. 1998; Chellapilla et al. 2006
 (columns); Chetlur et al. 2014, cuDNN (arXiv 1410.0759; the implicit product).
@@ -59,34 +59,37 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
 def indices(k, p, kh, kw, oh, ow):
-    """((c, i, j) of row k of the columns, (n, r, s) of their column p)."""
+    """Returns ((c, i, j) of row k of the columns, (n, r, s) of column p)."""
     # >>> exercise 27a: where a number of the columns comes from
-    # Row k is a channel c and a place (i, j) of the window, numbered as the elements of w[o], which
-    # is (C, kh, kw): k = 0, 1, ... goes along a row of the window first, then to the window's next
-    # row, then to the next channel. Column p is an image n and a place (r, s) of the result,
-    # numbered in the same way: (N, oh, ow). Use // and %: k and p may be arrays of numbers.
+    # Row k stands for a channel c and a position (i, j) in the window. k counts the elements of
+    # w[o], of shape (C, kh, kw): first along a row of the window, then to the next row, then to the
+    # next channel. Column p stands for an image n and a position (r, s) in the result. p counts in
+    # the same way over (N, oh, ow). Use // and %, because k and p may be arrays.
     return (k // (kh * kw), k // kw % kh, k % kw), (p // (oh * ow), p // ow % oh, p % ow)
     # <<<
 
 
 def offsets(x_shape, kh, kw):
-    """Two arrays: x.ravel()[of_tap[k] + of_pixel[p]] is the number in row k, column p."""
+    """Returns (of_tap, of_pixel), two arrays of offsets into x.ravel().
+
+    x.ravel()[of_tap[k] + of_pixel[p]] is the number in row k, column p."""
     n, c, h, width = x_shape
     oh, ow = h - kh + 1, width - kw + 1
     of_tap, of_pixel = np.arange(c * kh * kw), np.arange(n * oh * ow)
     (channel, i, j), (image, r, s) = indices(of_tap, of_pixel, kh, kw, oh, ow)
-    # x[image, channel, r + i, s + j]: a sum, of a part by k and a part by p
+    # the offset of x[image, channel, r + i, s + j] is the sum of a part by k and a part by p
     return (channel * h + i) * width + j, (image * c * h + r) * width + s
 
 
 def weight_gradient(x, gy, kh, kw, step=64):
-    """gw (O, C, kh, kw) from x (N, C, H, W) and gy (N, O, oh, ow). Holds the columns of no more
-    than `step` pixels at a time."""
+    """Returns gw (O, C, kh, kw) from x (N, C, H, W) and gy (N, O, oh, ow).
+
+    It holds the columns of at most `step` pixels at a time."""
     # >>> exercise 27b: the gradient by weight, a product over pixels
-    # gw[o, k] = sum over p of gy[o, p] * x.ravel()[of_tap[k] + of_pixel[p]]. gy has the image
-    # first: bring the channel to the front, then (O, P). For `step` pixels at a time (P may be no
-    # multiple of it): their numbers of x, (K, step), with one index array; the product with their
-    # part of gy; add.
+    # gw[o, k] = sum over p of gy[o, p] * x.ravel()[of_tap[k] + of_pixel[p]]. In gy the image comes
+    # first: move the channel to the front, then reshape to (O, P). Take `step` pixels at a time (P
+    # may be no multiple of it). Read their columns from x, (K, step), with one index array. Add the
+    # product with their part of gy to gw.
     n_out = gy.shape[1]
     of_tap, of_pixel = offsets(x.shape, kh, kw)
     gy = gy.transpose(1, 0, 2, 3).reshape(n_out, -1)
@@ -99,8 +102,9 @@ def weight_gradient(x, gy, kh, kw, step=64):
 
 
 KERNEL = """
-// y (N, O, places) from x and w (O, n_taps). A thread makes one number of y, a block 8 x 8 of them:
-// 8 output channels, 8 pixels. x[of_tap[k] + of_pixel[p]] is row k, column p of the columns.
+// Computes y (N, O, places) from x and w (O, n_taps). A thread computes one number of y. A block
+// computes 8 output channels of 8 pixels. x[of_tap[k] + of_pixel[p]] is row k, column p of the
+// columns.
 #define TILE 8
 extern "C" __global__ void convolve(float* y, const float* x, const float* w, const int* of_tap,
                                     const int* of_pixel, int n_out, int n_taps, int n_pixels,
@@ -112,10 +116,10 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
   for (int k0 = 0; k0 < n_taps; k0 += TILE) {
     // >>> exercise 27c: a step of the tiled product
     // Thread (u, v) fetches one number of each tile: ws[v][u] is the weight of output channel o and
-    // row k0 + u; xs[v][u] is row k0 + v of pixel p. What lies outside (o, p or a row too large) is
-    // 0. Then each thread adds 8 products to its sum: its row of ws times its column of xs. Other
-    // threads have fetched them: a __syncthreads() before they are read, and one before the next
-    // step writes over them.
+    // row k0 + u; xs[v][u] is row k0 + v of pixel p. If o, p or the row is too large, the number is
+    // 0. Then each thread adds 8 products to its sum: row v of ws times column u of xs. Other
+    // threads have fetched them. So call __syncthreads() before you read them, and again before the
+    // next step overwrites them.
     ws[v][u] = o < n_out && k0 + u < n_taps ? w[o * n_taps + k0 + u] : 0;
     xs[v][u] = k0 + v < n_taps && p < n_pixels ? x[of_tap[k0 + v] + of_pixel[p]] : 0;
     __syncthreads();
@@ -123,14 +127,16 @@ extern "C" __global__ void convolve(float* y, const float* x, const float* w, co
     __syncthreads();
     // <<<
   }
-  // pixel p is place p % places of image p / places
+  // pixel p is at position p % places of image p / places
   if (o < n_out && p < n_pixels) y[(p / places * n_out + o) * places + p % places] = sum;
 }
 """
 
 
 def source(folder, text=KERNEL):
-    """The kernel as a file. Empty lines before it: so messages name the lines of this script."""
+    """Writes the kernel into a file of `folder`. Returns its path.
+
+    Empty lines come before the kernel, so that messages have the line numbers of this script."""
     script = Path(__file__)
     before, _, _ = script.read_text(encoding="utf-8").partition(KERNEL)
     path = Path(folder, script.name)
@@ -139,7 +145,7 @@ def source(folder, text=KERNEL):
 
 
 def launch_of(x, w):
-    """(grid, block, arguments) of the kernel, for arrays of float32; the first is its result."""
+    """Returns (grid, block, arguments) of the kernel for float32 x and w. arguments[0] is y."""
     n_out, c, kh, kw = w.shape
     oh, ow = plain.places(x, w)
     of_tap, of_pixel = (a.astype(np.int32) for a in offsets(x.shape, kh, kw))
@@ -150,14 +156,14 @@ def launch_of(x, w):
 
 
 def problem(args, n, side):
-    """x, n square images, and w, 3 x 3 windows; --channels channels in and out; float32."""
+    """Returns x, n square images, and w, windows of 3 x 3, in float32, with --channels channels."""
     draw = minidl.Generator(27)
     c = args.channels
     return draw.normal(n, c, side, side), draw.normal(c, c, 3, 3)
 
 
 def held(form, x, w):
-    """(the result, bytes that the form held beside it at most)."""
+    """Returns (y, the most bytes that form(x, w) held without y)."""
     tracemalloc.start()
     y = form(x, w)
     _, most = tracemalloc.get_traced_memory()
@@ -166,47 +172,48 @@ def held(form, x, w):
 
 
 def forms(t, table, x, w):
-    """Part 1: three forms, one result; what each holds. Returns {form: bytes}."""
+    """Part 1: compare the results of three forms, and the bytes held. Returns {form: bytes}."""
     found = {}
     small = x[:1, :2], w[:2, :2]
     wanted = plain.by_loops(*small)
     ours = plain.implicit(*small)
-    table.row("implicit, unlike loops", np.abs(ours - wanted).max(), 0.0, "abs<1e-12")
+    table.row("implicit: difference from loops", np.abs(ours - wanted).max(), 0.0, "abs<1e-12")
 
-    # float64, as the plain page computes; Python's own objects: some kB
+    # float64, as in the plain page; Python's own objects add some kB
     y, found["columns"] = held(plain.by_columns, x, w)
     n_pixels = y[:, 0].size
     n_taps = w[0].size
     table.row("bytes held by columns: kh kw times the input", found["columns"],
               8 * n_taps * n_pixels, "rel<0.02")
     same, found["implicit, NumPy"] = held(plain.implicit, x, w)
-    # a shifted image and its product with (O, C): both as large as y has places
+    # a shifted image, C numbers a pixel of y, and its product with (O, C), O numbers a pixel
     table.row("bytes held by NumPy's implicit product", found["implicit, NumPy"],
               8 * (w.shape[1] + w.shape[0]) * n_pixels, "rel<0.02")
-    table.row("implicit, unlike columns", np.abs(same - y).max(), 0.0, "abs<1e-12")
+    table.row("implicit: difference from columns", np.abs(same - y).max(), 0.0, "abs<1e-12")
     return found
 
 
 def by_weight(table, x, w):
-    """Part 2: the gradient by weight, beside the plain page's."""
+    """Part 2: compare the gradient by weight with the plain page's."""
     gy = minidl.Generator(28).normal(len(x), len(w), *plain.places(x, w)).astype(float)
     _, wanted = plain.gradients(gy, x, w)
     found = weight_gradient(x, gy, *w.shape[2:])
-    table.row("27b: gw, unlike the plain page's", np.abs(found - wanted).max(), 0.0, "abs<1e-10")
+    table.row("27b: gw, difference from the plain page's", np.abs(found - wanted).max(), 0.0,
+              "abs<1e-10")
 
 
 def without(barrier, x, w):
-    """The Report of the kernel with one of its two barriers left out."""
-    parts = KERNEL.partition("float sum")  # behind the exercise's text, which names them, too
+    """Returns the Report of the kernel without barrier 0 or 1."""
+    parts = KERNEL.partition("float sum")
     words = parts[2].split("__syncthreads();")
-    words[barrier] += "//"  # behind it comes the barrier to leave out
+    words[barrier] += "//"  # makes this barrier a comment
     with tempfile.TemporaryDirectory() as folder:
         path = source(folder, "".join(parts[:2]) + "__syncthreads();".join(words))
         return cuda.check(path, *launch_of(x, w), name="convolve", outputs=["y"])
 
 
 def tiles(t, args, table, x, w):
-    """Part 3: the kernel under watch. What it loads, and what it holds. Returns bytes held."""
+    """Part 3: check the kernel's values, loads and barriers. Returns the bytes of its tiles."""
     grid, block, arguments = launch_of(x, w)
     with tempfile.TemporaryDirectory() as folder:
         report = cuda.check(source(folder), grid, block, arguments, name="convolve", outputs=["y"])
@@ -215,12 +222,12 @@ def tiles(t, args, table, x, w):
         wanted = plain.by_columns(x.astype(float), w.astype(float))
         # float32: sums of K products
         error = np.abs(arguments[0] - wanted).max()
-        table.row("27c: y, unlike columns", error, 0.0, "abs<1e-4")
-        if args.device == "cuda":  # what was checked on the CPU runs on the GPU
+        table.row("27c: y, difference from columns", error, 0.0, "abs<1e-4")
+        if args.device == "cuda":  # the kernel was checked on the CPU; now run it on the GPU
             arrays = [put(args, a) if isinstance(a, np.ndarray) else a for a in arguments]
             cuda.kernel(source(folder), "convolve")(grid, block, arrays)
             error = np.abs(host(arrays[0]) - wanted).max()
-            table.row("27c on the GPU: y, unlike columns", error, 0.0, "abs<1e-4")
+            table.row("27c on the GPU: y, difference from columns", error, 0.0, "abs<1e-4")
 
     y, n_taps = arguments[0], w[0].size
     n_pixels = y[:, 0].size
@@ -230,10 +237,10 @@ def tiles(t, args, table, x, w):
     loads = report.ledger["w"].loads
     theory = w.size * -(-n_pixels // TILE)
     table.row("loads of w: K O ceil(P / 8)", loads, theory, "exact")
-    table.row("loads of x and w without tiles, each", n_taps * y.size)
-    table.row("bytes of x, w, y: the fewest that must move", x.nbytes + w.nbytes + y.nbytes)
+    table.row("loads of x without tiles, and of w", n_taps * y.size)
+    table.row("bytes of x, w, y: at least these must move", x.nbytes + w.nbytes + y.nbytes)
 
-    say(t, "   each barrier left out in turn:")
+    say(t, "   the kernel without one of its barriers:")
     for number, which in enumerate(("first", "second")):
         small = x[:1, :2, :5, :5], w[:3, :2]
         report = without(number, *map(np.ascontiguousarray, small))
@@ -244,7 +251,7 @@ def tiles(t, args, table, x, w):
 
 
 class Net(nn.Module):
-    """Two convolutions of 3 x 3, each with batch norm, relu and pooling; a linear layer."""
+    """Two 3 x 3 convolutions, each with batch norm, relu and pooling, and a linear layer."""
 
     def __init__(self, side, norm):
         super().__init__()
@@ -261,23 +268,23 @@ class Net(nn.Module):
 
 
 def data(args):
-    """(train, test): the digits, or Fashion-MNIST where it is asked for."""
+    """Returns (train, test) of the digits, or of Fashion-MNIST with --fashion."""
     if not args.fashion:
         return datasets.digits()
     try:
         return datasets.idx_folder(FASHION)
     except FileNotFoundError:
-        raise WrongOption(f"--fashion: {FASHION} is not there. Install it: sudo apt install "
-                          "dataset-fashion-mnist; or leave the option out") from None
+        raise WrongOption(f"--fashion wanted the folder {FASHION}; there is none. Install it (sudo "
+                          "apt install dataset-fashion-mnist), or leave the option out") from None
 
 
 def train(t, args, images, labels, norm, wrap, mine):
-    """The losses of --steps steps. mine: the part of each batch that is here."""
-    minidl.manual_seed(0)  # the same weights everywhere
+    """Train. Returns (network, losses of --steps steps). mine: this rank's part of each batch."""
+    minidl.manual_seed(0)  # the same weights on all ranks
     net = put(args, Net(images.shape[-1], norm))
     model = wrap(net)
     optimizer = optim.SGD(net.parameters(), lr=args.lr, momentum=0.9)
-    draw = np.random.default_rng(0)  # the same batches everywhere
+    draw = np.random.default_rng(0)  # the same batches on all ranks
     losses = []
     for _ in progress(t, range(args.steps), "training"):
         rows = draw.integers(0, len(images), args.batch)[mine]
@@ -290,7 +297,7 @@ def train(t, args, images, labels, norm, wrap, mine):
 
 
 def training(t, args, table):
-    """Part 4: the same losses on all ranks together and on one. Returns both."""
+    """Part 4: compare the losses on all ranks with the losses on one. Returns both."""
     each = per_rank(t, args.batch)
     mine = slice(t.rank * each, (t.rank + 1) * each)
     (images, labels), (test_images, test_labels) = (part[:] for part in data(args))
@@ -304,31 +311,32 @@ def training(t, args, table):
     net, here = train(t, args, images, labels, synchronised, parallel, mine)
     together = ring.all_reduce(t, here.copy()) / t.size
     _, alone = train(t, args, images, labels, nn.BatchNorm2d, lambda net: net, slice(None))
-    # float32: sums in another order, which training makes larger
+    # the float32 sums have another order; training makes the difference larger
     apart = np.abs(together - alone).max()
-    table.row("losses of all ranks, unlike those of one", apart, 0.0, "abs<1e-3")
+    table.row("losses of all ranks: difference from one rank's", apart, 0.0, "abs<1e-3")
     table.row("the last loss, at most the first", together[-1], together[0], "<=")
-    # each weight of a convolution meets every pixel of its result; a linear one meets one number
+    # an image uses each weight of a convolution once for every pixel of the result, and each
+    # weight of a linear layer once
     side = images.shape[-1]
-    table.row("products with a weight of the first layer, an image", side**2)
+    table.row("products of a weight of the first layer, per image", side**2)
 
     with minidl.no_grad():
         scores = net.eval()(put(args, test_images))
     right = float((host(scores).argmax(1) == test_labels).mean())
-    table.row("of the test images right", right)
+    table.row("share of the test images that are right", right)
     return together, alone
 
 
 def main(t, args):
     table = Table(t)
     wide = [a.astype(float) for a in problem(args, 4, 20)]
-    say(t, "1. Three forms of one convolution: what each holds beside its result.")
+    say(t, "1. Three forms of one convolution, and the bytes that each holds.")
     bytes_held = forms(t, table, *wide)
     say(t, "2. The gradient by weight, some pixels at a time.")
     by_weight(table, *wide)
     say(t, "3. The implicit product as a kernel, 8 x 8 threads a block.")
     bytes_held["implicit, a block's tiles"] = tiles(t, args, table, *problem(args, 2, 10))
-    say(t, f"4. Training on {t.size} rank{'s' * (t.size > 1)}, batch norm over all of them.")
+    say(t, f"4. Training on {t.size} rank{'s' * (t.size > 1)}, with batch norm over all ranks.")
     losses = training(t, args, table)
     picture(t, args, draw, bytes_held, losses)
     return table
@@ -336,16 +344,17 @@ def main(t, args):
 
 OPTIONS = {
     "channels": (16, "channels of the convolution, in and out"),
-    "batch": (48, "images of a batch, all ranks together"),
+    "batch": (48, "images of a batch, over all ranks"),
     "steps": (40, "training steps"),
     "lr": (0.05, "learning rate"),
-    "fashion": (False, "train on Fashion-MNIST, of Debian's package dataset-fashion-mnist"),
+    "fashion": (False, "train on Fashion-MNIST, from Debian's package dataset-fashion-mnist"),
 }
 
 
 def draw(plt, bytes_held, losses):
-    """Left: the pixels of y that a block makes, and the pixels of x that it reads, with how often.
-    Right: bytes held; losses."""
+    """Draw the pixels of y that a block computes and how often it reads each pixel of x (left).
+
+    Right: the bytes held, and the losses."""
     figure, (result, image, bars, curve) = plt.subplots(
         1, 4, figsize=(16, 4.2), width_ratios=(0.8, 1, 1, 1))
     side, window, first = 10, 3, 20
@@ -362,10 +371,10 @@ def draw(plt, bytes_held, losses):
         if n:
             image.text(s, r, int(n), ha="center", va="center", fontsize=9,
                        color="white" if n > 5 else "black")
-    image.set_title(f"Pixels of x that it reads:\n{int(reads.sum())} reads, "
+    image.set_title(f"Pixels of x that the block reads:\n{int(reads.sum())} reads, "
                     f"{(reads > 0).sum()} pixels")
     result.imshow(np.where(made, made, np.nan), cmap="Oranges", vmin=0, vmax=1.6)
-    result.set_title(f"{TILE} pixels of y,\nwhich a block makes")
+    result.set_title(f"{TILE} pixels of y\nthat a block computes")
     for axes, n in ((image, side), (result, places)):
         axes.set_xticks(np.arange(n + 1) - 0.5, [])
         axes.set_yticks(np.arange(n + 1) - 0.5, [])
@@ -375,7 +384,7 @@ def draw(plt, bytes_held, losses):
 
     shown = bars.barh(list(bytes_held), list(bytes_held.values()), color=[RED, ORANGE, BLUE])
     bars.bar_label(shown, [f"{n:,}" for n in bytes_held.values()], padding=4)
-    bars.set(title="Bytes held beside x, w, y", xscale="log",
+    bars.set(title="Bytes held, without x, w, y", xscale="log",
              xlim=(100, 30 * max(bytes_held.values())))
     bars.invert_yaxis()
 

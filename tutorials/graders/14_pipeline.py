@@ -17,12 +17,12 @@ SIZES = [(4, 6), (3, 8), (2, 2), (5, 3), (4, 1), (1, 4)]  # ranks, micro-batches
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns SIZES with one more case, drawn for this student."""
     return {"SIZES": [*SIZES, tuple(map(int, draw.integers((2, 1), (6, 10))))]}
 
 
 def ordered(module, p, m):
-    """The parts of each stage, as plain pairs."""
+    """Returns the parts of each stage as plain pairs (kind, micro-batch)."""
     return [[(str(kind), int(i)) for kind, i in module.order(s, p, m)] for s in range(p)]
 
 
@@ -44,13 +44,13 @@ def _check_stage(s, p, m, parts):
             raise Wrong(f"{who}: wanted the {name} of micro-batches 0 to {m - 1}, each once; got "
                         f"{found}. {_written(parts)}")
         if found != list(range(m)):
-            raise Wrong(f"{who}: the {name} come in the order {found}; the neighbours send and "
-                        "take them from 0 on, whatever the order here")
+            raise Wrong(f"{who}: the {name} come in the order {found}. Begin with 0 and go up: "
+                        "the neighbours send and take them from 0 on")
     if len(parts) != 2 * m:
-        raise Wrong(f"{who}: wanted parts ('F', i) and ('B', i) alone; got {parts}")
+        raise Wrong(f"{who}: wanted only parts ('F', i) and ('B', i); got {parts}")
     for i in range(m):
         if parts.index(("B", i)) < parts.index(("F", i)):
-            raise Wrong(f"{who}: B{i} comes before F{i}, whose activations it needs. "
+            raise Wrong(f"{who}: B{i} comes before F{i}, but B{i} needs the activations of F{i}. "
                         f"{_written(parts)}")
     live = most = 0
     for kind, _ in parts:
@@ -58,16 +58,16 @@ def _check_stage(s, p, m, parts):
         most = max(most, live)
     limit = min(p - s, m)
     if most == m > limit:
-        raise Wrong(f"{who}: all {m} micro-batches are held at a time, as in GPipe; 1F1B holds "
+        raise Wrong(f"{who}: all {m} micro-batches are held at a time, as in GPipe. 1F1B holds "
                     f"p - s = {limit}. {_written(parts)}")
     if most > limit:
         raise Wrong(f"{who}: {most} micro-batches are held at a time, 1F1B holds p - s = {limit}. "
-                    "Of the forwards that come before the first backward, one belongs to the first "
-                    f"pair: p - s - 1 come alone. {_written(parts)}")
+                    f"Only p - s - 1 come alone. The next forward belongs to the first pair of a "
+                    f"forward and a backward. {_written(parts)}")
     if most < limit:
-        raise Wrong(f"{who}: a backward is awaited after {_first(parts)} forwards; {limit} can be "
-                    "done before the first one can be there, and the ranks behind wait for them: "
-                    f"p - s - 1 alone, and that of the first pair. {_written(parts)}")
+        raise Wrong(f"{who}: the first backward comes after {_first(parts)} forwards. Do {limit} "
+                    "forwards before it, because the ranks behind wait for them: p - s - 1 "
+                    f"forwards alone, then the forward of the first pair. {_written(parts)}")
 
 
 def _check_together(p, m, stages):
@@ -78,15 +78,15 @@ def _check_together(p, m, stages):
         raise Wrong(f"p = {p}, m = {m}: these orders do not fit together: {error}") from error
     took = schedule.makespan(schedule.timeline(made))
     if took > 3 * (m + p - 1) + 1e-9:
-        raise Wrong(f"p = {p}, m = {m}: a step takes {took:g} times F, where B takes 2 F; 1F1B's "
-                    f"{3 * (m + p - 1)}. {_written(stages[0])} In the middle each forward is "
-                    "followed by a backward, and the next forward by the next backward")
+        raise Wrong(f"p = {p}, m = {m}: a step takes {took:g} F, 1F1B takes {3 * (m + p - 1)} F "
+                    f"(with B = 2 F). {_written(stages[0])} In the middle, one forward and one "
+                    "backward follow each other in turn")
     if _gradients(made) != _gradients(schedule.gpipe(p, m)):
-        raise Wrong(f"p = {p}, m = {m}: the gradients are not GPipe's, to the bit")
+        raise Wrong(f"p = {p}, m = {m}: the gradients are not bit for bit equal to GPipe's")
 
 
 def _gradients(parts):
-    """The bytes of all gradients of a chain of layers, one a stage."""
+    """Returns the gradients of a chain of layers as bytes. Each stage has one layer."""
     m = schedule.n_micro(parts)
 
     def loss(y, target):
@@ -102,12 +102,12 @@ def _gradients(parts):
 
 
 def _first(parts):
-    """How many parts come before the first backward."""
+    """Returns how many parts come before the first backward."""
     return [kind for kind, _ in parts].index("B")
 
 
 def _written(parts):
-    return f"It is {' '.join(f'{kind}{i}' for kind, i in parts)}."
+    return f"The order is {' '.join(f'{kind}{i}' for kind, i in parts)}."
 
 
 # Lines of the solution.

@@ -6,8 +6,8 @@ from minidl.comm import Links, grid
 from minidl.course.grade import Wrong
 
 WEIGHTS, LAYERS, WIDTH = 1e9, 24, 2048
-# ranks, of a node, seconds per byte between nodes, gigabytes a rank, tokens, m, seconds of work:
-# each of the mistakes below is another layout in some of them
+# (ranks, ranks of a node, seconds per byte between nodes, gigabytes a rank, tokens, m, seconds of
+# work). Each mistake in SAY gives another layout in at least one case.
 CASES = [
     (8, 4, 1e-9, 2.5, 1 << 18, 16, 20.0), (8, 4, 1e-9, 2.5, 1 << 18, 8, 5.0),
     (8, 4, 1e-10, 3.0, 1 << 16, 32, 20.0), (8, 2, 2e-10, 6.0, 1 << 18, 8, 5.0),
@@ -20,7 +20,7 @@ def links_of(case):
 
 
 def chosen(module, case):
-    """The student's layout as pairs, or in words what else it is."""
+    """Returns the student's layout as pairs, or the repr of an answer that is no layout."""
     n, _, _, gigabytes, tokens, m, seconds = case
     net = module.Net(WEIGHTS, LAYERS, WIDTH, tokens, m, seconds)
     layout = module.choose(n, gigabytes * 1e9, net, links_of(case))
@@ -31,7 +31,7 @@ def chosen(module, case):
 
 # >>> reference
 def layouts(n):
-    """All of n ranks, {axis: ranks}, the fastest first."""
+    """Yields all layouts of n ranks: {axis: ranks}, the fastest-varying axis first."""
     for tp, pp in product(range(1, n + 1), repeat=2):
         if n % (tp * pp) == 0:
             for order in permutations(("tp", "pp", "dp")):
@@ -39,14 +39,14 @@ def layouts(n):
 
 
 def held(case, layout, mistake=None):
-    """Bytes of a rank."""
+    """Returns the bytes that a rank holds."""
     tp, pp, dp = (layout[axis] for axis in ("tp", "pp", "dp"))
     own = WEIGHTS / (tp * pp)
     return 4 * own + 12 * own / (1 if mistake == "zero" else dp)
 
 
 def seconds_of(case, layout, mistake=None):
-    """{what: seconds of a step}."""
+    """Returns {part of a step: its seconds}. mistake: a name in SAY, which it makes."""
     n, _, _, _, tokens, m, seconds = case
     tp, pp, dp = (layout[axis] for axis in ("tp", "pp", "dp"))
     own = WEIGHTS / (1 if mistake == "dp whole" else tp * pp)
@@ -66,8 +66,9 @@ def seconds_of(case, layout, mistake=None):
 
 
 def best(case, mistake=None):
-    """The fastest layout that fits, or what somebody with this mistake takes for it; None where
-    nothing seems to fit."""
+    """Returns the fastest layout that fits, or None if no layout fits.
+
+    With a mistake: returns the layout that a student with this mistake would choose."""
     fit = [layout for layout in layouts(case[0]) if _fits(case, layout, mistake)]
     return min(fit, key=lambda layout: _cost(case, layout, mistake), default=None)
 
@@ -86,7 +87,7 @@ def _cost(case, layout, mistake=None):
 
 
 def _is_best(case, layout, mistake=None):
-    """Whether it is a best one: several may be equally fast."""
+    """Returns True if no layout is faster. Several layouts may be equally fast."""
     of = best(case, mistake)
     return (of is not None and {layout["cp"], layout["ep"]} == {1} and _fits(case, layout, mistake)
             and _cost(case, layout, mistake) <= _cost(case, of, mistake) * (1 + 1e-9))
@@ -95,19 +96,20 @@ def _is_best(case, layout, mistake=None):
 
 SAY = {
     "order": "the order is always tp, dp, pp. Try all six: which group crosses nodes depends on it",
-    "limit": "the limit is not looked at: leave out what needs more than `limit` bytes a rank",
-    "zero": "these layouts hold 16 X/(t pp): with ZeRO 1 the 12 bytes of the optimizer are divided "
-            "by d, too",
-    "layers": "the all-reduces of tp are counted for all layers: a rank has layers/pp of them",
-    "once": "the all-reduces of tp are counted once a step: they come in each of the m "
+    "limit": "the limit is not looked at: leave out layouts with more than `limit` bytes a rank",
+    "zero": "these layouts hold 16 X/(t pp) bytes. With ZeRO 1 the 12 bytes of the optimizer are "
+            "divided by d, too",
+    "layers": "the all-reduces of tp are counted for all layers, but a rank has layers/pp of them",
+    "once": "the all-reduces of tp are counted once a step, but they come in each of the m "
             "micro-batches",
-    "dp whole": "along dp the gradients of all X weights are sent: a rank has those of X/(t pp)",
-    "tokens of all": "an activation has the tokens of all pipelines: each has tokens/d of them",
-    "batch": "an activation has all tokens of a pipeline: a micro-batch has tokens/(d m)",
-    "bubble": "the bubble is missing: with it the work takes 1 + (pp-1)/m times as long",
-    "pp": "the sends along pp are missing: 2 m of them",
-    "work alone": "what the groups send takes no time here: add tp, pp and dp",
-    "least": "these layouts hold the least; wanted is the fastest of those that fit",
+    "dp whole": "the gradients of all X weights are sent along dp, but a rank has only those of "
+                "X/(t pp) weights",
+    "tokens of all": "an activation has the tokens of all pipelines, but each has tokens/d of them",
+    "batch": "an activation has all tokens of a pipeline, but a micro-batch has tokens/(d m)",
+    "bubble": "the bubble is missing. With it the work takes 1 + (pp-1)/m times as long",
+    "pp": "the sends along pp are missing. Add 2 m of them",
+    "work alone": "the groups' messages take no time here. Add the times of tp, pp and dp",
+    "least": "these layouts hold the fewest bytes; wanted is the fastest layout that fits",
 }
 
 
@@ -124,12 +126,12 @@ def grade_15a(student):
 
 
 def _checked(case, layout):
-    """The student's layout as `layouts` has it."""
+    """Returns the student's layout in the form of `layouts`. Raises Wrong if it is no layout."""
     if layout == "None":
-        raise Wrong(f"{_of(case)}: nothing seems to fit, but some of the factorisations do: a "
-                    "rank holds 4 X/(t pp) + 12 X/(t pp d), of the X/(t pp) weights that it has")
+        raise Wrong(f"{_of(case)}: nothing seems to fit, but some factorisations fit. A rank has "
+                    "X/(t pp) weights and holds 4 X/(t pp) + 12 X/(t pp d) bytes")
     if isinstance(layout, str):
-        raise Wrong(f"{_of(case)}: wanted a layout, {{axis: ranks}} as grid.shape returns it; got "
+        raise Wrong(f"{_of(case)}: wanted a layout {{axis: ranks}}, as grid.shape returns; got "
                     f"{layout}")
     try:
         sizes = dict(layout)
@@ -139,7 +141,7 @@ def _checked(case, layout):
 
 
 def _explain(found):
-    """Raise Wrong with the mistake whose layouts these are, or with the first that is wrong."""
+    """Raise Wrong: with the mistake that gives these layouts, or with the first wrong layout."""
     for mistake, words in SAY.items():
         if all(_is_best(case, mine, mistake) for case, mine in zip(CASES, found, strict=True)):
             raise Wrong(f"{words}. {_first_wrong(found)}")
@@ -152,13 +154,13 @@ def _first_wrong(found):
     n_bytes, right = held(case, layout), best(case)
     if n_bytes > case[3] * 1e9:
         return (f"{_of(case)}: {_words(layout)} holds 4 X/(t pp) + 12 X/(t pp d) = "
-                f"{n_bytes / 1e9:.3g} GB, and may hold {case[3]:g}")
+                f"{n_bytes / 1e9:.3g} GB a rank; the limit is {case[3]:g} GB")
     times, least = seconds_of(case, layout), seconds_of(case, right)
     most = max(times, key=lambda part: times[part] - least[part])
     other = "the same in another order of the ranks" if layout == right else "another layout"
-    return (f"{_of(case)}: {_words(layout)} takes {sum(times.values()):.4g} s, {other} "
-            f"{sum(least.values()):.4g} s. The difference is mostly of {most}: {times[most]:.3g} s "
-            f"there, not {least[most]:.3g}")
+    return (f"{_of(case)}: {_words(layout)} takes {sum(times.values()):.4g} s, {other} takes "
+            f"{sum(least.values()):.4g} s. The difference is mostly in {most}: "
+            f"{times[most]:.3g} s, not {least[most]:.3g} s")
 
 
 def _words(layout):
@@ -191,6 +193,6 @@ WRONG = {
         "the least memory": ({"if seconds < least": "if own + 3 * own / dp < least",
                               "layout, seconds": "layout, own + 3 * own / dp"},
                              "wanted is the fastest"),
-        "the slowest": ({"np.inf": "0", "if seconds <": "if seconds >"}, "mostly of"),
+        "the slowest": ({"np.inf": "0", "if seconds <": "if seconds >"}, "mostly in"),
     },
 }

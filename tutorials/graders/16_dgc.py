@@ -13,19 +13,19 @@ N_STEPS = 5
 
 
 def personal(draw):
-    """One case more for each student."""
+    """Returns SIZES with one more case, drawn for this student."""
     n = int(draw.integers(20, 900))
     return {"SIZES": [*SIZES, (n, int(draw.integers(2, n // 2)))]}
 
 
 def gradients(n, step):
-    """Whole numbers of different magnitudes: nothing rounds, and no two are tied for long."""
+    """Returns whole numbers of different magnitudes: no sum rounds, and ties do not last."""
     rng = np.random.default_rng([SEED + n, step])
     return rng.permutation(n) * 8.0 * rng.choice([-1, 1], n) + 1 + step
 
 
 def selected(module, n, k, m):
-    """Of each step: what was sent, u and v afterwards, whether the gradient is as it was."""
+    """Returns for each step (indices, values, u, v, True if g was not changed)."""
     u, v, steps = np.zeros(n), np.zeros(n), []
     for step in range(N_STEPS):
         g = gradients(n, step)
@@ -54,34 +54,35 @@ def _check_select(n, k, m, steps):
         v = v + u
         total = v.copy()
         if not untouched:
-            raise Wrong(f"{who}: g was changed; it is the caller's")
+            raise Wrong(f"{who}: g was changed. It belongs to the caller: change only u and v")
         if index.shape != (k,) or value.shape != (k,) or len(set(index.tolist())) != k:
-            raise Wrong(f"{who}: wanted {k} different indices and as many values; got arrays of "
+            raise Wrong(f"{who}: wanted {k} different indices and {k} values; got arrays of "
                         f"shape {index.shape} and {value.shape}")
         if (v_got == total).all() and (value == total[index]).all():
-            raise Wrong(f"{who}: what was sent still waits in v, and would be sent again")
+            raise Wrong(f"{who}: v still holds the elements that were sent, which would be sent "
+                        "again")
         if (value == 0).all() and total[index].any():
-            raise Wrong(f"{who}: the values are zeros: they were read from v after it was cleared")
+            raise Wrong(f"{who}: the values are zeros. They were read from v after it was cleared")
         if not u_got.any() and not v_got.any() and k < n:
-            raise Wrong(f"{who}: u and v are still zeros: change the caller's arrays in place, by "
+            raise Wrong(f"{who}: u and v are still zeros. Change the caller's arrays in place, by "
                         "u *= m; u += g; v += u")
         arrived = np.zeros(n)
         arrived[index] = value
         if (arrived + v_got == v_late).all() and (v_late != total).any():
-            raise Wrong(f"{who}: v grows by the gradient; momentum correction adds the velocity: "
+            raise Wrong(f"{who}: v grows by the gradient. Momentum correction adds the velocity: "
                         "u = m u + g, then v = v + u")
         if not (arrived + v_got == total).all():
             at = int(np.flatnonzero(arrived + v_got != total)[0])
-            raise Wrong(f"{who}: element {at}: sent {arrived[at]:g} and waiting {v_got[at]:g} are "
-                        f"not {total[at]:g}, which it has accumulated. u = m u + g, v = v + u, and "
+            raise Wrong(f"{who}: element {at}: {arrived[at]:g} was sent and {v_got[at]:g} waits, "
+                        f"but {total[at]:g} has been accumulated. u = m u + g, v = v + u, and "
                         "v becomes 0 where it was sent, nowhere else")
         if np.abs(value).min() < np.abs(np.delete(total, index)).max(initial=0):
             raise Wrong(f"{who}: an element that waits is larger in magnitude than one that was "
-                        "sent. Is the choice by |v|, after the velocity was added?")
+                        "sent. Choose by |v|, after the velocity was added")
         u[index], v[index] = 0, 0
         if (u_got == u_plain).all() and m and (u_plain != u).any():
-            raise Wrong(f"{who}: what was sent keeps its momentum in u, and pushes on after it has "
-                        "arrived: momentum factor masking clears u there, too")
+            raise Wrong(f"{who}: u still has the velocity of elements that were sent, which would "
+                        "push them again. Momentum factor masking clears u there, too")
         if m and not (u_got == u).all():
             raise Wrong(f"{who}: u is not m u + g with zeros where elements were sent")
 
@@ -91,7 +92,7 @@ WORLDS = (1, 2, 3)
 
 
 def lowered(module, p, n, m, r):
-    """Of each rank, for two steps: (update, residual, next q, bytes sent)."""
+    """Returns for each rank and each of two steps (update, residual, next q, bytes sent)."""
     def body(t):
         ledger, steps = Ledger(t), []
         residual, q = np.zeros((n, m)), np.random.default_rng(SEED + 1).normal(size=(m, r))
@@ -130,32 +131,31 @@ def _check_low_rank(p, n, m, r, of_ranks):
             who = f"rank {rank} of {p}, {n} x {m}, r = {r}, step {step}"
             got, rest, q_got, n_bytes = of_ranks[rank][step]
             if got.shape != (n, m) or q_got.shape != (m, r):
-                raise Wrong(f"{who}: wanted an update of {(n, m)} and a q of {(m, r)}; got "
-                            f"{got.shape} and {q_got.shape}")
+                raise Wrong(f"{who}: wanted an update of shape {(n, m)} and a q of shape {(m, r)}; "
+                            f"got {got.shape} and {q_got.shape}")
             formula = sum(ring.bytes_sent(r * side, 8, p, rank) for side in (n, m))
             if n_bytes != formula:
-                raise Wrong(f"{who} sent {n_bytes:,} bytes; all-reduces of P and of A'P, r (n + m) "
-                            f"numbers, are {formula:,}")
+                raise Wrong(f"{who} sent {n_bytes:,} bytes. Wanted {formula:,}: all-reduces of P "
+                            "and of A'P, r (n + m) numbers")
             if not _close(got, update):
                 if step and _close(got, _projected(plain.sum(0), of_ranks[0][0][2])):
                     raise Wrong(f"{who}: the residual is not in the update: A = g + residual")
                 if _close(got, raw @ (a.sum(0).T @ raw).T):
-                    raise Wrong(f"{who}: P's columns are not orthonormal: after the sum, np.linalg."
-                                "qr(p)[0]")
+                    raise Wrong(f"{who}: P's columns are not orthonormal. After the sum, use "
+                                "np.linalg.qr(p)[0]")
                 if p > 1 and _close(got, update / p):
-                    raise Wrong(f"{who}: the update is a mean; what is wanted is the sum")
-                raise Wrong(f"{who}: the update is not the part of the ranks' sum along P: P = sum "
-                            "of A q, made orthonormal after the sum; update = P (sum of A'P)'")
+                    raise Wrong(f"{who}: the update is the mean over the ranks; wanted the sum")
+                raise Wrong(f"{who}: the update is wrong. P is the sum of A q over the ranks, made "
+                            "orthonormal after the sum. The update is P (sum of A'P)'")
             if not _close(rest, a[rank] - left @ own[rank].T):
                 if _close(rest, a[rank] - update) or _close(rest, a[rank] - update / p):
-                    raise Wrong(f"{who}: the residual is A less the common update: with different "
-                                "data it grows for ever. What P does not reach of this rank's own "
-                                "A: a - p (A'P)', with A'P from before the sum")
-                raise Wrong(f"{who}: the residual is not A - P (A'P)', or not changed in place: "
-                            "sent + owed must make up the gradients")
-            if not _close(q_got @ q_got.T, q @ q.T):  # whichever basis P has
-                raise Wrong(f"{who}: the next q is not the sum of A'P: the next step would start "
-                            "from somewhere else")
+                    raise Wrong(f"{who}: the residual is A minus the common update. If the ranks "
+                                "have different data it grows for ever. It should be a - p (A'P)' "
+                                "with this rank's own A'P, from before the sum")
+                raise Wrong(f"{who}: the residual is not A - P (A'P)', or was not changed in "
+                            "place. sent + residuals must equal the sum of the gradients")
+            if not _close(q_got @ q_got.T, q @ q.T):  # equal for every orthonormal basis P
+                raise Wrong(f"{who}: the next q is not the sum of A'P over the ranks")
         owed = a - np.array([left @ x.T for x in own])
 
 
@@ -174,7 +174,7 @@ OWN = "own = a.T @ p\n"
 
 WRONG = {
     "16a": {
-        "only v is cleared": ({CLEAR_U: ""}, "momentum factor masking clears u there, too"),
+        "only v is cleared": ({CLEAR_U: ""}, "Momentum factor masking clears u there, too"),
         "v is not cleared": ({"v[index] = 0\n": ""}, "would be sent again"),
         "no momentum correction": ({"v += u\n": "v += g\n"}, "v grows by the gradient"),
         "the largest, not the largest in magnitude": (
@@ -191,7 +191,7 @@ WRONG = {
             {"residual[...] = a - p @ own.T\n": "",
              "return p @ total.T, total": "residual[...] = a - p @ total.T\n"
                                           "return p @ total.T, total"},
-            "with different data it grows for ever"),
+            "it grows for ever"),
         "P is not summed": ({"ring.all_reduce(t, p)\n": ""}, "all-reduces of P and of A'P"),
         "the whole matrix travels": (
             {"total = ring.all_reduce(t, own.copy())\n":

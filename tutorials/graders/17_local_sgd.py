@@ -23,7 +23,7 @@ def _rounds(n, start, period):
 
 
 def _peak(rates):
-    """Where a rate first differs from the first one."""
+    """Returns the first step whose rate differs from the first rate."""
     return next((i for i in range(1, len(rates)) if rates[i] != rates[0]), len(rates))
 
 
@@ -31,28 +31,28 @@ def _decay(rates):
     return right_plan(rates, 1).count("gradients")
 
 
-PLANS = {  # what another plan says
-    "the decay is the first fall of the rate; while it climbs, in warm-up, gradients are averaged":
+PLANS = {  # {hint: the plan of a student with this mistake}
+    "the decay is the first fall of the rate; while it rises, in warm-up, gradients are averaged":
         lambda rates, h: _rounds(len(rates), _peak(rates), h),
-    "ranks go by themselves from the first step with the lower rate, not one later":
+    "a rank trains alone from the first step with the lower rate on, not one later":
         lambda rates, h: _rounds(len(rates), min(_decay(rates) + 1, len(rates)), h),
-    "ranks go by themselves from the step whose rate is lower, not from the one before it":
+    "a rank trains alone from the step whose rate is lower, not from the one before it":
         lambda rates, h: _rounds(len(rates), _decay(rates) - 1, h),
-    "a round begins with the decay: its steps are counted from there, not from step 0":
+    "the first round begins with the decay: its steps are counted from there, not from step 0":
         lambda rates, h: ["gradients"] * _decay(rates) + [
             "weights" if (i + 1) % h == 0 else None for i in range(_decay(rates), len(rates))],
-    "weights are averaged after the last step of a round; that is after its first":
+    "weights are averaged after the last step of a round; yours are averaged after its first":
         lambda rates, h: ["gradients"] * _decay(rates) + [
             "weights" if i % h == 0 else None for i in range(len(rates) - _decay(rates))],
-    "gradients are averaged until the decay; you let ranks go by themselves from the beginning":
+    "gradients are averaged until the decay; in your plan ranks train alone from the beginning":
         lambda rates, h: _rounds(len(rates), 0, h),
-    "while gradients are averaged, it is at each step, not every `period` steps":
+    "until the decay, gradients are averaged at each step, not every `period` steps":
         lambda rates, h: ["gradients" if (i + 1) % h == 0 else None
                           for i in range(_decay(rates))]
         + right_plan(rates, h)[_decay(rates):],
-    "after the decay weights are averaged, not gradients: each rank has steps of its own behind it":
+    "after the decay weights are averaged, not gradients: the ranks' weights have become different":
         lambda rates, h: [s and "gradients" for s in right_plan(rates, h)],
-    "in a round ranks send nothing but at its end":
+    "in a round the ranks send something only after its last step":
         lambda rates, h: ["gradients"] * _decay(rates) + ["weights"] * (len(rates)
                                                                        - _decay(rates)),
     "after the last step the weights are averaged only if its round is over":
@@ -74,22 +74,22 @@ def grade_17a(student):
     for (where, rates, period), got in zip(CASES, answers, strict=True):
         want = right_plan(rates, period)
         if len(got) != len(rates):
-            raise Wrong(f"{where}: {len(got)} entries for {len(rates)} steps")
+            raise Wrong(f"{where}: wanted {len(rates)} entries, one for each step; got {len(got)}")
         if got == want:
             continue
         for words, other in PLANS.items():
             if answers == [other(r, h) for _, r, h in CASES]:
                 raise Wrong(f"{where}: {words}")
         step = next(i for i, (a, b) in enumerate(zip(got, want)) if a != b)
-        raise Wrong(f"{where}: rates {rates}, H = {period}: after step {step} {want[step]!r}, got "
-                    f"{got[step]!r}")
+        raise Wrong(f"{where}: rates {rates}, H = {period}: wanted {want[step]!r} after step "
+                    f"{step}; got {got[step]!r}")
     for (where, rates, _), got in zip(CASES, answers, strict=True):
         n = sum(s is not None for s in got)
         yield f"{where}: {n} rounds in {len(rates)} steps"
 
 
 def outer(module, w, rounds, lr, momentum):
-    """w after each round."""
+    """Returns w after each round."""
     v, after = np.zeros_like(w), []
     for replicas in rounds:
         w, v = module.outer_step(w, [np.array(r) for r in replicas], v, lr, momentum)
@@ -98,7 +98,7 @@ def outer(module, w, rounds, lr, momentum):
 
 
 def outer_by(change, w, rounds, lr, momentum):
-    """The same by the formulas, or with a known mistake."""
+    """Returns the same by the formulas, or with the mistake `change`."""
     v, after = np.zeros_like(w), []
     for replicas in rounds:
         d = np.mean([w - r for r in replicas], axis=0)
@@ -131,16 +131,17 @@ def outer_by(change, w, rounds, lr, momentum):
 
 
 OUTERS = {
-    "sign": "the pseudo-gradient points back: what they began with less what they have, so that "
+    "sign": "the pseudo-gradient points back: it is w minus a rank's weights, so that "
             "w - lr d goes where the ranks went",
-    "sum": "the pseudo-gradient is the mean over ranks; that is the sum over ranks",
-    "first rank": "the pseudo-gradient is of all ranks, not of one",
-    "rate inside": "the rate multiplies the step; in PyTorch's form v is made of d alone",
-    "plain": "that is plain momentum: Nesterov's step is along d + momentum v",
-    "no momentum": "v is not in the step: along d + momentum v",
-    "from the mean": "the step begins at w, what all ranks began with; the mean of the replicas "
-                     "has the movement in it already",
-    "average": "that is the mean of the weights, local SGD; the outer optimizer steps on it",
+    "sum": "the pseudo-gradient is the mean over ranks; yours is the sum over ranks",
+    "first rank": "the pseudo-gradient is the mean over all ranks; yours is of the first rank only",
+    "rate inside": "the rate multiplies the step; in PyTorch's form v has no rate in it",
+    "plain": "this is plain momentum. Nesterov's step is along d + momentum v",
+    "no momentum": "v is not in the step. The step is along d + momentum v",
+    "from the mean": "the step begins at w, the weights at the start of the round. The mean of the "
+                     "replicas has moved already",
+    "average": "this is the mean of the weights, local SGD. The outer optimizer makes a step "
+               "with the mean movement",
     "damped": "v = momentum v + d, without a factor 1 - momentum",
 }
 
@@ -167,7 +168,7 @@ def grade_17b(student):
     g = [draw.normal(size=4) for _ in range(4)]
     got = student.run(outer, w, [[w - 0.1 * x for x in g]], 1.0, 0.0)[0]
     if not np.allclose(got, w - 0.1 * np.mean(g, axis=0)):
-        raise Wrong("rate 1 without momentum should be the mean of the weights")
+        raise Wrong("with rate 1 and no momentum, w should become the mean of the weights")
     yield "rate 1 without momentum: the mean of the weights"
 
 
@@ -176,19 +177,19 @@ def grade_17b(student):
 WRONG = {
     "17a": {
         "warm-up is a decay": (
-            {"rates[i] < rates[i - 1]": "rates[i] != rates[i - 1]"}, "while it climbs, in warm-up"),
+            {"rates[i] < rates[i - 1]": "rates[i] != rates[i - 1]"}, "while it rises, in warm-up"),
         "one step late": (
             {"start = decays[0] if": "start = decays[0] + 1 if"}, "not one later"),
         "counted from step 0": (
             {"(i + 1) % period": "(i + 1 + start) % period"}, "are counted from there"),
         "after the first step": (
-            {"(i + 1) % period": "i % period"}, "that is after its first"),
+            {"(i + 1) % period": "i % period"}, "yours are averaged after its first"),
         "gradients for good": (
             {"\"weights\" if": "\"gradients\" if"}, "weights are averaged, not gradients"),
     },
     "17b": {
         "the other sign": ({"w - w_k for": "w_k - w for"}, "points back"),
-        "the sum": ({"np.mean(": "np.sum("}, "that is the sum over ranks"),
+        "the sum": ({"np.mean(": "np.sum("}, "yours is the sum over ranks"),
         "plain momentum": ({"lr * (d + momentum * v)": "lr * v"}, "plain momentum"),
         "starts from the mean": (
             {"return w - lr": "return np.mean(replicas, axis=0) - lr"}, "begins at w"),

@@ -12,10 +12,12 @@ def merged(module, means, m2s, counts):
 
 
 def shares_of(seed, counts, offset, spread, channels=3):
-    """(x, means, M2s, counts): samples around `offset`, and float32 statistics of their shares."""
+    """Returns (x, means, M2s, counts): samples near `offset` and the statistics of their shares.
+
+    All are float32. spread: the standard deviation of the samples of a share."""
     draw = np.random.default_rng(seed)
     x = (offset + spread * draw.normal(size=(sum(counts), channels))).astype(np.float32)
-    # shares differ in their means, by some of the spread
+    # each share has another mean
     x += np.repeat(spread * draw.normal(size=len(counts)), counts)[:, None].astype(np.float32)
     means, m2s = [], []
     for part in np.split(x, np.cumsum(counts)[:-1]):
@@ -32,22 +34,22 @@ def _shares(means, m2s, counts):
     return means, m2s, n, (n * means).sum(0) / n.sum()
 
 
-MERGES = {  # what another formula gives for M2, of shares (means, M2s, n, mean)
-    "That is the sum of the shares' M2: what is between their means is missing":
+MERGES = {  # {hint: a wrong formula for M2, of (means, M2s, n, mean)}
+    "This is the sum of the shares' M2. Add the distance between their means":
         lambda means, m2s, n, mean: m2s.sum(0),
-    "The distance between the means counts once for each sample of the share: times n_k":
+    "The distance between the means counts once for each sample of the share: multiply by n_k":
         lambda means, m2s, n, mean: (m2s + (means - mean) ** 2).sum(0),
-    "That is the variance; M2 is not divided by the number of samples":
+    "This is the variance. M2 is not divided by the number of samples":
         lambda means, m2s, n, mean: (m2s + n * (means - mean) ** 2).sum(0) / n.sum(),
-    "That is the variance with n - 1; M2 is not divided by the number of samples":
+    "This is the variance with n - 1. M2 is not divided by the number of samples":
         lambda means, m2s, n, mean: (m2s + n * (means - mean) ** 2).sum(0) / (n.sum() - 1),
-    "M2 already is a sum over samples, and is not to be multiplied by n_k":
+    "M2_k is a sum over samples already. Do not multiply it by n_k":
         lambda means, m2s, n, mean: (n * m2s + n * (means - mean) ** 2).sum(0),
 }
 
 
 def grade_18a(student):
-    """the statistics of all samples from those of shares of any lengths."""
+    """the statistics of all samples from the statistics of shares, of any lengths."""
     for seed, counts in enumerate([(4, 4, 4), (1, 7, 3, 20), (5,), (30, 1)]):
         _merge_is_right(student, seed, counts, 2.0, 1.0)
         yield f"shares of {', '.join(map(str, counts))} samples"
@@ -64,22 +66,22 @@ def _merge_is_right(student, seed, counts, offset, spread):
     wide = x.astype(np.float64)
     want_mean, want = wide.mean(0), ((wide - wide.mean(0)) ** 2).sum(0)
     if mean.shape != want.shape or m2.shape != want.shape:
-        raise Wrong(f"{where}: mean and M2 have shapes {mean.shape} and {m2.shape}; wanted a "
-                    f"number for each channel, {want.shape}")
+        raise Wrong(f"{where}: wanted mean and M2 of shape {want.shape}, a number for each "
+                    f"channel; got {mean.shape} and {m2.shape}")
     if not (np.isfinite(mean).all() and np.isfinite(m2).all()):
-        raise Wrong(f"{where}: the result is not finite. Does a share without samples divide by "
-                    "its number of samples, 0?")
+        raise Wrong(f"{where}: the result is not finite. Is something divided by the number of "
+                    "samples of a share, which may be 0?")
     with np.errstate(all="ignore"):
-        # float32 of `offset` is that exact
+        # float32 has this relative error
         if not np.allclose(mean, want_mean, rtol=3e-7, atol=1e-6):
             if np.allclose(mean, given[0].mean(0), rtol=1e-6):
-                raise Wrong(f"{where}: that is the plain mean of the means; a share counts as "
-                            "often as it has samples")
+                raise Wrong(f"{where}: this is the plain mean of the means. Multiply each share's "
+                            "mean by its number of samples, and divide the sum by all samples")
             if np.allclose(mean, given[0][given[2] > 0].mean(0), rtol=1e-6):
-                raise Wrong(f"{where}: that is the plain mean of the means; a share counts as "
-                            "often as it has samples")
-            raise Wrong(f"{where}: the mean is {mean}, that of all samples {want_mean}")
-        # the shares' float32 means are off by half a unit of `offset`
+                raise Wrong(f"{where}: this is the plain mean of the means. Multiply each share's "
+                            "mean by its number of samples, and divide the sum by all samples")
+            raise Wrong(f"{where}: wanted the mean {want_mean}; got {mean}")
+        # the float32 means of the shares are off by half a unit in the last place of `offset`
         slack = len(x) * (offset * 6e-8) * (offset * 6e-8 + 2 * spread) + 1e-5 * want
         if (abs(m2 - want) <= slack).all():
             return
@@ -87,14 +89,14 @@ def _merge_is_right(student, seed, counts, offset, spread):
             if np.allclose(m2, formula(*_shares(*given)), rtol=1e-4):
                 raise Wrong(f"{where}: {words}")
         if offset > 1000:
-            raise Wrong(f"{where}: M2 is {m2}, of all samples {want}. Squares of numbers like "
-                        "10,000 leave float32 no digits for so small a spread: subtract the means "
-                        "before you square")
-        raise Wrong(f"{where}: M2 is {m2}, of all samples {want}")
+            raise Wrong(f"{where}: wanted M2 {want}; got {m2}. The square of 10,000 in float32 "
+                        "has no digits left for such a small spread: subtract the means before "
+                        "you square")
+        raise Wrong(f"{where}: wanted M2 {want}; got {m2}")
 
 
 def run_lamb(module, w, gradients, options):
-    """The weights after each step."""
+    """Returns the weights after each step."""
     m, v = np.zeros_like(w), np.zeros_like(w)
     after = []
     with np.errstate(all="ignore"):
@@ -105,7 +107,7 @@ def run_lamb(module, w, gradients, options):
 
 
 def formula(w, gradients, options, change=""):
-    """run_lamb as it should be, or with a known mistake."""
+    """Returns the right weights after each step, or the weights with the mistake `change`."""
     lr, b1, b2, eps, decay = options
     m, v = np.zeros_like(w), np.zeros_like(w)
     after = []
@@ -141,15 +143,15 @@ def formula(w, gradients, options, change=""):
 
 LAMBS = {
     "no correction": "m and v begin at 0: divide m by 1 - b1^t and v by 1 - b2^t for use",
-    "corrected by t - 1 alone": "what m is divided by changes with the step: 1 - b1^t",
+    "corrected by t - 1 alone": "the divisor of m changes with the step: 1 - b1^t",
     "eps in the root": "eps is added to sqrt(v), not under the root",
-    "decay in the gradient": "decay w is a part of r; in the gradient Adam would divide it by "
-                             "sqrt(v)",
-    "no decay": "r has a part decay w",
-    "ratio without decay": "|r| is the length of the whole r, decay w with it",
-    "ratio of the gradient": "the ratio is |w| / |r|; that is |w| / |g|",
-    "upside down": "the ratio is upside down: a long layer takes long steps, |w| / |r|",
-    "no ratio": "the step is not scaled by |w| / |r|: that is AdamW",
+    "decay in the gradient": "add decay w to r, not to the gradient, which is divided by sqrt(v)",
+    "no decay": "r lacks decay w",
+    "ratio without decay": "|r| is the length of the whole r, with decay w",
+    "ratio of the gradient": "the ratio is |w| / |r|; yours is |w| / |g|",
+    "upside down": "the ratio is upside down. It is |w| / |r|: a layer with long weights takes "
+                   "long steps",
+    "no ratio": "the step is not scaled by |w| / |r|. This is AdamW",
 }
 
 
@@ -164,7 +166,7 @@ def grade_18b(student):
         want = formula(w, gradients, options)
         for step, (a, b) in enumerate(zip(got, want, strict=True), 1):
             if a.shape != b.shape:
-                raise Wrong(f"step {step}: w has shape {a.shape}, wanted {b.shape}")
+                raise Wrong(f"step {step}: wanted w of shape {b.shape}; got {a.shape}")
             if not np.allclose(a, b, rtol=1e-7, atol=1e-9):
                 _explain(w, gradients, options, got, step)
         yield f"four steps of a layer of shape {shape}"
@@ -172,14 +174,14 @@ def grade_18b(student):
     zero, g = np.zeros((2, 2)), [np.ones((2, 2))] * 2
     got = student.run(run_lamb, zero, g, options)
     if not np.isfinite(got).all() or not np.allclose(got, formula(zero, g, options), atol=1e-9):
-        raise Wrong("a layer of zeros: |w| is 0, and the ratio is then 1, or it would never leave "
-                    f"zero (or be nan); after two steps w[0, 0] is {got[-1][0, 0]}")
+        raise Wrong("a layer of zeros: |w| is 0. Here the ratio is 1, or the weights would stay 0 "
+                    f"or become nan. After two steps w[0, 0] is {got[-1][0, 0]}")
     yield "a layer that starts from zeros"
     w = np.ones((2, 2))
     got = student.run(run_lamb, w, [np.zeros((2, 2))] * 2, options)
     if not np.allclose(got, 1.0):
-        raise Wrong("a gradient of zeros and no decay: |r| is 0, the ratio is then 1 and nothing "
-                    f"moves; w[0, 0] became {got[-1][0, 0]}")
+        raise Wrong("a gradient of zeros and no decay: |r| is 0. Here the ratio is 1, and w stays "
+                    f"as it is. w[0, 0] became {got[-1][0, 0]}")
     yield "a gradient of zeros"
 
 
@@ -188,10 +190,10 @@ def _explain(w, gradients, options, got, step):
         if np.allclose(got, formula(w, gradients, options, change), rtol=1e-7, atol=1e-9):
             raise Wrong(f"step {step}: {words}")
     if step > 1:
-        raise Wrong(f"step 1 is right, step {step} is not: are m and v what the next step begins "
-                    "with, not yet divided by 1 - b^t?")
-    raise Wrong(f"step {step}: w is {got[step - 1].ravel()[0]:g}..., wanted "
-                f"{formula(w, gradients, options)[step - 1].ravel()[0]:g}...")
+        raise Wrong(f"step 1 is right, step {step} is not. Return m and v as they were before the "
+                    "division by 1 - b^t: the next step begins with them")
+    raise Wrong(f"step {step}: the first number of w is {got[step - 1].ravel()[0]:g}, wanted "
+                f"{formula(w, gradients, options)[step - 1].ravel()[0]:g}")
 
 
 # {exercise: {name of the mistake: (what stands in the region, or {right: wrong}, words of the
@@ -200,16 +202,16 @@ WRONG = {
     "18a": {
         "mean of means": (
             {"mean = (n * means).sum(axis=0) / n.sum()": "mean = means.mean(axis=0)"},
-            "a share counts as often as it has samples"),
+            "Multiply each share's mean by its number of samples"),
         "nothing between the means": (
             {"(m2s + n * (means - mean) ** 2).sum(axis=0)": "m2s.sum(axis=0)"},
-            "what is between their means is missing"),
+            "Add the distance between their means"),
         "means without weights": (
             {"m2s + n * (means - mean) ** 2": "m2s + (means - mean) ** 2"},
-            "for each sample of the share: times n_k"),
+            "for each sample of the share: multiply by n_k"),
         "the variance": (
             {"(means - mean) ** 2).sum(axis=0)": "(means - mean) ** 2).sum(axis=0) / n.sum()"},
-            "That is the variance;"),
+            "This is the variance."),
         "squares of float32": (
             """
 n = np.asarray(counts, np.float32)[:, None]
@@ -222,10 +224,10 @@ return mean, (m2s + n * means**2).sum(axis=0) - n.sum() * mean**2
         "no correction": (
             {"m / (1 - b1**t) / (np.sqrt(v / (1 - b2**t)) + eps)": "m / (np.sqrt(v) + eps)"},
             "m and v begin at 0"),
-        "AdamW": ({"lr * ratio * r": "lr * r"}, "that is AdamW"),
+        "AdamW": ({"lr * ratio * r": "lr * r"}, "This is AdamW"),
         "no guard": (
             {"length / slope if length > 0 and slope > 0 else 1.0": "length / slope"},
-            "the ratio is then 1"),
+            "Here the ratio is 1"),
         "the gradient's length": ({"np.linalg.norm(r)": "np.linalg.norm(g)"}, "|w| / |g|"),
         "corrected for good": (
             """
@@ -236,6 +238,6 @@ length, slope = np.linalg.norm(w), np.linalg.norm(r)
 ratio = length / slope if length > 0 and slope > 0 else 1.0
 return w - lr * ratio * r, m, v
 """,
-            "not yet divided"),
+            "as they were before the division"),
     },
 }

@@ -9,10 +9,10 @@ from minidl.course.grade import Wrong, kind_of
 SEED = 0  # another one for each student: check --student NAME
 
 FAULTS = "synchronisation", "loader", "float64"
-HINTS = {"synchronisation": "One a step is allowed, such as a loss's; large ones and those that "
-                            "send nothing do not count",
+HINTS = {"synchronisation": "One small collective a step is allowed, such as for the loss. Do not "
+                            "count large collectives, or collectives that send nothing",
          "loader": "A rank may be slow for many reasons: compare bytes, not seconds",
-         "float64": "A little is no fault: over 5 % of the operators' seconds is"}
+         "float64": "A little is no fault. It is a fault above 5 % of the operators' seconds"}
 
 
 def span(kind, name, s, n_bytes=0, dtype=None):
@@ -21,13 +21,13 @@ def span(kind, name, s, n_bytes=0, dtype=None):
 
 def traced(seed, faults=(), n_ranks=2, n_steps=5, n_tiny=1, n_empty=0, slow=None, wide=None,
            spread=None, many_large=0):
-    """A trace with these faults, and with what is none.
+    """Returns a trace with these faults, and with things that look like faults.
 
-    n_tiny     collectives of 8 bytes in a step that are no fault: one, as for a loss
-    n_empty    collectives of no bytes
-    slow       a rank that takes five times as long for the same
-    wide       seconds of an operator on float64 for one of the others, a fault or none
-    spread     bytes of the fuller rank over the other's
+    n_tiny     collectives of 8 bytes in a step that are no fault, such as one for the loss
+    n_empty    collectives of 0 bytes
+    slow       a rank that takes five times as long for the same work
+    wide       seconds of an operator on float64 / seconds of one on float32
+    spread     bytes of the rank with the long texts / bytes of another rank
     many_large collectives of 4096 bytes"""
     rng = np.random.default_rng(SEED + seed)
     wide = float("float64" in faults) if wide is None else wide
@@ -56,7 +56,7 @@ def traced(seed, faults=(), n_ranks=2, n_steps=5, n_tiny=1, n_empty=0, slow=None
 
 
 def called(module, seed, faults, options):
-    """What find_faults returns, sorted; its type where it is no set, list or tuple."""
+    """Returns what find_faults() returns, sorted, or its type if it is no set, list or tuple."""
     found = module.find_faults(traced(seed, faults, **options))
     if not isinstance(found, (set, frozenset, list, tuple)):
         return kind_of(found)
@@ -66,20 +66,20 @@ def called(module, seed, faults, options):
 def judge(student, who, seed, faults=(), hint="", **options):
     found = student.run(called, seed, list(faults), options)
     if isinstance(found, str):
-        raise Wrong(f"find_faults returned {found}; want a set of names")
+        raise Wrong(f"wanted a set of names from find_faults; got {found}")
     unknown = sorted(set(found) - set(FAULTS))
     if unknown:
         raise Wrong(f"{who}: {unknown[0]!r} is none of the names {', '.join(FAULTS)}")
     for name in FAULTS:
         if (name in found) != (name in faults):
-            said = "was not found" if name in faults else "is not there, but was found"
+            said = "was not found" if name in faults else "was found, but is not there"
             if name not in faults:
                 hint = hint or HINTS[name]
             raise Wrong(f"{who}: {name!r} {said}. {hint}".rstrip())
 
 
 def grade_19a(student):
-    """the names of the faults in traces with all, some and none of them, and with what is none."""
+    """the names of the faults in traces with all, some and none of them."""
     for n_ranks in (2, 3):
         for k in range(4):
             for faults in itertools.combinations(FAULTS, k):
@@ -87,23 +87,24 @@ def grade_19a(student):
                 judge(student, who, n_ranks + k, faults, n_ranks=n_ranks)
         yield f"{n_ranks} ranks: every choice of the three faults"
     judge(student, "one collective of 8 bytes a step", 1)
-    judge(student, "20 collectives of no bytes a step", 2, n_empty=20,
-          hint="Those send nothing: 1 to 64 bytes count")
+    judge(student, "20 collectives of 0 bytes a step", 2, n_empty=20,
+          hint="These collectives send nothing. Count collectives of 1 to 64 bytes")
     judge(student, "20 collectives of 4096 bytes a step", 2, many_large=20,
-          hint="Only small ones, of at most 64 bytes, count")
+          hint="Count only collectives of at most 64 bytes")
     judge(student, "5 ranks, one tiny collective a step on each", 3, n_ranks=5,
-          hint="It is more than one a step: divide by the ranks and by the steps")
-    yield "tiny collectives: how many, on how many ranks, of what size"
+          hint="A fault is more than one a step: divide by the ranks and by the steps")
+    yield "tiny collectives: their number, ranks and size"
     for seed in range(3):
         judge(student, "a rank that is five times as slow", seed, slow=1)
     judge(student, "one rank's batches are 1.1 times as large", 4, spread=1.1,
-          hint="The ratio of the most and the least has to be above 1.25")
-    judge(student, "now one and now the other rank is 1.5 times as full", 5, ["loader"],
-          spread=1.5, hint="Over all steps the ranks move the same: compare in each step")
-    yield "unlike batches: in each step, by bytes"
+          hint="The largest divided by the smallest must be above 1.25")
+    judge(student, "in turn one rank moves 1.5 times the bytes of the other", 5, ["loader"],
+          spread=1.5, hint="Over all steps the ranks move equal bytes: compare in each step")
+    yield "batches of different sizes: in each step, by bytes"
     judge(student, "1 % of the time is on float64", 6, wide=0.01)
     judge(student, "20 % of the time is on float64, on both ranks", 7, ["float64"],
-          wide=0.2, hint="Over 5 % of the operators' seconds, not of a count or of half of them")
+          wide=0.2, hint="A fault is over 5 % of the seconds of forward and backward operators. "
+                         "Do not count operators, and do not leave out the backward ones")
     yield "float64: by its share of the operators' time"
 
 
@@ -111,11 +112,12 @@ SMALL = "1 <= s[\"bytes\"] <= 64"
 WRONG = {
     "19a": {
         "always all three": ("return {'synchronisation', 'loader', 'float64'}",
-                             "is not there, but was found"),
-        "empty collectives count": ({SMALL: "s[\"bytes\"] <= 64"}, "Those send nothing"),
-        "all collectives count": ({SMALL: "s[\"bytes\"] >= 1"}, "is not there, but was found"),
+                             "was found, but is not there"),
+        "empty collectives count": ({SMALL: "s[\"bytes\"] <= 64"},
+                                    "These collectives send nothing"),
+        "all collectives count": ({SMALL: "s[\"bytes\"] >= 1"}, "was found, but is not there"),
         "not divided by the ranks": ({"small > len(ranks) * len(steps)": "small > len(steps)"},
-                                     "is not there, but was found"),
+                                     "was found, but is not there"),
         "loader by seconds": ({"sum(s[\"bytes\"] for s in rank if s[\"kind\"] == \"forward\")":
                                "sum(s[\"s\"] for s in rank if s[\"kind\"] == \"forward\")"},
                               "'loader'"),

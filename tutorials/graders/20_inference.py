@@ -10,7 +10,9 @@ SEED = 0  # another one for each student: check --student NAME
 
 
 def matrix(kind, n=5, k=7):
-    """A matrix whose rows are of unlike size; with ties, a row of zeros, all below zero."""
+    """Returns a matrix whose rows have different magnitudes.
+
+    kind: "ties", "a row of zeros" and "all below zero" change it."""
     rng = np.random.default_rng([SEED, n, k])
     w = (rng.standard_normal((n, k)) * np.geomspace(1e-3, 10, n)[:, None]).astype(np.float32)
     if kind == "ties":  # w / scale is 127, 0.5, 1.5, 2.5 ...: half-way, exactly
@@ -25,7 +27,7 @@ def matrix(kind, n=5, k=7):
 
 
 def quantised(module, kind, n, k):
-    """What per_channel gives, and whether w is still as it was; None: it divided by zero."""
+    """Returns (numbers, scales, True if w was not changed), or None if it divided by zero."""
     w = matrix(kind, n, k)
     try:
         with np.errstate(divide="raise", invalid="raise"):
@@ -43,7 +45,7 @@ def reference(w):
 
 def grade_20a(student):
     """whole numbers and scales of matrices, with ties, zeros and rows below zero."""
-    for kind in ("rows of unlike size", "all below zero", "a row of zeros", "ties"):
+    for kind in ("rows of different size", "all below zero", "a row of zeros", "ties"):
         for n, k in ((1, 1), (5, 7), (64, 33)):
             w = matrix(kind, n, k)
             want, want_scale = reference(w)
@@ -61,7 +63,8 @@ def grade_20a(student):
             _judge_scales(where, w, scale, want_scale)
             _judge_numbers(where, q, w, want, scale)
             if not whole:
-                raise Wrong(f"{where}: right, but w was changed: it is the caller's")
+                raise Wrong(f"{where}: the result is right, but w was changed. It belongs to the "
+                            "caller: make a new array")
         yield f"{kind}: the numbers and the scales"
 
 
@@ -75,15 +78,15 @@ def _judge_scales(where, w, scale, want):
     if near(scale, want):
         return
     i = int(np.argmax(np.abs(scale - want) / np.where(want > 0, want, 1)))
-    cause = "It is the largest |w[i]| of the row over 127"
+    cause = "It is the largest |w[i]| of the row divided by 127"
     if np.ptp(scale) == 0 and len(w) > 1:
-        cause = "All rows have the same scale: each wants its own, the largest of its |w[i]| / 127"
+        cause = "All rows have the same scale. Each needs its own, its largest |w[i]| / 127"
     elif near(scale, np.maximum(w.max(1), 0) / 127) or (scale < 0).any():
-        cause = "Numbers below zero count, too: the largest |w[i]|"
+        cause = "Numbers below zero count, too: take the largest |w[i]|"
     elif near(scale * 128, want * 127):
-        cause = "-127 to 127 are 254 steps: the largest number becomes 127, not 128"
+        cause = "From -127 to 127 are 254 steps: the largest number becomes 127, not 128"
     elif near(scale * 255, w.max(1) - w.min(1)) or near(scale * 255, 254 * want):
-        cause = "Symmetric: zero stays zero, and the largest |w[i]| becomes 127"
+        cause = "The scale is symmetric: zero stays zero, and the largest |w[i]| becomes 127"
     elif want[i] == 0:
         cause = "A row of zeros has scale 0"
     raise Wrong(f"{where}: the scale of row {i} is {scale[i]:.6g}, want {want[i]:.6g}. {cause}")
@@ -94,15 +97,15 @@ def _judge_numbers(where, q, w, want, scale):
         return
     i, j = np.argwhere(q != want)[0]
     exact = w[i, j] / scale[i] if scale[i] else 0.0
-    cause = "Is it w / the row's scale, rounded?"
+    cause = "It is w / the row's scale, rounded"
     if abs(exact - np.trunc(exact)) == 0.5:
         cause = "A tie goes to the even neighbour: np.rint"
     elif (q == np.trunc(w / np.where(scale, scale, 1)[:, None])).all():
-        cause = "Rounded towards zero: a cast cuts the fraction off, np.rint rounds"
+        cause = "It was rounded towards zero: a cast cuts the fraction off, np.rint rounds"
     elif (q == np.floor(w / np.where(scale, scale, 1)[:, None])).all():
-        cause = "Rounded down: np.rint goes to the nearest"
+        cause = "It was rounded down: np.rint rounds to the nearest"
     elif q[i, j] == -want[i, j]:
-        cause = "127 and -127 are the ends: beyond them int8 comes round with the other sign"
+        cause = "127 and -127 are the ends: beyond them int8 overflows to the other sign"
     raise Wrong(f"{where}: w[{i}, {j}] / scale[{i}] = {exact:.4g} became {q[i, j]}, want "
                 f"{want[i, j]}. {cause}")
 
@@ -115,13 +118,13 @@ FEW = {  # (bytes, first line, last line)
     "all alive together": [(10, 0, 9), (30, 2, 4), (20, 3, 3)],
     "one line in common": [(10, 0, 5), (10, 5, 9), (10, 9, 9)],
     "equal sizes": [(8, 4, 6), (8, 0, 4), (8, 2, 2), (8, 6, 8)],
-    "a low one beside a high one": [(100, 0, 1), (60, 5, 6), (20, 5, 6), (10, 0, 6)],
+    "a low one and a high one": [(100, 0, 1), (60, 5, 6), (20, 5, 6), (10, 0, 6)],
     "two gaps": [(100, 0, 1), (90, 0, 9), (80, 0, 2), (70, 0, 9), (60, 3, 9), (50, 4, 9)],
 }
 
 
 def values(which):
-    """Lifetimes: of FEW, or drawn from a seed."""
+    """Returns lifetimes: from FEW by name, or random ones by a number, the seed."""
     if which in FEW:
         return FEW[which]
     rng = np.random.default_rng([SEED, which])
@@ -138,22 +141,23 @@ def planned(module, which):
 
 
 def grade_20b(student):
-    """where each value lies: nothing overlaps, and it is the best fit's place."""
+    """the offset of each value: nothing overlaps, and it is the offset of best fit."""
     for which in [*FEW, *range(30)]:
         spans = values(which)
         got, whole = student.run(planned, which)
         name = which if which in FEW else f"random values, number {which}"
         if len(got) != len(spans):
-            raise Wrong(f"{name}: {len(spans)} values, {len(got)} offsets; want one for each, in "
-                        "the order of the list")
+            raise Wrong(f"{name}: wanted an offset for each of {len(spans)} values, in the order "
+                        f"of the list; got {len(got)} offsets")
         _judge_overlap(name, spans, got)
         want = _best_fit(spans)
         if got != want:
             i = next(i for i in _order(spans) if got[i] != want[i])
-            raise Wrong(f"{name}: value {i}, {_text(spans[i])}, lies at {got[i]}, want {want[i]}. "
-                        f"{_cause(spans, got, i)}")
+            raise Wrong(f"{name}: value {i}, {_text(spans[i])}: wanted offset {want[i]}; got "
+                        f"{got[i]}. {_cause(spans, got, i)}")
         if not whole:
-            raise Wrong(f"{name}: right, but the list was changed: it is the caller's")
+            raise Wrong(f"{name}: the result is right, but the list was changed. It belongs to "
+                        "the caller")
         if which in ("a chain", "two gaps", 29):
             yield f"{name}: as best fit places them"
 
@@ -164,19 +168,20 @@ def _text(span):
 
 def _judge_overlap(name, spans, got):
     if min(got) < 0:
-        raise Wrong(f"{name}: an offset is {min(got)}; the arena begins at 0")
+        raise Wrong(f"{name}: an offset is {min(got)}, but the arena begins at 0")
     pairs = [(j, i) for i in range(len(spans)) for j in range(i) if _meet(spans[i], spans[j])
              and got[i] < got[j] + spans[j][0] and got[j] < got[i] + spans[i][0]]
     if pairs:
         (j, i), once = pairs[0], all(_meet(spans[i], spans[j]) == 1 for j, i in pairs)
-        cause = ("They meet at one line: what a line reads and what it makes are alive together"
-                 if once else "Is each gap counted from the end of the highest so far?")
+        cause = ("They meet at one line: the values that a line reads and the value that it makes "
+                 "are alive together" if once else
+                 "Count each gap from the highest end of the values below it")
         raise Wrong(f"{name}: values {j} ({_text(spans[j])}) and {i} ({_text(spans[i])}) overlap, "
                     f"at {got[j]} and {got[i]}. {cause}")
 
 
 def _meet(a, b):
-    """At how many lines both are alive."""
+    """Returns at how many lines both are alive."""
     return max(min(a[2], b[2]) - max(a[1], b[1]) + 1, 0)
 
 
@@ -185,7 +190,7 @@ def _order(spans):
 
 
 def _fit(spans, offsets, placed, i):
-    """(the gaps that hold value i: [(size, start)], the end of the highest that is in the way)."""
+    """Returns ([(size, start)] of the gaps that hold value i, highest end of those in the way)."""
     n, first, last = spans[i]
     end, gaps = 0, []
     for at, j in sorted((offsets[j], j) for j in placed):
@@ -207,7 +212,7 @@ def _best_fit(spans):
 
 
 def _cause(spans, got, i):
-    """Why value i lies elsewhere; those that are placed before it lie right."""
+    """Returns why value i has a wrong offset. All values that come before it have right ones."""
     order = _order(spans)
     before = order[:order.index(i)]
     gaps, end = _fit(spans, got, before, i)
@@ -215,22 +220,22 @@ def _cause(spans, got, i):
         return f"There is a gap that holds it: {min(gaps)[0]} bytes at {min(gaps)[1]}"
     apart = any(a[2] < b[1] for a in spans for b in spans)
     if apart and got == _total(spans):
-        return "All values lie behind each other: those that are never alive together may share"
+        return "No values share bytes: values that are never alive together may share"
     if not gaps and got[i] in (0, *(got[j] + spans[j][0] for j in before)) and got[i] > end:
-        return "What is never alive with it is not in the way"
+        return "A value that is never alive together with it is not in the way"
     if not gaps:
         later = order[order.index(i):]
         if any(got[j] + spans[j][0] <= got[i] or got[j] >= got[i] for j in later if j != i):
-            return ("Was a smaller one, or a later one of the same size, placed before it? The "
-                    "largest first")
-        return "Without a gap that holds it, it goes to the end of the highest in the way"
+            return ("Was a smaller value, or a later one of the same size, placed before it? The "
+                    "largest comes first")
+        return "No gap holds it. Place it at the highest end of the values in the way"
     chosen = [g for g in gaps if g[1] == got[i]]
     if chosen and chosen[0][0] > min(gaps)[0]:
-        return (f"That gap has {chosen[0][0]} bytes; the smallest that holds it has "
+        return (f"This gap has {chosen[0][0]} bytes; the smallest that holds it has "
                 f"{min(gaps)[0]}")
     if chosen:
-        return "Of equal gaps the lowest"
-    return "It goes to the start of a gap. And was a smaller one placed before it?"
+        return "If gaps are equal, take the lowest"
+    return "Place it at the start of a gap. And was a smaller value placed before it?"
 
 
 def _total(spans):
@@ -281,8 +286,8 @@ for i in range(1, len(lifetimes)):
         "first fit": ({"min(gaps)[1]": "gaps[0][1]"}, "the smallest that holds it"),
         "in the order of the list": (
             {"sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i][0])":
-             "range(len(lifetimes))"}, "The largest first"),
-        "the smallest first": ({"-lifetimes[i][0]": "lifetimes[i][0]"}, "The largest first"),
+             "range(len(lifetimes))"}, "The largest comes first"),
+        "the smallest first": ({"-lifetimes[i][0]": "lifetimes[i][0]"}, "The largest comes first"),
         "no gaps": ({"min(gaps)[1] if gaps else end": "end"}, "There is a gap that holds it"),
         "lives that touch": ({"begins <= last and first <= ends": "begins < last and first < ends"},
                              "They meet at one line"),

@@ -12,7 +12,9 @@ OLD, NEW = b"the old snapshot" * 3, b"a new snapshot, which is longer" * 2
 
 
 def saved(module, first, dies_at):
-    """[whether save returned, its calls, what is found]. first: whether there is an old one."""
+    """Returns [True if save returned, its calls, what is on the disk in each case].
+
+    first: True if there is no old file. dies_at: the call in which the power fails."""
     disk, returned = Disk({} if first else {"run": OLD}, dies_at), True
     try:
         module.save(disk, "run", NEW)
@@ -23,7 +25,7 @@ def saved(module, first, dies_at):
 
 
 def second_try(module, n_calls):
-    """[call of a failure after which saving again fails]."""
+    """Returns the calls of save after whose failure a second save fails."""
     failed = []
     for dies_at in range(1, n_calls + 1):
         disk = Disk({"run": OLD}, dies_at)
@@ -32,7 +34,7 @@ def second_try(module, n_calls):
         except PowerFailure:
             again = Disk({name: data for name, (data, _) in disk.names.items()})
             module.save(again, "run", NEW)
-            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # what is safe
+            failed += [dies_at] * (again.found("run")[0][2] != NEW)  # [0]: only the safe data
     return failed
 
 
@@ -41,7 +43,7 @@ def grade_21a(student):
     returned, log, found = student.run(saved, False, None)
     calls = [entry[0] for entry in log]
     if not returned or "run" not in {word for entry in log for word in entry}:
-        raise Wrong("save(disk, 'run', data) has done nothing to the file 'run'")
+        raise Wrong("save(disk, 'run', data) has not changed the file 'run'")
     if ["write", "run"] in log:
         raise Wrong("the file itself is written: a failure in the middle leaves neither the old "
                     "bytes nor the new. Write another file, and rename it at the end")
@@ -49,8 +51,8 @@ def grade_21a(student):
         raise Wrong("the old file is removed first: a failure before the rename leaves nothing. "
                     "rename replaces it in one step")
     if "rename" in calls and "fsync" not in calls[: calls.index("rename")]:
-        raise Wrong("the bytes are not safe before the name is: without fsync before the rename "
-                    "the name may be on the disk and the bytes not")
+        raise Wrong("the bytes are not safe before the name. Without fsync before the rename "
+                    "the disk may have the new name, but not the new bytes")
     for dies_at in range(1, len(log) + 1):
         for new_names, new_bytes, data in student.run(saved, False, dies_at)[2]:
             if bytes.fromhex(data) not in (OLD, NEW):
@@ -62,20 +64,20 @@ def grade_21a(student):
     for first in (False, True):
         for new_names, _, data in student.run(saved, first, None)[2]:
             if bytes.fromhex(data) != NEW and not new_names:
-                raise Wrong("save has returned, and after a power failure the new name is not "
-                            "there: sync_folder after the rename makes it safe")
+                raise Wrong("save has returned, but after a power failure the new name is not on "
+                            "the disk. sync_folder after the rename makes it safe")
             if bytes.fromhex(data) != NEW:
-                raise Wrong("save has returned, and after a power failure the file has not the new "
-                            "bytes: fsync makes them safe")
-    yield "when save has returned, the new bytes are there; also where there was no file"
+                raise Wrong("save has returned, but after a power failure the file does not have "
+                            "the new bytes. fsync makes them safe")
+    yield "when save has returned, the new bytes are there; also if there was no old file"
     if failed := student.run(second_try, len(log)):
         raise Wrong(f"after a failure in call {failed[0]}, {log[failed[0] - 1]}, saving again does "
-                    "not leave the new bytes: what a failure left is in the way")
+                    "not leave the new bytes. A file that the failure left is in the way")
     yield "saving again after each of these failures"
 
 
 class Toy:
-    """The tutorial's run, computed here; `skip`: attributes that are forgotten."""
+    """The tutorial's run, with SEED."""
 
     def __init__(self):
         self.w, self.v, self.gradient = np.ones(4), np.zeros(4), np.zeros(4)
@@ -106,16 +108,19 @@ class Toy:
 
 NEEDED = {
     "w": "the weights", "v": "the momentum", "random": "the state of the random generator",
-    "epoch": "which order of the samples it is", "position": "the position in the data: samples "
-    "would be used twice, others never", "n_steps": "the number of steps, which sets the rate",
-    "scale": "the loss scale: another one rounds otherwise", "good_steps":
-    "how long the loss scale has held: it would be doubled in another step",
+    "epoch": "the number of the epoch, which sets the order of the samples",
+    "position": "the position in the data: without it some samples are used twice, others never",
+    "n_steps": "the number of steps, which sets the rate",
+    "scale": "the loss scale: another one rounds differently",
+    "good_steps": "the good steps with this loss scale: it would be doubled in another step",
 }
 
 
 def state_at(module, n_steps):
-    """[names of the state, those whose values are not as after so many steps, those that change
-    when the run goes on, numbers of the arrays]."""
+    """Checks state_of after n_steps steps. Returns [all names, wrong names, live names, numbers].
+
+    wrong: the value is not the run's. live: the value changes when the run continues. numbers: how
+    many numbers all values have."""
     run = Toy()
     for _ in range(n_steps):
         run.step()
@@ -135,27 +140,27 @@ def state_at(module, n_steps):
 
 
 def grade_21b(student):
-    """a run that dies at any of 10 moments, and goes on from its state, is the same to the bit."""
+    """a run that dies at one of 10 moments and continues from its state has the same bits."""
     for n_steps in np.random.default_rng(SEED + 3).integers(1, 60, 10).tolist():
         names, wrong, live, n_numbers = student.run(state_at, n_steps)
         for name, what in NEEDED.items():
             if name not in names:
-                raise Wrong(f"dies after {n_steps} steps: forgotten is run.{name}, {what}")
+                raise Wrong(f"dies after {n_steps} steps: the state lacks run.{name}, {what}")
         if "random" in wrong:
-            raise Wrong("of run.random the state is run.random.get_state()")
+            raise Wrong("for run.random the state is run.random.get_state()")
         if wrong:
-            raise Wrong(f"dies after {n_steps} steps: run.{wrong[0]} is not what the run had")
+            raise Wrong(f"dies after {n_steps} steps: the state has a wrong run.{wrong[0]}")
         if live:
-            raise Wrong(f"run.{live[0]} is the live array: the run goes on while its state is "
+            raise Wrong(f"run.{live[0]} is the live array: the run continues while its state is "
                         "written, and changes it. Copy it")
         if "data" in names:
-            raise Wrong("run.data is kept, which a new Toy() has anyway: for a real run it is the "
-                        "whole data set")
+            raise Wrong("the state has run.data, but every new Toy() has the same. In a real run "
+                        "this is the whole data set. Leave it out")
         if "gradient" in names:
-            raise Wrong("run.gradient is kept, and step computes it anew before it reads it: as "
-                        "many bytes as the weights, for nothing")
+            raise Wrong("the state has run.gradient, but step computes it again before it reads "
+                        "it. This saves the bytes of the weights twice, for nothing")
         if extra := set(names) - set(NEEDED):
-            raise Wrong(f"kept is {sorted(extra)}, on which no step depends")
+            raise Wrong(f"the state has {sorted(extra)}, but no step depends on it")
         yield f"dies after {n_steps} steps: {n_numbers} numbers, nothing forgotten"
 
 
@@ -176,9 +181,9 @@ WRONG = {
             "removed first"),
     },
     "21b": {
-        "the generator": ({'"random": run.random.get_state(),': ""}, "forgotten is run.random"),
-        "the loss scale": ({'"scale": run.scale, ': ""}, "forgotten is run.scale"),
-        "the position": ({'"position": run.position, ': ""}, "forgotten is run.position"),
+        "the generator": ({'"random": run.random.get_state(),': ""}, "lacks run.random"),
+        "the loss scale": ({'"scale": run.scale, ': ""}, "lacks run.scale"),
+        "the position": ({'"position": run.position, ': ""}, "lacks run.position"),
         "live arrays": ({'"v": run.v.copy()': '"v": run.v'}, "is the live array"),
         "the gradient": (
             {'"scale": run.scale,': '"scale": run.scale, "gradient": run.gradient.copy(),'},

@@ -11,7 +11,7 @@ from minidl.course.student import Hidden
 SEED = 0  # another one for each student: check --student NAME
 
 HEADS, WIDTH = 2, 4
-# places of the queries, places of the keys
+# {name: (places of the queries, places of the keys)}
 PLACES = {
     "a whole text": (range(7), range(7)),
     "a block of an earlier rank": (range(8, 12), range(4)),
@@ -21,7 +21,7 @@ PLACES = {
 
 
 def inputs(name, scale):
-    """q, k, v and the places; scale 500: scores of thousands."""
+    """Returns (q, k, v, at_q, at_k). With scale 500 the scores are in the thousands."""
     at_q, at_k = (np.array(places) for places in PLACES[name])
     rng = np.random.default_rng(SEED + len(name))
     q = rng.normal(size=(HEADS, len(at_q), WIDTH)) * scale
@@ -30,7 +30,7 @@ def inputs(name, scale):
 
 
 def called(module, function, arguments):
-    """(results, warnings, whether the arguments are as they were)."""
+    """Returns (results, warnings, True if the arguments were not changed)."""
     kept = [a.copy() for a in arguments]
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
@@ -40,7 +40,7 @@ def called(module, function, arguments):
 
 
 def grade_22a(student):
-    """o and lse of a block, whatever the places, and of scores in the thousands."""
+    """o and lse of a block, for any places, and for scores in the thousands."""
     results = {}
     for name in PLACES:
         for scale in (1, 500):
@@ -54,22 +54,22 @@ def grade_22a(student):
 
 
 def _check_rows(who, arguments, results, heard, same):
-    """What needs no reference."""
+    """Checks what needs no reference."""
     q, k, v, at_q, at_k = arguments
     o, lse = _two(who, results, q.shape)
     if not same:
-        raise Wrong(f"{who}: an argument was changed; all are the caller's")
+        raise Wrong(f"{who}: an argument was changed. All belong to the caller: make new arrays")
     blind = np.broadcast_to(~(at_q[:, None] >= at_k).any(1), lse.shape)
     if np.isfinite(lse[blind]).any():
         raise Wrong(f"{who}: a query that sees no key of the block has an lse that is not -inf: "
                     "compare at_q with at_k, the places in the text, not places in the block")
     if np.isnan(o[blind]).any() or np.isnan(lse[blind]).any() or not (lse[blind] == -np.inf).all():
-        raise Wrong(f"{who}: a query that sees no key of the block wants o = 0 and lse = -inf: its "
-                    "maximum is -inf, and -inf - (-inf) is nan. Take 0 for that maximum")
+        raise Wrong(f"{who}: a query that sees no key of the block needs o = 0 and lse = -inf. Its "
+                    "maximum is -inf, and -inf - (-inf) is nan. Use 0 instead of this maximum")
     if o[blind].any():
         raise Wrong(f"{who}: the o of a query that sees no key is not 0")
     if np.isnan(o).any() or np.isposinf(lse).any():
-        raise Wrong(f"{who}: e^score overflows: take each row's maximum out first")
+        raise Wrong(f"{who}: e^score overflows: subtract each row's maximum first")
 
 
 # >>> reference
@@ -92,18 +92,18 @@ def _check_block(who, arguments, results, heard, same):
         if _close(o, other[0]) and not _close(o, want):
             raise Wrong(f"{who}: {name}")
     if not _close(o, want):
-        raise Wrong(f"{who}: o is not softmax(q k^T / sqrt(e)) v over the keys that a query sees: "
-                    "is it divided by the sum of e^score of each row?")
+        raise Wrong(f"{who}: o is not softmax(q k^T / sqrt(e)) v over the keys that a query sees. "
+                    "Is it divided by the sum of e^score of each row?")
     if not _close(lse[~blind], want_lse[~blind]):
-        raise Wrong(f"{who}: lse is not the log of the sum of e^score: the maximum that was taken "
-                    "out has to be added to the log")
+        raise Wrong(f"{who}: lse is not the log of the sum of e^score. The maximum that was "
+                    "subtracted has to be added to the log")
     if heard:
-        raise Wrong(f"{who}: NumPy warns: {heard[0]}. Of a row without keys take no log of 0, and "
-                    "divide by no 0")
+        raise Wrong(f"{who}: NumPy warns: {heard[0]}. In a row without keys, do not take the log "
+                    "of 0 or divide by 0")
 
 
 def _other_blocks(q, k, v, at_q, at_k):
-    """What comes of common mistakes: (its name, (o, lse))."""
+    """Yields (hint, (o, lse)) of each common mistake."""
     here = np.arange(len(at_q)), np.arange(len(at_k))
     yield ("the mask counts places from 0 in each block: compare at_q with at_k, the places in the "
            "text"), reference(q, k, v, *here)
@@ -114,7 +114,7 @@ def _other_blocks(q, k, v, at_q, at_k):
 
 
 def parts(case, dtype):
-    """o1, lse1, o2, lse2; some rows saw no key in a part, one in neither."""
+    """Returns (o1, lse1, o2, lse2). In cases 3 to 5 some rows saw no key in a part or in both."""
     rng = np.random.default_rng(SEED + case)
     o1, o2 = rng.normal(size=(2, HEADS, 5, WIDTH)).astype(dtype)
     lse1, lse2 = rng.normal(size=(2, HEADS, 5)) * 2 + (0, 1000, -1000)[case % 3]
@@ -126,7 +126,7 @@ def parts(case, dtype):
 
 
 def grade_22b(student):
-    """the merged o and lse, of rows that saw nothing, of float16 in float32."""
+    """the merged o and lse, also for rows that saw no key and for float16."""
     golden = (np.ones((1, 1, 1)), np.zeros((1, 1)), np.full((1, 1, 1), 3.0), np.log([[3.0]]))
     cases = {"results 1 and 3, lse 0 and ln 3": golden}
     for dtype in (np.float64, np.float16):
@@ -143,29 +143,30 @@ def grade_22b(student):
             if not np.allclose([o.item(), lse.item()], [2.5, np.log(4)], rtol=0, atol=1e-14):
                 with contextlib.suppress(Hidden):
                     _check_merge(who, arguments, *results[who])
-                raise Wrong(f"{who}: wanted {what}, got {o.item():.6g} and {lse.item():.6g}")
+                raise Wrong(f"{who}: wanted {what}; got {o.item():.6g} and {lse.item():.6g}")
             yield f"1 and 3 with lse 0 and ln 3: {what}"
-    yield "no nan where both parts saw no key or lse is 1000; float16 merged in float32"
+    yield "no nan if both parts saw no key or lse is 1000; float16 merged in float32"
     for who, arguments in cases.items():
         _check_merge(who, arguments, *results[who])
     yield "float64 and float16: lse around 0, 1000 and -1000, rows that saw no key"
 
 
 def _check_dtype(who, arguments, results, heard, same):
-    """What needs no reference."""
+    """Checks what needs no reference."""
     o1, lse1, _, lse2 = arguments
     o, lse = _two(who, results, o1.shape)
     if not same:
-        raise Wrong(f"{who}: an argument was changed; the result is to be new arrays")
+        raise Wrong(f"{who}: an argument was changed. Return new arrays")
     blind = (lse1 == -np.inf) & (lse2 == -np.inf)
     if np.isnan(o).any() or np.isnan(lse).any() or o[blind].any():
-        raise Wrong(f"{who}: nan. Where both parts saw no key, -inf - (-inf) is nan, and the "
-                    "result is 0 and -inf; where lse is 1000, e^lse is inf")
+        raise Wrong(f"{who}: a result is nan, or o is not 0 in a row without keys. If both parts "
+                    "saw no key, -inf - (-inf) is nan: the result is 0 and -inf. If lse is 1000, "
+                    "e^lse is inf")
     if not np.isfinite(o).all() or np.isposinf(lse).any():
-        raise Wrong(f"{who}: e^lse overflows: subtract the larger one first, or np.logaddexp")
+        raise Wrong(f"{who}: e^lse overflows: subtract the larger lse first, or use np.logaddexp")
     if o.dtype != lse1.dtype:
-        raise Wrong(f"{who}: o is {o.dtype}; float16 parts are merged in {lse1.dtype}, the dtype "
-                    "of lse: each merge in float16 would round again")
+        raise Wrong(f"{who}: wanted o in {lse1.dtype}, the dtype of lse; got {o.dtype}. Each merge "
+                    "in float16 would round again")
 
 
 # >>> reference
@@ -179,24 +180,25 @@ def _check_merge(who, arguments, results, heard, same):
     want = (w1[..., None] * o1.astype("f8") + w2[..., None] * o2.astype("f8")) / total[..., None]
     blind = (w1 + w2) == 0
     want_lse = np.where(blind, -np.inf, top + np.log(total))
-    # roundings of lse, and so of the weights: of a few terms, and of 1000 a thousand times as large
+    # lse, and so the weights, are rounded; the error grows with |lse|
     allowed = 8 * float(np.finfo(lse1.dtype).eps) * max(1, np.abs(top).max())
     if not np.allclose(lse, want_lse, rtol=0, atol=allowed):
         raise Wrong(f"{who}: lse is not log(e^lse1 + e^lse2)")
     if not np.allclose(o, want, rtol=0, atol=allowed):
         exchanged = (w2[..., None] * o1 + w1[..., None] * o2) / total[..., None]
         if np.allclose(o, exchanged, atol=1e-3):
-            raise Wrong(f"{who}: the weights are exchanged: o1 has e^(lse1 - L)")
+            raise Wrong(f"{who}: the weights are exchanged: o1 has the weight e^(lse1 - L)")
         if np.allclose(o, want, rtol=0, atol=4e-3):
-            raise Wrong(f"{who}: o is off by {np.abs(o - want).max():.1e}: something was rounded "
-                        f"to float16 on the way; the sum is made in {lse1.dtype}")
+            raise Wrong(f"{who}: o is off by {np.abs(o - want).max():.1e}. Something was rounded "
+                        f"to float16: add in {lse1.dtype}")
         if np.allclose(o, (o1 + o2.astype("f8")) / 2, atol=1e-3):
-            raise Wrong(f"{who}: that is the plain mean: a part with more weight has a larger lse")
+            raise Wrong(f"{who}: this is the plain mean. A part with a larger lse has more weight")
         if np.allclose(o, want * total[..., None], atol=1e-3):
-            raise Wrong(f"{who}: the weights do not add up to 1: e^(lse - L) with L of both")
+            raise Wrong(f"{who}: the weights do not add up to 1. They are e^(lse - L) with "
+                        "L = log(e^lse1 + e^lse2)")
         raise Wrong(f"{who}: o is not e^(lse1 - L) o1 + e^(lse2 - L) o2")
     if heard:
-        raise Wrong(f"{who}: NumPy warns: {heard[0]}. Take 0 in place of an L of -inf")
+        raise Wrong(f"{who}: NumPy warns: {heard[0]}. Use 0 in place of an L of -inf")
 # <<<
 
 
@@ -232,14 +234,14 @@ WRONG = {
         "merged in float16": (
             {"return w1 * o1 + w2 * o2, both":
              "return w1.astype(o1.dtype) * o1 + w2.astype(o2.dtype) * o2, both"},
-            "each merge in float16 would round again"),
+            "Each merge in float16 would round again"),
         "without the maximum": (
             {"both = np.logaddexp(lse1, lse2)\n": "both = np.log(np.exp(lse1) + np.exp(lse2))\n"},
             "e^lse"),
         "weights exchanged": ({"w1 * o1 + w2 * o2": "w2 * o1 + w1 * o2"}, "are exchanged"),
         "nan where both saw nothing": ({SAFE: "safe = both\n"}, "nan"),
         "plain mean": ({"w1 * o1 + w2 * o2": "(lse1[..., None] * 0 + o1 + o2) / 2"},
-                       "that is the plain mean"),
+                       "this is the plain mean"),
         "lse added": ({"o2, both": "o2, lse1 + lse2"}, "log(e^lse1 + e^lse2)"),
     },
 }

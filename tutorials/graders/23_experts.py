@@ -7,20 +7,20 @@ from minidl.course.grade import Wrong
 
 SEED = 0  # another one for each student: check --student NAME
 
-# tokens of each rank, experts
+# (tokens of each rank, number of experts)
 CASES = [((5,), 2), ((4, 3), 2), ((3, 0, 4), 6), ((2, 6, 1, 5), 4)]
 H = 3
 
 
 def choices(lengths, n_experts, seed=0):
-    """Of every rank's tokens the expert; most like expert 0, the last expert is nobody's."""
+    """Returns the choices of every rank's tokens. Most choose expert 0, and none the last."""
     rng = np.random.default_rng([SEED + seed, len(lengths)])
     p = np.array([3.0, *[1.0] * (n_experts - 2), 0])
     return [rng.choice(n_experts, n, p=p / p.sum()) for n in lengths]
 
 
 def queued(module, lengths, n_experts, seed):
-    """Of each rank: (places, whether the choices are as they were)."""
+    """Returns for each rank (places, True if the choices were not changed)."""
     def body(t):
         choice = choices(lengths, n_experts, seed)[t.rank]
         kept = choice.copy()
@@ -44,7 +44,7 @@ def _check_places(lengths, n_experts, seed, of_ranks):
     for rank, (choice, (got, same)) in enumerate(zip(chosen, of_ranks, strict=True)):
         who = f"rank {rank} of {len(lengths)}, choices {choice.tolist()}"
         if not same:
-            raise Wrong(f"{who}: the choices were changed; they are the caller's")
+            raise Wrong(f"{who}: the choices were changed. They belong to the caller")
         if got.shape != choice.shape:
             raise Wrong(f"{who}: wanted a place for each token, {choice.shape}; got {got.shape}")
         want = np.zeros(len(choice), int)
@@ -61,22 +61,22 @@ def _check_places(lengths, n_experts, seed, of_ranks):
             raise Wrong(f"{who}: places count from 0: the first token of an expert has place 0")
         if (got == local).all():
             raise Wrong(f"{who}: every rank counts from 0, so that each expert would take its "
-                        "capacity from every rank: the tokens of ranks before come first")
+                        "capacity from every rank. The tokens of lower ranks come first")
         if (got == ranks_before[choice]).all():
             raise Wrong(f"{who}: tokens of one rank with the same choice have the same place: "
                         "earlier tokens of this rank count, too")
         if (got == local + counts[: rank + 1].sum(axis=0)[choice]).all():
-            raise Wrong(f"{who}: this rank's own tokens are counted among those of ranks before")
+            raise Wrong(f"{who}: own tokens are counted as tokens of lower ranks, too")
         if (got == local + counts[rank + 1 :].sum(axis=0)[choice]).all() or (
                 got == local + (counts.sum(axis=0) - counts[rank])[choice]).all():
-            raise Wrong(f"{who}: ranks behind this one were put before it: only those of a lower "
-                        "rank come first")
+            raise Wrong(f"{who}: tokens of higher ranks were put first. Only tokens of lower "
+                        "ranks come first")
         if (got == local + counts[:rank].sum()).all() or (
                 got == np.arange(len(choice)) + counts[:rank].sum()).all():
-            raise Wrong(f"{who}: every expert has a queue of its own; tokens of other experts do "
-                        "not stand in it")
-        raise Wrong(f"{who}: places {got.tolist()}, wanted {want.tolist()}: in the order of ranks, "
-                    "then of tokens, of each expert")
+            raise Wrong(f"{who}: every expert has its own queue. Do not count the tokens of other "
+                        "experts")
+        raise Wrong(f"{who}: wanted places {want.tolist()}; got {got.tolist()}. The queue of each "
+                    "expert is in the order of ranks, then of tokens")
 
 
 EVEN = [((5,), 2), ((4, 3), 4), ((3, 0, 4), 3), ((2, 6, 1, 5), 8)]
@@ -87,14 +87,14 @@ def weights(n_experts):
 
 
 def tokens(lengths, n_experts, keep, seed=0):
-    """Of each rank (x, choice, gate, kept)."""
+    """Returns (x, choice, gate, kept) for each rank. keep: the share of tokens that are kept."""
     rng = np.random.default_rng([SEED + seed, 1, len(lengths)])
     return [(rng.normal(size=(len(c), H)), c, rng.uniform(0.2, 0.9, len(c)),
              rng.uniform(size=len(c)) < keep) for c in choices(lengths, n_experts, seed)]
 
 
 def sent_through(module, lengths, n_experts, keep):
-    """Of each rank: (y, the experts called there, bytes sent, whether arguments are as before)."""
+    """Returns for each rank (y, experts called, bytes sent, True if no argument was changed)."""
     def body(t):
         x, choice, gate, kept = tokens(lengths, n_experts, keep)[t.rank]
         before = [a.copy() for a in (x, choice, gate, kept)]
@@ -127,40 +127,41 @@ def _check_through(lengths, n_experts, keep, of_ranks):
             zip(every, of_ranks, strict=True)):
         who = f"rank {rank} of {n}, {n_experts} experts, {len(x)} tokens, {kept.sum()} kept"
         if not same:
-            raise Wrong(f"{who}: an argument was changed; all are the caller's")
+            raise Wrong(f"{who}: an argument was changed. All belong to the caller")
         if y.shape != x.shape:
-            raise Wrong(f"{who}: wanted y of shape {x.shape}, got {y.shape}")
+            raise Wrong(f"{who}: wanted y of shape {x.shape}; got {y.shape}")
         through = np.array([np.tanh(row @ w[e]) for row, e in zip(x, choice, strict=True)])
         through = through.reshape(x.shape)
         want = np.where(kept[:, None], gate[:, None] * through, 0)
         if set(called) - set(range(of * rank, of * rank + of)):
-            raise Wrong(f"{who}: expert {max(set(called))} was called here, and this rank has "
-                        f"{of * rank} to {of * rank + of - 1}: send the rows to choice // (E / n)")
+            raise Wrong(f"{who}: expert {max(set(called))} was called here, but this rank has "
+                        f"experts {of * rank} to {of * rank + of - 1}. Send a row to rank "
+                        "choice // (E / n)")
         if len(called) > of:
-            raise Wrong(f"{who}: experts were called {len(called)} times, in a batch of all its "
+            raise Wrong(f"{who}: experts were called {len(called)} times. With a batch of all its "
                         f"rows each is called once: {of} calls at most")
         if not _close(y, want):
             if _close(y[kept], through[kept]):
                 raise Wrong(f"{who}: the gates are missing: y is gate times the expert's result")
             if not _close(y[~kept], want[~kept]):
                 if _close(y[~kept], x[~kept]) or _close(y[~kept], (gate[:, None] * x)[~kept]):
-                    raise Wrong(f"{who}: dropped tokens were passed on: their y is 0, the residual "
-                                "path adds x outside")
-                raise Wrong(f"{who}: a dropped token's y is not 0: it is sent nowhere")
+                    raise Wrong(f"{who}: dropped tokens were passed on. Their y is 0; the residual "
+                                "path outside of the layer adds x")
+                raise Wrong(f"{who}: a dropped token's y is not 0. Do not send dropped tokens")
             rows = y[kept][:, None, :] == 0
             if rows.all() and kept.any():
-                raise Wrong(f"{who}: y is 0 for tokens that were kept: put the results back")
-            raise Wrong(f"{who}: a token has another one's result, or another expert's: results "
-                        "come back in the order in which rows were sent, which was by expert: "
-                        "y[order] = ...")
+                raise Wrong(f"{who}: y is 0 for tokens that were kept. Put the results into y")
+            raise Wrong(f"{who}: a token has the result of another token or of another expert. "
+                        "Results come back in the order in which the rows were sent, sorted by "
+                        "expert: y[order] = ...")
         theirs = [(c[k] // of) for _, c, _, k in every]
         leave = (theirs[rank] != rank).sum()
         come = sum((to == rank).sum() for r, to in enumerate(theirs) if r != rank)
         most = int(leave + come) * 8 * H + int(leave + come) * 8 + 5 * 8 * (n - 1)
         if n_bytes > most:
-            raise Wrong(f"{who} sent {n_bytes:,} bytes; rows that leave and results that go back, "
-                        f"numbers of experts and counts are {most:,} at most: send to each rank "
-                        "its own rows alone")
+            raise Wrong(f"{who} sent {n_bytes:,} bytes. Rows, results, numbers of experts and "
+                        f"counts have at most {most:,} bytes: send to each rank only the rows of "
+                        "its experts")
 
 
 def _close(a, b):
@@ -172,14 +173,14 @@ WRONG = {
         "capacity per rank": ({"counts[: t.rank].sum(axis=0)": "np.zeros(n_experts, np.int64)"},
                               "every rank counts from 0"),
         "the own ones before": ({"counts[: t.rank].sum": "counts[: t.rank + 1].sum"},
-                                "own tokens are counted among"),
+                                "own tokens are counted as"),
         "all other ranks before": (
             {"counts[: t.rank].sum(axis=0)": "counts.sum(axis=0) - counts[t.rank]"},
-            "only those of a lower rank"),
+            "Only tokens of lower ranks"),
         "from 1": ({"result[i] = following[e]\n    following[e] += 1\n":
                     "following[e] += 1\n    result[i] = following[e]\n"}, "count from 0"),
         "one queue for all": ({"following[e] += 1\n": "following += 1\n"},
-                              "tokens of other experts"),
+                              "Do not count the tokens of other experts"),
         "nobody moves on": ({"    following[e] += 1\n": ""}, "have the same place"),
     },
     "23b": {
@@ -192,7 +193,7 @@ WRONG = {
             "was called here"),
         "results in the order of tokens": ({"y[order] = gate[order, None] * back":
                                             "y[kept] = gate[kept, None] * back"},
-                                           "another one's result"),
+                                           "the result of another token"),
         "row by row": (
             {"for e in np.unique(which):\n    results[which == e] = expert(e, rows[which == e])":
              "for i, e in enumerate(which):\n    results[i] = expert(e, rows[i : i + 1])[0]"},

@@ -7,12 +7,12 @@ import numpy as np
 from minidl.course.grade import Wrong
 
 IDLE = "idle", None, None
-CASES = {  # name: (arrivals, partitions, window, slack, what must come, why nothing else is right)
+CASES = {  # name: (arrivals, partitions, window, slack, the right answer, the reason)
     "a label within its window, and a click without one": (
         [(0, "click", 7, 100), (0, "label", 7, 110), (0, "click", 8, 120), (0, "click", 9, 141)],
         1, 20, 0, [(2, 7, 1), (4, 8, 0)],
-        "1 as soon as both are read, 0 as soon as the watermark is greater than time + window; "
-        "what waits at the end is not given"),
+        "a click gets 1 as soon as both are read, and 0 as soon as the watermark is greater than "
+        "time + window; a click that waits at the end is not given"),
     "a window ends when the watermark is greater, not when it is equal": (
         [(0, "click", 7, 100), (0, "click", 8, 120), (0, "label", 7, 120)],
         1, 20, 0, [(3, 7, 1)],
@@ -25,16 +25,16 @@ CASES = {  # name: (arrivals, partitions, window, slack, what must come, why not
         [(1, "label", 1, 90), (0, "click", 7, 100), (0, "click", 8, 500), (0, "click", 9, 900),
          (1, "label", 7, 115), (1, "label", 6, 121)],
         2, 20, 0, [(5, 7, 1)],
-        "a label counts by its own time, not by when it is read, and the watermark is the least "
-        "of the partitions' times"),
+        "a label counts by its event time, not by the time at which it is read, and the watermark "
+        "is the smallest of the partitions' times"),
     "a label that happened after the window": (
         [(0, "click", 7, 100), (1, "label", 7, 121), (0, "click", 8, 125)],
         2, 20, 0, [(3, 7, 0)],
         "its click gets 0 when its window is over"),
-    "a partition of which nothing was read yet": (
+    "a partition from which nothing was read yet": (
         [(0, "click", 7, 100), (0, "click", 8, 900), (1, "label", 7, 101)],
         2, 20, 0, [(3, 7, 1)],
-        "nobody knows how far it is: it holds the watermark at -inf"),
+        "its time is not known yet, so it holds the watermark at -inf"),
     "an idle partition": (
         [(0, "click", 7, 100), (1, "label", 1, 90), (0, "click", 8, 900), (1, *IDLE)],
         2, 20, 0, [(4, 7, 0)],
@@ -43,29 +43,29 @@ CASES = {  # name: (arrivals, partitions, window, slack, what must come, why not
         [(0, "click", 7, 100), (1, *IDLE), (0, "click", 8, 115), (1, "label", 7, 101),
          (0, "click", 9, 190), (1, "label", 8, 116)],
         2, 20, 0, [(4, 7, 1), (6, 8, 1)],
-        "with its next record it is not idle any more, and holds the watermark"),
+        "with its next record it is not idle any more, and the watermark counts it again"),
     "all partitions are idle": (
         [(0, "click", 7, 100), (1, "label", 1, 100), (0, *IDLE), (1, *IDLE)],
         2, 20, 0, [],
-        "then nothing is known to be over: the watermark stays"),
+        "then no window ends: the watermark stays"),
     "the watermark does not go back": (
         [(0, "click", 7, 100), (1, *IDLE), (0, "click", 8, 300), (1, "click", 9, 150)],
         2, 20, 0, [(3, 7, 0), (4, 9, 0)],
-        "a partition that was left out may bring old records; what is over stays over"),
+        "a partition that was idle may bring old records, but a window that is over stays over"),
     "slack": (
         [(0, "click", 7, 100), (0, "click", 8, 125), (0, "label", 7, 110), (0, "click", 9, 156)],
         1, 20, 10, [(3, 7, 1), (4, 8, 0)],
-        "records may be out of order by `slack`: the watermark is that much less"),
+        "records may be out of order by `slack`: subtract it for the watermark"),
     "a record that comes twice": (
         [(0, "click", 7, 100), (0, "label", 7, 110), (0, "click", 7, 100), (0, "label", 7, 110),
          (0, "click", 8, 200), (0, "click", 8, 230), (0, "label", 8, 300), (0, "label", 8, 225)],
         1, 20, 0, [(2, 7, 1), (6, 8, 0)],
-        "a key is given once; of its clicks and labels the first one read counts"),
+        "a key is given once; its first click and its first label count"),
 }
 
 
 def answered(module, arrivals, partitions, window, slack):
-    """What joined gives, as plain numbers."""
+    """Returns what joined() returns, as plain numbers."""
     return [(int(n), int(key), int(label))
             for n, key, label in module.joined(list(arrivals), partitions, window, slack)]
 
@@ -90,7 +90,7 @@ def grade_24a(student):
     for name, (*case, wanted, why) in CASES.items():
         found = sorted(student.run(answered, *case))
         if found != wanted:
-            raise Wrong(f"{name}: wanted {wanted}, got {found}: {why}.\n"
+            raise Wrong(f"{name}: wanted {wanted}; got {found}. The reason: {why}.\n"
                         f"The arrivals: {case[0]}, window {case[2]}, slack {case[3]}")
         yield name
     for seed in range(20):
@@ -100,14 +100,14 @@ def grade_24a(student):
         if len(set(keys)) < len(keys):
             raise Wrong(f"120 random arrivals: a key is given twice: {found}")
         if found != reference(*case):
-            raise Wrong(f"120 random arrivals: wanted {reference(*case)}, got {found}.\nThe "
+            raise Wrong(f"120 random arrivals: wanted {reference(*case)}; got {found}.\nThe "
                         f"arrivals: {case[0]}, window {case[2]}, slack {case[3]}")
     yield "20 times 120 random arrivals"
 
 
 # >>> reference
 def reference(arrivals, partitions, window, slack):
-    """Each key for itself, looking at all arrivals."""
+    """Returns the right answer. It goes over all arrivals once for each key."""
     marks, seen, idle, mark = [], [-math.inf] * partitions, set(), -math.inf
     for p, kind, _, time in arrivals:
         idle = idle | {p} if kind == "idle" else idle - {p}
@@ -140,7 +140,7 @@ WRONG = {
     "24a": {
         "the furthest partition is the watermark": (
             {"min(awake, default": "max(awake, default"},
-            "the watermark is the least of the partitions' times",
+            "the watermark is the smallest of the partitions' times",
         ),
         "idle partitions count": (
             {"if p not in idle]": "]"},

@@ -64,15 +64,15 @@ PROGRAMS = {
     "softmax": lambda x: F.softmax(dense(x), -1),
 }
 HINTS = {
-    "two activations read the product": "The product has two readers: fused with one, the other "
-    "would read what nobody makes",
+    "two activations read the product": "The product has two readers. If it takes over one, the "
+    "other would read a value that no line makes",
     "an activation and an addition read the product": "The product has two readers, and the "
-    "addition wants it without the activation",
+    "addition needs the value before the activation",
     "the product is returned": "The product's own result is among graph.outputs",
-    "an addition in between": "The product's reader is add, no activation",
+    "an addition in between": "The product's reader is add, which is no activation",
     "no product": "Only products take an activation over",
     "softmax": "softmax is not in ACTIVATIONS: it needs a whole row",
-    "two activations in a row": "A product that has a step is left as it is: one activation each",
+    "two activations in a row": "Leave a product that has a step as it is: one activation each",
 }
 
 
@@ -85,7 +85,7 @@ def given():
 
 
 def fused(module, name):
-    """(how many, the graph's text, what is wrong with it, its results)."""
+    """Returns (the answer, the graph's text, its error or "", its results)."""
     graph = program(name)
     n = module.fuse_activations(graph)
     n = n if isinstance(n, int) else repr(n)
@@ -113,25 +113,27 @@ def reference(graph):
 
 
 def grade_25a(student):
-    """programs before and after: what may be fused is, what may not is not, the numbers stay."""
+    """programs before and after: only what may be fused is fused, and the results stay."""
     for name in PROGRAMS:
         plain, want = program(name), program(name)
         n = reference(want)
         count, text, error, results = student.run(fused, name)
         if error:
-            raise Wrong(f"{name}: the graph cannot run any more: {error}. {_broken(name, error)}")
+            raise Wrong(f"{name}: the graph no longer runs: {error}. {_broken(name, error)}")
         if text != str(want):
             cause = _cause(name, plain, text)
             raise Wrong(f"{name}: the program is\n{text}\nwant\n{want}\n{cause}")
         if count != n:
-            raise Wrong(f"{name}: fused {n} times, as wanted; fuse_activations returned {count}")
+            raise Wrong(f"{name}: fused {n} times, as wanted, but fuse_activations returned "
+                        f"{count}. Return how many products took an activation over")
         expected = plain.run(given())
         expected = expected if isinstance(expected, tuple) else (expected,)
         for y, x in zip(results, expected, strict=True):
             if y.shape != x.shape or not (y == x).all():
                 cause = ("The reader's attributes belong to the step"
-                         if name == "gelu with an attribute" else "Is its kind the reader's?")
-                raise Wrong(f"{name}: the program looks right, and gives other numbers. {cause}")
+                         if name == "gelu with an attribute" else "Does the step have the "
+                         "reader's kind?")
+                raise Wrong(f"{name}: the program looks right, but its results differ. {cause}")
         if name in ("four layers and one without", "the product is returned", "softmax"):
             yield f"{name}: as it should be"
 
@@ -142,7 +144,7 @@ def _broken(name, error):
     if "is there already" in error or any(f", {op}: reads" in error for op in ACTIVATIONS):
         return "The activation's line is still in graph.nodes"
     if "no line" in error:
-        return "The product makes what its reader made: node.outputs"
+        return "The product makes the values that its reader made: set node.outputs"
     return "A step's operands are ((\"v\", -1),): the product's own result"
 
 
@@ -161,7 +163,7 @@ WRONG = {
             {" or node.output in graph.outputs": ""}, "among graph.outputs"),
         "the reader stays": ({"graph.nodes.remove(reader)": "pass"}, "still in graph.nodes"),
         "the product keeps its name": ({"node.outputs = reader.outputs": "pass"},
-                                       "makes what its reader made"),
+                                       "makes the values that its reader made"),
         "any reader": ({"reader.op in ACTIVATIONS and not reader.steps": "True"}, "reader is add"),
         "any node": ({"node.op not in PRODUCTS or node.steps": "node.steps"},
                      "Only products take"),

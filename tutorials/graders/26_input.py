@@ -6,11 +6,11 @@ from minidl.course.grade import Wrong
 from minidl.data import lengths
 
 CASES = [(1, 5, 3), (2, 80, 4), (3, 100, 4), (4, 121, 4), (4, 7, 5), (5, 163, 3), (8, 301, 2)]
-WAIT = 0.1  # of the ranks' time: neighbours wait 1 to 6%, others 20 to 60%
+WAIT = 0.1  # share of the ranks' time. With neighbours it is 0.01 to 0.06, otherwise 0.2 to 0.6
 
 
 def problem(n_batches, batch):
-    """(batches of samples, sorted by length; each sample's length)."""
+    """Returns (batches of samples, sorted by length; the length of each sample)."""
     rng = np.random.default_rng([n_batches, batch])
     sizes = np.sort(rng.lognormal(4, 0.5, n_batches * batch - 1).astype(int) + 1)
     names = rng.permutation(len(sizes))
@@ -20,7 +20,7 @@ def problem(n_batches, batch):
 
 
 def dealt(module, n_batches, batch, size, seed):
-    """(what deal gives, whether the batches are as they were)."""
+    """Returns (the answer of deal, True if the batches were not changed)."""
     batches, _ = problem(n_batches, batch)
     kept = [list(b) for b in batches]
     shares = module.deal(batches, size, np.random.default_rng(seed))
@@ -29,57 +29,58 @@ def dealt(module, n_batches, batch, size, seed):
 
 
 def grade_26a(student):
-    """every sample once, as many batches on every rank, and nobody waits."""
+    """every sample once, equal numbers of batches on all ranks, and little waiting."""
     for size, n_batches, batch in CASES:
         orders = []
         for seed in (0, 1):
             shares, same = student.run(dealt, n_batches, batch, size, seed)
             who = f"{n_batches} batches for {size} rank{'s' * (size > 1)}"
             if not same:
-                raise Wrong(f"{who}: the batches were changed; they are the caller's: copy them")
+                raise Wrong(f"{who}: the batches were changed. They belong to the caller: copy "
+                            "them")
             _check(who, shares, size, *problem(n_batches, batch), batch)
             orders.append(shares)
         if len(shares[0]) > 12 and orders[0] == orders[1]:
-            raise Wrong(f"{who}: the order is the same whatever rng draws; the groups must come in "
-                        "random order, or training sees short texts first and long ones last")
-        yield f"{who}: every sample once, equal numbers of batches, no waiting"
+            raise Wrong(f"{who}: the order does not depend on rng. The groups must come in "
+                        "random order, or training sees short texts first and long texts last")
+        yield f"{who}: every sample once, equal numbers of batches, little waiting"
 
 
 def _check(who, shares, size, batches, length, batch):
     if len(shares) != size:
-        raise Wrong(f"{who}: wanted a list for each rank, got {len(shares)} lists")
+        raise Wrong(f"{who}: wanted a list for each rank; got {len(shares)} lists")
     counts = [len(share) for share in shares]
     everything = [i for share in shares for b in share for i in b]
     if len(set(everything)) < len(everything):
         raise Wrong(f"{who}: {len(everything) - len(set(everything))} samples come twice: a batch "
-                    "is repeated to fill up. Cut batches in halves instead")
+                    "is repeated. Cut batches in halves instead")
     if len(set(counts)) > 1:
         raise Wrong(f"{who}: the ranks have {', '.join(map(str, counts))} batches; in the last "
-                    "step some would wait for ever. All must have as many")
+                    "step some would wait for ever. All ranks need the same number")
     if len(everything) < len(length):
-        raise Wrong(f"{who}: {len(length) - len(everything)} samples are missing: the batches that "
-                    "are left over must be dealt, too, cut in halves until there are enough")
+        raise Wrong(f"{who}: {len(length) - len(everything)} samples are missing. Deal the batches "
+                    "that are left over, too: cut batches in halves until there are enough")
     if any(not b for share in shares for b in share):
-        raise Wrong(f"{who}: a rank gets an empty batch: cut the ones with the most samples")
+        raise Wrong(f"{who}: a rank gets an empty batch. Cut the batches with the most samples")
     longest = max(len(b) for share in shares for b in share)
     if longest > batch:
-        raise Wrong(f"{who}: a batch of {longest} samples, and the longest given has {batch}: "
+        raise Wrong(f"{who}: a batch has {longest} samples, but the longest given has {batch}: "
                     "batches may be cut, not joined")
     costs = np.array([[len(b) * length[b].max() for b in step]
                       for step in zip(*shares, strict=True)])
     tallest = [[length[b].max() for b in step] for step in zip(*shares, strict=True)]
     groups = -(-len(batches) // size)
     if len(costs) > 12 and lengths.waiting(tallest) > WAIT:
-        raise Wrong(f"{who}: ranks wait {lengths.waiting(tallest):.0%} of their time for the "
-                    "longest batch of a step; neighbours belong to the same step, in the same "
-                    f"order of groups on all ranks (wanted at most {WAIT:.0%})")
+        raise Wrong(f"{who}: wanted ranks to wait for the longest batch of a step in at most "
+                    f"{WAIT:.0%} of their time; got {lengths.waiting(tallest):.0%}. Neighbours "
+                    "belong to the same step, with the same order of groups on all ranks")
     if len(costs) > groups + 1:
-        raise Wrong(f"{who}: {len(costs)} steps, and {groups} are enough: batches were cut that "
-                    "need not be")
+        raise Wrong(f"{who}: {len(costs)} steps, but {groups} are enough: do not cut more batches "
+                    "than needed")
     ups = np.diff([max(step) for step in tallest]) > 0
     if len(ups) > 12 and (ups.mean() > 0.9 or ups.mean() < 0.1):
-        raise Wrong(f"{who}: the steps come in the order of their lengths; the groups must come in "
-                    "random order, or training sees short texts first and long ones last")
+        raise Wrong(f"{who}: the steps come in the order of their lengths. The groups must come "
+                    "in random order, or training sees short texts first and long texts last")
 
 
 # {exercise: {name of the mistake: (what stands in the region, words of the message that it must
@@ -97,12 +98,12 @@ WRONG = {
         "a block of the sorted batches for each rank": (
             _REST + "order = rng.permutation(n)\n"
             "return [[batches[r * n + k] for k in order] for r in range(size)]",
-            "neighbours belong to the same step",
+            "Neighbours belong to the same step",
         ),
         "batches in random order, not groups": (
             _REST + "order = rng.permutation(len(batches))\n"
             "return [[batches[i] for i in order[r::size]] for r in range(size)]",
-            "neighbours belong to the same step",
+            "Neighbours belong to the same step",
         ),
         "every rank draws an order of its own": (
             _REST + "return [[batches[size * g + r] for g in rng.permutation(n)]\n"

@@ -12,12 +12,12 @@ from minidl.plain import convolution as plain
 
 SEED = 0  # another one for each student: check --student NAME
 
-# channels, kh, kw, images, oh, ow: windows and results that are no squares among them
+# (channels, kh, kw, images, oh, ow). Some windows and results are no squares.
 SIZES = [(1, 1, 1, 1, 1, 1), (2, 3, 3, 2, 4, 4), (3, 2, 3, 2, 5, 3), (2, 4, 1, 3, 2, 6)]
 
 
 def offsets(x_shape, kh, kw):
-    """What the tutorial's function of this name gives, from an image of places."""
+    """Returns what the tutorial's function of this name returns, from an image of positions."""
     place = np.arange(np.prod(x_shape)).reshape(x_shape)
     oh, ow = x_shape[2] - kh + 1, x_shape[3] - kw + 1
     return place[0, :, :kh, :kw].ravel(), place[:, 0, :oh, :ow].ravel()
@@ -35,7 +35,7 @@ def one_index(module, k, p, kh, kw, oh, ow):
 
 
 def grade_27a(student):
-    """indices: every row and column of the columns comes from its place in the image."""
+    """indices: every number of the columns comes from its position in the image."""
     for c, kh, kw, n, oh, ow in SIZES:
         got = _pairs(student.run(all_indices, c, kh, kw, n, oh, ow))
         what = f"a window of {kh} x {kw}"
@@ -46,14 +46,14 @@ def grade_27a(student):
             got = _pairs(student.run(one_index, k, p, kh, kw, oh, ow))
             wanted = (c - 1, kh - 1, kw - 1), (n - 1, oh - 1, ow - 1)
             if got != wanted:
-                raise Wrong(f"k = {k} and p = {p}, two numbers: wanted {wanted}, got {got}")
+                raise Wrong(f"k = {k} and p = {p}, two numbers: wanted {wanted}; got {got}")
         yield f"{c} channels, {what}; {n} images, a result of {oh} x {ow}"
 
 
 def _pairs(got):
     if not (isinstance(got, tuple) and [len(part) if isinstance(part, tuple) else 0
                                         for part in got] == [3, 3]):
-        raise Wrong("wanted two tuples of three, (c, i, j) and (n, r, s)")
+        raise Wrong("wanted two tuples of three numbers, (c, i, j) and (n, r, s)")
     return got
 
 
@@ -61,8 +61,8 @@ def _check_part(got, name, names, what, shape, whose):
     count = int(np.prod(shape))
     for part in got:
         if np.asarray(part).dtype.kind not in "iu":
-            raise Wrong(f"{what}: {names} are places, whole numbers; got {part!r:.60}. Use // "
-                        "instead of /")
+            raise Wrong(f"{what}: wanted whole numbers {names}; got {part!r:.60}. Use // instead "
+                        "of /")
     got = np.stack([np.broadcast_to(part, count) for part in got])
     wanted = np.stack(np.unravel_index(np.arange(count), shape))
     wrong = np.flatnonzero((got != wanted).any(0))
@@ -74,7 +74,7 @@ def _check_part(got, name, names, what, shape, whose):
     inside = np.arange(count) % (rows * cols)
     by_columns = np.arange(count) // rows % cols, np.arange(count) % rows
     if np.array_equal(got[1], by_columns[1]) and np.array_equal(got[2], by_columns[0]):
-        hint = f". The numbers go along a row of {whose} first: the column changes fastest"
+        hint = f". The numbers go along a row of {whose} first: the last index changes fastest"
     elif rows != cols and np.array_equal(got[1:], [inside // rows, inside % rows]):
         hint = f". A row of {whose} has {cols} numbers"
     elif {*map(tuple, got)} == {*map(tuple, wanted)}:
@@ -82,8 +82,8 @@ def _check_part(got, name, names, what, shape, whose):
     elif np.array_equal(got[1], wanted[1]) and np.array_equal(got[2], wanted[2]):
         hint = f". The first of {names} grows by one after {rows} * {cols} numbers"
     elif (got[1] >= rows).any() or (got[2] >= cols).any():
-        hint = (f". A row is below {rows} and a column below {cols}: what is left of the division "
-                "by it, by %")
+        hint = (f". A row must be less than {rows} and a column less than {cols}. Take the "
+                "remainder by %")
     raise Wrong(f"{what}, {name} = {at}: {names} should be {_numbers(wanted[:, at])}, is "
                 f"{_numbers(got[:, at])}; {len(wrong)} of {count} are wrong{hint}")
 
@@ -94,23 +94,23 @@ def _numbers(values):
 
 # -- 27b
 
-# images, channels, H, W, output channels, kh, kw, step
+# (images, channels, H, W, output channels, kh, kw, step)
 GRADIENTS = [(1, 1, 3, 3, 1, 2, 2, 64), (2, 3, 6, 5, 4, 3, 2, 7), (3, 2, 9, 8, 5, 2, 3, 16),
              (2, 8, 34, 34, 3, 3, 3, 64)]
 
 
 def layer(n, c, h, width, n_out, kh, kw):
-    """(x, gy), float64."""
+    """Returns (x, gy) in float64."""
     draw = minidl.Generator(SEED + 27)
     x = draw.normal(n, c, h, width).astype(float)
     return x, draw.normal(n, n_out, h - kh + 1, width - kw + 1).astype(float)
 
 
 def gradient(module, *sizes):
-    """(gw, the most bytes that were held beside x and gy)."""
+    """Returns (gw, the most bytes that were held without x and gy)."""
     *_, kh, kw, step = sizes
     x, gy = layer(*sizes[:-1])
-    module.offsets = offsets  # right whatever 27a is
+    module.offsets = offsets  # right even if 27a is wrong
     tracemalloc.start()
     try:
         gw = module.weight_gradient(x, gy, kh, kw, step)
@@ -121,7 +121,7 @@ def gradient(module, *sizes):
 
 
 def grade_27b(student):
-    """weight_gradient: the product over all pixels, a few of them at a time."""
+    """weight_gradient: the product over all pixels, with few pixels at a time."""
     for sizes in GRADIENTS:
         n, c, h, width, n_out, kh, kw, step = sizes
         x, gy = layer(*sizes[:-1])
@@ -140,13 +140,13 @@ def grade_27b(student):
                         + _cause(got, wanted, x, gy, sizes))
         columns = 8 * c * kh * kw * n_pixels
         if n_pixels > 10 * step and most > columns / 2:
-            raise Wrong(f"{what}: {most:,} bytes were held; all columns together are {columns:,}. "
-                        f"Make those of {step} pixels, multiply, and let them go")
+            raise Wrong(f"{what}: {most:,} bytes were held; all columns have {columns:,} bytes. "
+                        f"Make the columns of {step} pixels, multiply, and free them")
         yield f"{what}: equal to the plain page's gradient; bytes held: {most:,}"
 
 
 def _cause(got, wanted, x, gy, sizes):
-    """What is wrong, if it is a known mistake."""
+    """Returns the hint of a known mistake, or ""."""
     n, c, _, _, n_out, kh, kw, step = sizes
     of_tap, of_pixel = offsets(x.shape, kh, kw)
     columns = x.ravel()[of_tap[:, None] + of_pixel]
@@ -158,15 +158,15 @@ def _cause(got, wanted, x, gy, sizes):
         return np.allclose(got, (rows @ columns.T).reshape(got.shape))
 
     for hint, same in (
-        ("the gradients of all images add up: it is divided by their number",
+        ("the gradients of all images are summed, but this is divided by their number",
          np.allclose(n * got, wanted)),
-        ("the last pixels are missing: there need not be a multiple of step",
+        ("the last pixels are missing: their number may be no multiple of step",
          alike(rows[:, :whole], columns[:, :whole])),
-        ("it is the last step's product alone: add to gw, do not replace it",
+        ("this is only the product of the last step: add to gw, do not replace it",
          alike(rows[:, last:], columns[:, last:])),
         ("gy has the image first: (N, O, oh, ow). Bring O to the front before you reshape",
          alike(gy.reshape(n_out, -1), columns)),
-        ("the window is turned around: row k of the columns belongs to gw[o, k]",
+        ("the window is reversed: row k of the columns belongs to gw[o, k]",
          np.allclose(got[:, :, ::-1, ::-1], wanted)),
     ):
         if same:
@@ -176,18 +176,19 @@ def _cause(got, wanted, x, gy, sizes):
 
 # -- 27c
 
-# images, channels, H, W, output channels, kh, kw: K, O and P below, at and above multiples of 8
+# (images, channels, H, W, output channels, kh, kw). K, O and P are below, at and above multiples
+# of 8.
 LAYERS = [(1, 2, 3, 3, 8, 2, 2), (2, 1, 4, 5, 3, 3, 3), (2, 3, 5, 4, 9, 2, 3)]
 
 
 def tensors(n, c, h, width, n_out, kh, kw):
-    """(x, w), float32."""
+    """Returns (x, w) in float32."""
     draw = minidl.Generator(SEED + 28)
     return draw.normal(n, c, h, width), draw.normal(n_out, c, kh, kw)
 
 
 def convolve(module, *sizes):
-    """(y, errors as text, loads of x, of w)."""
+    """Returns (y, errors as text, loads of x, loads of w)."""
     x, w = tensors(*sizes)
     n_out, _, kh, kw = w.shape
     of_tap, of_pixel = (a.astype(np.int32) for a in offsets(x.shape, kh, kw))
@@ -223,13 +224,13 @@ def grade_27c(student):
         for name, loads, most in (("x", of_x, n_taps * n_pixels * -(-n_out // 8)),
                                   ("w", of_w, w.size * -(-n_pixels // 8))):
             if loads > most:
-                raise Wrong(f"{what}: {loads:,} loads of {name}, {most:,} are enough: a block "
+                raise Wrong(f"{what}: {loads:,} loads of {name}, but {most:,} are enough: a block "
                             "fetches each number once, into shared memory, and reads it there")
         yield f"{what}: values, three orders, loads of x and w"
 
 
 def _cause_in_tiles(y, x, w):
-    """What is missing in each step, if y says it."""
+    """Returns the hint of a known mistake in the sums, or ""."""
     n_out, c, kh, kw = w.shape
     of_tap, of_pixel = offsets(x.shape, kh, kw)
     rows, columns = w.reshape(n_out, -1), x.ravel()[of_tap[:, None] + of_pixel]
@@ -242,7 +243,7 @@ def _cause_in_tiles(y, x, w):
     for hint, some in (
         (". The last of each 8 products is missing: l goes from 0 to TILE - 1", taps % 8 < 7),
         (". The first of each 8 products is missing: l begins with 0", taps % 8 > 0),
-        (". It is the last step's sum alone: add to sum", taps >= (len(taps) - 1) // 8 * 8),
+        (". This is only the sum of the last step: add to sum", taps >= (len(taps) - 1) // 8 * 8),
     ):
         if alike(some):
             return hint
@@ -278,7 +279,7 @@ WRONG = {
         ),
         "no remainder": (
             "return (k // (kh * kw), k // kw, k % kw), (p // (oh * ow), p // ow, p % ow)",
-            "what is left of the division by it, by %",
+            "Take the remainder by %",
         ),
         "floats": (
             "return (k / (kh * kw), k / kw % kh, k % kw), (p / (oh * ow), p / ow % oh, p % ow)",
@@ -312,7 +313,7 @@ WRONG = {
         "all columns at once": (
             _ROWS + _FRONT + "columns = x.ravel()[of_tap[:, None] + of_pixel]\n"
             "gw += gy @ columns.T\n" + _END,
-            "Make those of 64 pixels",
+            "Make the columns of 64 pixels",
         ),
         "the mean over the images": (
             _ROWS + _FRONT + "for p in range(0, len(of_pixel), step):\n"
@@ -322,7 +323,7 @@ WRONG = {
         "the window is turned around": (
             _ROWS + _FRONT + "for p in range(0, len(of_pixel), step):\n" + _STEP
             + "gw = gw.reshape(n_out, x.shape[1], kh, kw)\nreturn gw[:, :, ::-1, ::-1]",
-            "the window is turned around",
+            "the window is reversed",
         ),
     },
     "27c": {

@@ -10,18 +10,20 @@ SEED = 0  # another one for each student: check --student NAME
 
 # -- 28a
 
-# shape (..., T, E), the first position, dtype
+# (shape (..., T, E), the first position, dtype)
 TURNS = [((2, 2), 0, "float64"), ((1, 5, 4), 3, "float64"), ((2, 3, 6), 0, "float32"),
          ((2, 1, 7, 8), 40, "float64"), ((3, 2, 5, 16), 2, "float32")]
 
 
 def arrays(shape, dtype):
-    """(x, gy)."""
+    """Returns (x, gy)."""
     return minidl.Generator(SEED + 281).normal(2, *shape).astype(dtype)
 
 
 def turned(x, first, sign=1, power=2, base=10000.0, pairs="halves"):
-    """x turned, by complex numbers: (a + ib) e^(i angle). Or turned in a wrong way."""
+    """Returns x turned, by complex numbers: (a + ib) e^(i angle).
+
+    The options turn it in a wrong way."""
     half = x.shape[-1] // 2
     theta = base ** (-power * np.arange(half) / (2 * half))
     angle = (first + np.arange(x.shape[-2]))[:, None] * theta
@@ -33,7 +35,9 @@ def turned(x, first, sign=1, power=2, base=10000.0, pairs="halves"):
 
 
 def turn(module, shape, first, dtype):
-    """(y, gx, whether x and gy are as they were), or text: what came instead."""
+    """Returns (y, gx, (True if x was not changed, the same for gy)).
+
+    Returns a text with the kind of the result if it is no pair (y, backward)."""
     x, gy = arrays(shape, dtype)
     x_before, gy_before = x.copy(), gy.copy()
     result = module.rope(x, first)
@@ -69,8 +73,8 @@ def grade_28a(student):
                       f"{what}: y is right, the gradient of x", _cause_of_gx(gx, gy, first, bound))
         for name, same in (("x", x_same), ("gy", gy_same)):
             if not same:
-                raise Wrong(f"{what}: {name} was changed by it. Make a new array: others still "
-                            "need the old one")
+                raise Wrong(f"{what}: {name} was changed. Make a new array, because other code "
+                            "still needs the old one")
         yield f"{what}: y, and the gradient by x"
 
 
@@ -81,8 +85,8 @@ def _check_array(got, like, name):
     if got.shape != like.shape:
         raise Wrong(f"{name} should have the shape {like.shape}, has {got.shape}")
     if got.dtype != like.dtype:
-        raise Wrong(f"{name} should be {like.dtype}, as what goes in; is {got.dtype}. Angles are "
-                    "float64: cast what you return")
+        raise Wrong(f"{name} should be {like.dtype} like its input, is {got.dtype}. Angles are "
+                    "float64: cast the result before you return it")
 
 
 def _check_values(got, wanted, bound, name, cause):
@@ -94,7 +98,7 @@ def _check_values(got, wanted, bound, name, cause):
 
 
 def _first_cause(got, causes, bound):
-    """The text of the first wrong way that gives `got`."""
+    """Returns the hint of the first mistake that gives `got`, or ""."""
     for text, wrong in causes:
         if np.abs(got - wrong).max() < bound:
             return f": {text}"
@@ -112,12 +116,12 @@ def _cause_of_y(y, x, first, bound):
     moved = np.concatenate([x[..., half:], x[..., :half]], -1)
     no_minus = x * np.tile(np.cos(angle), 2) + moved * np.tile(np.sin(angle), 2)
     return _first_cause(y, (
-        ("it is x as it came", x),
+        ("it is x, unchanged", x),
         ("it is turned by the negative angles: a' = a cos - b sin", turned(x, first, sign=-1)),
-        ("neighbours are taken for points: a is the first half of a head, b is the second",
+        ("neighbours are used as points: a is the first half of a head, b is the second half",
          turned(x, first, pairs="neighbours")),
-        ("the positions start at 0: token t stands at first + t", turned(x, 0)),
-        ("the positions start at 1: token t stands at first + t", turned(x, first + 1)),
+        ("the positions start at 0: token t has position first + t", turned(x, 0)),
+        ("the positions start at 1: token t has position first + t", turned(x, first + 1)),
         ("the exponent is half as large as it should be: theta_i = 10000^(-2i/E), i = 0 to E/2 - 1",
          turned(x, first, power=1)),
         ("the exponent is twice as large as it should be: theta_i = 10000^(-2i/E)",
@@ -126,7 +130,7 @@ def _cause_of_y(y, x, first, bound):
          turned(x, first, power=-2)),
         ("all points turn by the same angle: point i turns by the position times theta_i",
          turned(x, first, power=0)),
-        ("b' is made from the new a: keep the old a until both are made", one_sided),
+        ("b' is computed from the new a: keep the old a until both are computed", one_sided),
         ("a' = a cos + b sin: there is a minus in front of b sin", no_minus),
     ), bound)
 
@@ -134,10 +138,10 @@ def _cause_of_y(y, x, first, bound):
 def _cause_of_gx(gx, gy, first, bound):
     gy = gy.astype(float)
     return _first_cause(gx, (
-        ("it is gy as it came. The chain rule wants R^T gy, and R^T turns back", gy),
-        ("it is turned by the same angles as x. R^T = R^-1 turns by the negative ones",
+        ("it is gy, unchanged. The chain rule gives R^T gy, and R^T turns back", gy),
+        ("it is turned by the same angles as x. R^T = R^-1 turns by the negative angles",
          turned(gy, first)),
-        ("it is turned back as if the first token stood at 0: use the angles of forward",
+        ("it is turned back as if the first token had position 0: use the angles of forward",
          turned(gy, 0, sign=-1)),
         ("it has the wrong sign: only the angles are negative", -turned(gy, first, sign=-1)),
         ("it has the wrong sign: only the angles are negative", -turned(gy, first)),
@@ -148,10 +152,10 @@ def _cause_of_gx(gx, gy, first, bound):
 
 # -- 28b
 
-# rows of 64ths, whose sums are exact; and top_p
+# {name: (rows in 64ths, so that sums are exact; top_p)}
 ROWS = {
     "the example of the plain page, in 64ths": ([[32, 16, 10, 6]], 0.7),
-    "the likeliest reaches p exactly": ([[8, 32, 16, 8]], 0.5),
+    "the most likely token reaches p exactly": ([[8, 32, 16, 8]], 0.5),
     "two tokens reach p exactly, two rows": ([[8, 32, 16, 8], [40, 8, 4, 12]], 0.75),
     "equal probabilities": ([[16, 16, 16, 16], [8, 24, 8, 24]], 0.6),
     "the last places are equal, too": ([[20, 4, 20, 4, 8, 8]], 0.7),
@@ -159,7 +163,7 @@ ROWS = {
     "a tiny p, three rows": ([[16, 32, 16], [16, 16, 32], [62, 1, 1]], 1e-9),
     "one token": ([[64], [64]], 0.3),
 }
-# rows, tokens, top_p, dtype: drawn
+# (rows, tokens, top_p, dtype) of random rows
 DRAWN = [(1, 300, 0.9, "float64"), (7, 33, 0.4, "float64"), (4, 50, 0.75, "float32")]
 
 
@@ -182,7 +186,7 @@ def kept_of_drawn(module, n, size, top_p, dtype):
 
 
 def _kept(module, p, top_p):
-    """(what nucleus gives, whether p is as it was)."""
+    """Returns (the result of nucleus, True if p was not changed)."""
     before = p.copy()
     with np.errstate(all="ignore"):  # 0 / 0 is judged below, in words
         result = module.nucleus(p, top_p)
@@ -190,7 +194,7 @@ def _kept(module, p, top_p):
 
 
 def wanted_of(p, top_p):
-    """By a loop: the right answer, in float64."""
+    """Returns the right answer in float64, computed by a loop."""
     result = np.zeros(p.shape)
     for row, out in zip(p.astype(float), result, strict=True):
         together = 0.0
@@ -203,7 +207,7 @@ def wanted_of(p, top_p):
 
 
 def grade_28b(student):
-    """nucleus: as few of the likeliest tokens as reach top_p, with the sum 1."""
+    """nucleus: the fewest most likely tokens that reach top_p, with the sum 1."""
     for name, (_, top_p) in ROWS.items():
         p = rows_of(name)
         _check_kept(*student.run(kept_of_rows, name), p, top_p, f"{name} (top_p {top_p:g})")
@@ -222,12 +226,12 @@ def _check_kept(got, p_same, p, top_p, what):
     if got.shape != p.shape:
         raise Wrong(f"{what}: wanted the shape of p, {p.shape}, got {got.shape}")
     if not p_same:
-        raise Wrong(f"{what}: p was changed by it. Make a new array")
+        raise Wrong(f"{what}: p was changed. Make a new array")
     if got.dtype != p.dtype:
-        raise Wrong(f"{what}: wanted {p.dtype} as p has, got {got.dtype}")
+        raise Wrong(f"{what}: wanted the dtype of p, {p.dtype}; got {got.dtype}")
     if np.isnan(got).any():
-        raise Wrong(f"{what}: a row has no token left, and 0 / 0 is nan. The likeliest always "
-                    "stays: nothing comes before it, and 0 is less than top_p")
+        raise Wrong(f"{what}: a row has no token left, and 0 / 0 is nan. The most likely token "
+                    "always stays: the sum before it is 0, which is less than top_p")
     wanted = wanted_of(p, top_p)
     stays = wanted > 0
     wrong = np.flatnonzero(((got > 0) != stays).any(axis=1))
@@ -249,11 +253,11 @@ def _causes_of_sums(p, stays):
     left = np.where(stays, p, 0)
     e = np.where(stays, np.exp(p), 0)
     return (
-        ("divide by the sum of what stays", left),
-        ("each row is to be divided by its own sum, not by the sum of all", left / left.sum()),
-        ("these are the tokens' equal parts; keep how likely they are among each other",
+        ("divide by the sum of the tokens that stay", left),
+        ("divide each row by its own sum, not by the sum of all rows", left / left.sum()),
+        ("all tokens that stay have equal probabilities; keep the ratios of p",
          stays / stays.sum(axis=1, keepdims=True)),
-        ("p holds probabilities already: no softmax, only a quotient",
+        ("p holds probabilities already: use no softmax, only divide",
          e / e.sum(axis=1, keepdims=True)),
     )
 
@@ -268,14 +272,14 @@ def _places(mask):
 
 
 def _cause_of_kept(got, p, top_p):
-    """What is wrong with the choice, if it is a known mistake."""
+    """Returns the hint of a known mistake in the choice, or ""."""
     kept = got > 0
     order = np.argsort(-p, axis=1, kind="stable")
     ordered = np.take_along_axis(p.astype(float), order, axis=1)
     sums = np.cumsum(ordered, axis=1)
 
     def back(choice, order=order):
-        """choice, in the order of the likeliest, by token."""
+        """Returns `choice`, which is in the order of probabilities, in the order of tokens."""
         result = np.zeros(p.shape, bool)
         np.put_along_axis(result, order, choice, axis=1)
         return result & (p > 0)
@@ -289,27 +293,27 @@ def _cause_of_kept(got, p, top_p):
     last = np.where(stays, ordered, np.inf).min(axis=1, keepdims=True)
     of_turned = np.take_along_axis(p.astype(float), turned_order, axis=1)
     for hint, wrong in (
-        ("the token with which the sum reaches top_p stays, too: ask for the sum of the tokens "
+        ("the token with which the sum reaches top_p stays, too: compare the sum of the tokens "
          "before it", back(sums <= top_p)),
-        ("the token with which the sum reaches top_p stays, too: ask for the sum of the tokens "
+        ("the token with which the sum reaches top_p stays, too: compare the sum of the tokens "
          "before it", back(sums < top_p)),
-        ("the likeliest stays, but so does the token with which the sum reaches top_p",
+        ("the most likely token stays, but also the token with which the sum reaches top_p",
          back((sums <= top_p) | (np.arange(p.shape[1]) == 0))),
-        ("one too many: when the tokens before it have top_p already, a token goes",
+        ("one too many: a token is removed if the tokens before it reach top_p already",
          back(before <= top_p)),
-        ("of equal tokens only as many stay as are needed, the ones with the smaller numbers "
+        ("if tokens are equal, keep only the number that is needed, the smaller token numbers "
          "first: choose by place, not by size", (p >= last) & (p > 0)),
-        ("of equal tokens the one with the smaller number comes first: argsort of -p, "
+        ("if tokens are equal, the smaller token number comes first: argsort of -p, "
          'kind="stable"', back(np.cumsum(of_turned, axis=1) - of_turned < top_p, turned_order)),
-        ("the choice is still in the order of the likeliest: put it back to the tokens' own places",
+        ("the choice is still in the order of probabilities: put it back in the order of tokens",
          stays & (p > 0)),
-        ("the tokens are taken in their own order, not the likeliest first",
+        ("the tokens are taken in their own order; take the most likely first",
          (own_order - p < top_p) & (p > 0)),
         ("the least likely come first: argsort orders from small to large, so order -p",
          back(in_turn - np.take_along_axis(p.astype(float), least, axis=1) < top_p, least)),
-        ("top_p is a sum to be reached, not the least probability of a token", p >= top_p),
+        ("top_p is a sum to reach, not the smallest probability of a token", p >= top_p),
         ("all rows have the order of the first: each row has its own", _by_first_order(p, top_p)),
-        ("the sum goes on from row to row: begin at 0 in each one", _over_rows(p, top_p)),
+        ("the sum continues from row to row: begin at 0 in each row", _over_rows(p, top_p)),
     ):
         if np.array_equal(kept, wrong):
             return f": {hint}"
@@ -366,7 +370,7 @@ WRONG = {
             .replace("np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)",
                      "np.stack([a * cos - b * sin, b * cos + a * sin], axis=-1).reshape(x.shape)")
             + _BACK,
-            "neighbours are taken for points",
+            "neighbours are used as points",
         ),
         "the other direction": (
             _ANGLES + _TURNED + "return turned(x, -angles), lambda gy: turned(gy, angles)",
@@ -374,11 +378,11 @@ WRONG = {
         ),
         "the gradient is turned on": (
             _ANGLES + _TURNED + "return turned(x, angles), lambda gy: turned(gy, angles)",
-            "R^T = R^-1 turns by the negative ones",
+            "R^T = R^-1 turns by the negative angles",
         ),
         "the gradient as it came": (
             _ANGLES + _TURNED + "return turned(x, angles), lambda gy: gy",
-            "it is gy as it came",
+            "it is gy, unchanged",
         ),
         "positions from 0": (
             _ANGLES.replace("first + ", "") + _TURNED + _BACK,
@@ -395,7 +399,7 @@ WRONG = {
         ),
         "float64 comes out": (
             _ANGLES + _TURNED.replace(".astype(x.dtype)", "") + _BACK,
-            "cast what you return",
+            "cast the result before you return it",
         ),
         "in place": (
             _ANGLES + """
@@ -404,12 +408,12 @@ a[...] = a * np.cos(angles) - b * np.sin(angles)
 b[...] = b * np.cos(angles) + a * np.sin(angles)
 return x, lambda gy: gy
 """,
-            "b' is made from the new a",
+            "b' is computed from the new a",
         ),
         "x is overwritten": (
             _ANGLES + _TURNED + "x[...] = turned(x, angles)\n"
             "return x, lambda gy: turned(gy, -angles)",
-            "x was changed by it",
+            "x was changed",
         ),
         "no minus": (
             _ANGLES + _TURNED.replace("a * cos - b * sin", "a * cos + b * sin") + _BACK,
@@ -452,20 +456,20 @@ kept = np.where(p >= last, p, 0)
         "the larger number of equals first": (
             _ORDER.replace('np.argsort(-p, axis=-1, kind="stable")',
                            'np.argsort(p, axis=-1, kind="stable")[:, ::-1]') + _PUT + _DIVIDE,
-            "of equal tokens the one with the smaller number comes first",
+            "if tokens are equal, the smaller token number comes first",
         ),
         "not put back": (
             _ORDER + "kept = np.where(before < top_p, p, 0)\n" + _DIVIDE,
-            "put it back to the tokens' own places",
+            "put it back in the order of tokens",
         ),
         "the least likely first": (
             _ORDER.replace("-p", "p") + _PUT + _DIVIDE,
             "so order -p",
         ),
-        "not divided": (_ORDER + _PUT + "return kept", "divide by the sum of what stays"),
+        "not divided": (_ORDER + _PUT + "return kept", "divide by the sum of the tokens that stay"),
         "divided by the sum of all rows": (
             _ORDER + _PUT + "return kept / kept.sum()",
-            "by its own sum, not by the sum of all",
+            "by its own sum, not by the sum of all rows",
         ),
         "the order of the first row": (
             """
@@ -480,11 +484,11 @@ kept[:, order] = np.where(before < top_p, ordered, 0)
         "p is changed": (
             _ORDER + "np.put_along_axis(p, order, np.where(before < top_p, ordered, 0), axis=-1)\n"
             "kept = p\n" + _DIVIDE,
-            "p was changed by it",
+            "p was changed",
         ),
         "a mask": (
             _ORDER + _PUT + "return kept > 0",
-            "wanted float64 as p has, got bool",
+            "wanted the dtype of p, float64; got bool",
         ),
         "one number": (_ORDER + _PUT + "return kept.sum()", "wanted an array of shape"),
     },

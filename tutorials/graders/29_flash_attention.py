@@ -22,7 +22,7 @@ def _check_array(got, shape, dtype, name):
     if got.shape != shape:
         raise Wrong(f"{name} should have the shape {shape}, has {got.shape}")
     if got.dtype != dtype:
-        raise Wrong(f"{name} should be {np.dtype(dtype)}, as what goes in; is {got.dtype}")
+        raise Wrong(f"{name} should be {np.dtype(dtype)} like its input, is {got.dtype}")
 
 
 def _check_values(got, wanted, bound, name, cause=""):
@@ -34,7 +34,7 @@ def _check_values(got, wanted, bound, name, cause=""):
 
 
 def _first_cause(found, causes, bound):
-    """The text of the first wrong way that gives all arrays of `found`."""
+    """Returns the hint of the first mistake that gives all arrays of `found`, or ""."""
     for text, *wrong in causes:
         if all(np.allclose(a, b, rtol=bound, atol=bound) for a, b in zip(found, wrong)):
             return f": {text}"
@@ -43,7 +43,7 @@ def _first_cause(found, causes, bound):
 
 # -- 29a
 
-# rows, E, keys of each tile, dtype
+# {name: (rows, E, keys of each tile, dtype)}
 TILES = {
     "one tile": (3, 2, [4], "float64"),
     "the maximum grows": (4, 3, [2, 3, 4], "float64"),
@@ -56,7 +56,7 @@ TILES = {
 
 
 def tiles_of(name):
-    """[(s, v), ...]."""
+    """Returns the scores and values of each tile, [(s, v), ...]."""
     n_rows, width, sizes, dtype = TILES[name]
     tiles = []
     for number, n in enumerate(sizes):
@@ -81,7 +81,9 @@ def start_of(name):
 
 
 def add_all(module, name):
-    """[(m, total, o) after each tile, whether its s and v are as they were], or a text."""
+    """Returns [(m, total, o, True if s and v were not changed)] after each tile, or a text.
+
+    The text tells the kind of a result that is no triple."""
     state, found = start_of(name), []
     for s, v in tiles_of(name):
         before = s.copy(), v.copy()
@@ -97,7 +99,7 @@ def add_all(module, name):
 
 
 def after(tiles):
-    """(m, total, o) of some tiles, from all their scores at once."""
+    """Returns (m, total, o) of these tiles, from all their scores at once."""
     s, v = (np.concatenate([tile[i].astype(float) for tile in tiles], axis=1 - i) for i in (0, 1))
     m = s.max(axis=1, keepdims=True)
     p = np.exp(s - m)
@@ -105,7 +107,7 @@ def after(tiles):
 
 
 def grade_29a(student):
-    """add_tile: after each tile the maximum and both sums are those of all keys so far."""
+    """add_tile: after each tile, the maximum and both sums are of all keys so far."""
     for name, (n_rows, width, sizes, dtype) in TILES.items():
         tiles = tiles_of(name)
         found = student.run(add_all, name)
@@ -122,8 +124,8 @@ def grade_29a(student):
             for x, right, part in zip(state, wanted, ("m", "total", "o"), strict=True):
                 _check_values(x, right, bound, f"{what}: {part}", cause)
             if not same:
-                raise Wrong(f"{what}: s or v was changed by it. Make a new array: others still "
-                            "need the old one")
+                raise Wrong(f"{what}: s or v was changed. Make a new array, because other code "
+                            "still needs the old one")
             before = wanted
         yield f"{name}: {', '.join(map(str, sizes))} keys"
 
@@ -141,38 +143,38 @@ def _cause_of_tile(state, before, tile, bound):
         right = new, shrink * total + more, shrink * o + values
         everywhere = np.maximum(m, s.max())
         return _first_cause(state, (
-            ("neither sum is scaled to the new maximum: multiply what is there by "
+            ("neither sum is scaled to the new maximum: multiply the old sums by "
              "e^(old m - new m)", new, total + more, o + values),
             ("total still has the old m in it: multiply it by e^(old m - new m)",
              new, total + more, right[2]),
             ("o still has the old m in it: multiply it by e^(old m - new m), as total",
              new, right[1], o + values),
-            ("what was there grows, and should shrink: e^(old m - new m), and not "
+            ("the old sums grow, but should shrink: e^(old m - new m), and not "
              "e^(new m - old m)", new, grow * total + more, grow * o + values),
-            ("the sums of the tiles before are gone: add the tile to them", new, more, values),
-            ("m is the largest of this tile alone: the tiles before may have a larger one",
+            ("the sums of the earlier tiles are lost: add the tile to them", new, more, values),
+            ("m is the largest of this tile only: the earlier tiles may have a larger score",
              own, np.exp(m - own) * total + of_tile.sum(axis=1, keepdims=True),
              np.exp(m - own) * o + of_tile @ v),
             ("the tile is exponentiated with its own maximum: e^(s - new m), new m of all tiles "
              "so far", new, shrink * total + of_tile.sum(axis=1, keepdims=True),
              shrink * o + of_tile @ v),
-            ("the old m comes back: return the new one", m, *right[1:]),
-            ("o is divided by total here: that is done once, after the last tile",
+            ("this is the old m: return the new one", m, *right[1:]),
+            ("o is divided by total here: divide only once, after the last tile",
              new, right[1], right[2] / right[1]),
-            ("o is divided by total here: that is done once, after the last tile",
+            ("o is divided by total here: divide only once, after the last tile",
              new, right[1], shrink * o + values / more),
             ("one maximum for all rows: each row has its own, axis 1", everywhere,
              np.exp(m - everywhere) * total + np.exp(s - everywhere).sum(axis=1, keepdims=True)),
-            ("no maximum is taken out: e^s overflows for large scores. Exponentiate s - new m",
+            ("no maximum is subtracted: e^s overflows for large scores. Exponentiate s - new m",
              new, total + bare.sum(axis=1, keepdims=True)),
-            ("the tile goes in before the sums are scaled, so it is scaled, too",
+            ("the tile is added before the sums are scaled, so it is scaled, too",
              new, shrink * (total + more), shrink * (o + values)),
         ), bound)
 
 
 # -- 29b
 
-# queries, keys, the keys of the tile, E, causal
+# {name: (queries, keys, the keys of the tile, E, causal)}
 PAIRS = {
     "one tile has all keys": (5, 4, slice(0, 4), 3, False),
     "the first keys": (6, 9, slice(0, 4), 5, False),
@@ -184,7 +186,7 @@ PAIRS = {
 
 
 def pair_of(name):
-    """(s, q, k, v, o, lse, go) of the tile, and the right gradients (gq, gk, gv)."""
+    """Returns (s, q, k, v, o, lse, go) of the tile, and its right gradients (gq, gk, gv)."""
     n_queries, n_keys, keys, width, causal = PAIRS[name]
     q, go = draw(301, 2, n_queries, width)
     k, v = draw(302, 2, n_keys, width)
@@ -198,14 +200,14 @@ def pair_of(name):
     p = np.exp(s - lse)
     o = p @ v
     gp = go @ v.T
-    # the derivative of softmax, from all keys: D as the formula has it, not from o
+    # the derivative of softmax over all keys, with D from its definition and not from o
     gs = (p * (gp - (p * gp).sum(axis=1, keepdims=True)))[:, keys]
     right = gs @ k[keys] / np.sqrt(width), gs.T @ q / np.sqrt(width), p[:, keys].T @ go
     return (s[:, keys].copy(), q, k[keys].copy(), v[keys].copy(), o, lse, go), right
 
 
 def gradients(module, name):
-    """((gq, gk, gv), whether the arguments are as they were), or a text."""
+    """Returns ((gq, gk, gv), True if no argument was changed), or a text if it is no triple."""
     arguments, _ = pair_of(name)
     before = [x.copy() for x in arguments]
     with np.errstate(all="ignore"):
@@ -217,7 +219,7 @@ def gradients(module, name):
 
 
 def grade_29b(student):
-    """tile_gradients: what a tile adds to the gradients of q, k and v."""
+    """tile_gradients: the part of a tile in the gradients of q, k and v."""
     for name, (n_queries, n_keys, keys, _, _) in PAIRS.items():
         n_tile = keys.stop - keys.start
         what = f"{name} ({n_tile} of {n_keys} keys, {n_queries} queries)"
@@ -233,8 +235,8 @@ def grade_29b(student):
             # float64 sums of up to 16 products
             _check_values(x, wanted, 1e-9, f"{what}: {part}", cause)
         if not same:
-            raise Wrong(f"{what}: an argument was changed by it. Make new arrays: the next tile "
-                        "still needs them")
+            raise Wrong(f"{what}: an argument was changed. Make new arrays, because the next tile "
+                        "still needs the old ones")
         yield what
 
 
@@ -253,25 +255,25 @@ def _cause_of_gradients(got, s, q, k, v, o, lse, go):
 
     right = with_gs(p * (gp - d))
     return _first_cause(got, (
-        ("D is made from the keys of this tile alone: it is a sum over all keys, and the row sum "
-         "of gO * O has it", *with_gs(p * (gp - (p * gp).sum(axis=1, keepdims=True)))),
+        ("D is computed from the keys of this tile only: it is a sum over all keys, and the row "
+         "sum of gO * O is this sum", *with_gs(p * (gp - (p * gp).sum(axis=1, keepdims=True)))),
         ("D is missing: gS = P * (gP - D)", *with_gs(p * gp)),
         ("D is added: gS = P * (gP - D)", *with_gs(p * (gp + d))),
-        ("D is taken off behind the product: gS = P * (gP - D), with brackets",
+        ("D is subtracted after the product: gS = P * (gP - D), with brackets",
          *with_gs(p * gp - d)),
-        ("D is a mean over the row, and should be a sum", *with_gs(p * (gp - d / q.shape[1]))),
+        ("D is a mean over the row, but should be a sum", *with_gs(p * (gp - d / q.shape[1]))),
         ("D is one number for all rows: sum over axis 1, and keep the axis",
          *with_gs(p * (gp - d.sum()))),
-        ("the weights are a softmax of this tile alone: P = e^(s - lse), lse of all keys",
+        ("the weights are a softmax of this tile only: P = e^(s - lse), lse of all keys",
          *with_gs(own_p * (gp - d), weights=own_p)),
-        ("P is e^s: take lse off first", *with_gs(np.exp(s) * (gp - d), weights=np.exp(s))),
+        ("P is e^s: subtract lse first", *with_gs(np.exp(s) * (gp - d), weights=np.exp(s))),
         ("1 / sqrt(E) is missing in gQ and gK: the scores have it", *with_gs(p * (gp - d), 1.0)),
         ("1 / sqrt(E) is missing in gQ: the scores have it", right[0] / scale, *right[1:]),
         ("1 / sqrt(E) is missing in gK: the scores have it", right[0], right[1] / scale, right[2]),
-        ("gV is made from gS: it is P^T gO", *right[:2], (p * (gp - d)).T @ go),
-        ("gQ and gK are made from gP: they want gS", *with_gs(gp)),
-        ("gQ and gK are made from P: they want gS", *with_gs(p)),
-        ("P has the scale once more: s has it already", *with_gs(np.exp(s * scale - lse)
+        ("gV is computed from gS: it is P^T gO", *right[:2], (p * (gp - d)).T @ go),
+        ("gQ and gK are computed from gP: use gS", *with_gs(gp)),
+        ("gQ and gK are computed from P: use gS", *with_gs(p)),
+        ("P has the scale twice: s has it already", *with_gs(np.exp(s * scale - lse)
                                                                * (gp - d),
                                                                weights=np.exp(s * scale - lse))),
     ), 1e-9)
@@ -279,20 +281,20 @@ def _cause_of_gradients(got, s, q, k, v, o, lse, go):
 
 # -- 29c
 
-# queries, keys: below, at and above 16 rows a block and 8 keys a tile
+# (queries, keys): below, at and above 16 rows a block and 8 keys a tile
 SIZES = [(5, 3), (16, 8), (37, 21), (20, 40)]
 WIDTH = 8
 
 
 def tensors(n_queries, n_keys):
-    """(q, k, v), float32; later keys have larger scores, so the maximum moves."""
+    """Returns (q, k, v) in float32. Later keys have larger scores, so the maximum changes."""
     q, k, v = draw(303, n_queries, WIDTH), draw(304, n_keys, WIDTH), draw(305, n_keys, WIDTH)
     k = k * np.linspace(0.5, 3, n_keys)[:, None]
     return [np.ascontiguousarray(x, np.float32) for x in (q, k, v)]
 
 
 def attend(module, n_queries, n_keys):
-    """(o, lse, errors as text, loads of k, of v)."""
+    """Returns (o, lse, errors as text, loads of k, loads of v)."""
     q, k, v = tensors(n_queries, n_keys)
     o, lse = np.full_like(q, np.nan), np.full(n_queries, np.nan, np.float32)
     with tempfile.TemporaryDirectory() as folder:
@@ -305,7 +307,9 @@ def attend(module, n_queries, n_keys):
 
 
 def by_tiles(q, k, v, way=""):
-    """(o, lse) in float64 as the kernel computes them, a tile of 8 keys at a time; or wrongly."""
+    """Returns (o, lse) in float64 as the kernel computes them, with 8 keys at a time.
+
+    way: a mistake that it makes."""
     q, k, v = (x.astype(float) for x in (q, k, v))
     top, total, o = np.full((len(q), 1), -1e30), np.zeros((len(q), 1)), np.zeros_like(q)
     for first in range(0, len(k), 8):
@@ -340,7 +344,7 @@ def grade_29c(student):
             ("total is not scaled to the new maximum: multiply it by expf(top - new top)",
              "total"),
             ("sum is not scaled to the new maximum: multiply it by expf(top - new top)", "sum"),
-            ("these are the keys of the last tile alone: total and sum go on from tile to tile",
+            ("these are the keys of the last tile only: total and sum continue from tile to tile",
              "last"),
         )], 1e-4)
         # float32: scores of up to 20, so exponentials have errors of 20 eps
@@ -349,8 +353,8 @@ def grade_29c(student):
         most = n_keys * WIDTH * -(-n_queries // 16)
         for name, loads in (("k", of_k), ("v", of_v)):
             if loads > most:
-                raise Wrong(f"{what}: {loads:,} loads of {name}, {most:,} are enough: the block "
-                            "has fetched each number once, and kt and vt have them")
+                raise Wrong(f"{what}: {loads:,} loads of {name}, but {most:,} are enough: the "
+                            "block has fetched each number once into kt and vt")
         yield f"{what}: values, three orders, loads of k and v"
 
 
@@ -415,7 +419,7 @@ WRONG = {
         "the maximum of the tile alone": (
             _NEW.replace("np.maximum(m, s.max(axis=1, keepdims=True))",
                          "s.max(axis=1, keepdims=True)") + _SUMS,
-            "m is the largest of this tile alone",
+            "m is the largest of this tile only",
         ),
         "the tile's own maximum inside": (
             _NEW.replace("np.exp(s - new_m)", "np.exp(s - s.max(axis=1, keepdims=True))") + _SUMS,
@@ -424,7 +428,7 @@ WRONG = {
         "divided in each tile": (
             _NEW + "total = shrink * total + p.sum(axis=1, keepdims=True)\n"
             "return new_m, total, (shrink * o + p @ v) / total",
-            "that is done once, after the last tile",
+            "divide only once, after the last tile",
         ),
         "the old maximum is returned": (
             _NEW + _SUMS.replace("new_m,", "m,"),
@@ -450,7 +454,7 @@ WRONG = {
     "29b": {
         "D from the tile": (
             _P + "d = (p * gp).sum(axis=1, keepdims=True)\n" + _GS + _ALL,
-            "D is made from the keys of this tile alone",
+            "D is computed from the keys of this tile only",
         ),
         "no D": (_P + "gs = p * gp\n" + _ALL, "D is missing"),
         "D is added": (_P + _D + "gs = p * (gp + d)\n" + _ALL, "D is added"),
@@ -462,7 +466,7 @@ WRONG = {
         "softmax of the tile": (
             _P.replace("np.exp(s - lse)", "np.exp(s - s.max(axis=1, keepdims=True))")
             + "p = p / p.sum(axis=1, keepdims=True)\n" + _D + _GS + _ALL,
-            "a softmax of this tile alone",
+            "a softmax of this tile only",
         ),
         "no scale": (
             _P + _D + _GS + "return gs @ k, gs.T @ q, p.T @ go",
@@ -474,7 +478,7 @@ WRONG = {
         ),
         "gV from gS": (
             _P + _D + _GS + "return gs @ k * scale, gs.T @ q * scale, gs.T @ go",
-            "gV is made from gS",
+            "gV is computed from gS",
         ),
         "the wrong order": (
             _P + _D + _GS + "return gs.T @ q * scale, gs @ k * scale, p.T @ go",

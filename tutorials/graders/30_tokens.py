@@ -12,7 +12,7 @@ SEED = 0  # another one for each student: check --student NAME
 
 # -- 30a
 
-# what is tried: {word: how often}, and the token that comes next
+# (name, {word: its count}, the next new token)
 BY_HAND = [
     ("one word, twice", {b"banana band": 2}, 256),
     ("a word that occurs five times", {b"xy": 5, b"abc": 1, b"abd": 1, b"abe": 1}, 256),
@@ -27,7 +27,7 @@ BY_HAND = [
 
 
 def drawn(n_words, n_letters):
-    """Random words of some letters."""
+    """Returns {word: its count} of random words."""
     draw = random.Random(SEED + n_words)
     words = {}
     for _ in range(n_words):
@@ -46,7 +46,9 @@ def given(case):
 
 
 def stepped(module, case):
-    """(pair, [[word, count]], whether the given words are as before, kinds of what came)."""
+    """Returns (pair, [[word, count]], True if the dict was not changed, text).
+
+    text: the kind of an answer that has a wrong form, or ""."""
     words = given(case)
     before = dict(words)
     got = module.merge_step(words, CASES[case][2])
@@ -69,7 +71,7 @@ def whole(*numbers):
 
 
 def counted(words, weigh=True, overlapping=True):
-    """How often each pair occurs."""
+    """Returns a Counter of the pairs. The options make a mistake."""
     counts = Counter()
     for word, n in words.items():
         before = None
@@ -95,7 +97,8 @@ def grade_30a(student):
             raise Wrong(f"{what}: wanted (pair, dict), the pair a tuple of two tokens or None, "
                         f"each word a tuple; got {unlike}")
         if not same:
-            raise Wrong(f"{what}: the given dict was changed. It is the caller's: make a new one")
+            raise Wrong(f"{what}: the given dict was changed. It belongs to the caller: make a new "
+                        "one")
         counts = counted(words)
         wanted = best(counts)
         if counts[wanted] < 2:
@@ -110,7 +113,7 @@ def _check_pair(what, words, counts, pair, wanted):
         return
     if wanted is None:
         raise Wrong(f"{what}: no pair occurs twice, so wanted (None, words); got the pair {pair}. "
-                    "One that occurs once makes no other text shorter")
+                    "A pair that occurs once makes no other text shorter")
     if pair is None:
         raise Wrong(f"{what}: {wanted} occurs {counts[wanted]} times; got None")
     first = max(counts, key=counts.get)
@@ -118,37 +121,37 @@ def _check_pair(what, words, counts, pair, wanted):
     across = counted({tuple(i for word, n in words.items() for i in word * n): 1})
     hint = ""
     if pair in many and pair == max(many):
-        hint = ". Of equally frequent pairs take the smallest; this is the largest"
+        hint = ". If pairs are equally frequent, take the smallest; this is the largest"
     elif pair in many:
-        hint = (". Of equally frequent pairs take the smallest, not the first that was seen"
-                if pair == first else ". Of equally frequent pairs take the smallest")
+        hint = (". If pairs are equally frequent, take the smallest, not the first that was seen"
+                if pair == first else ". If pairs are equally frequent, take the smallest")
     elif pair == best(counted(words, weigh=False)):
         hint = ". A word that occurs n times has each of its pairs n times"
     elif pair == best(counted(words, overlapping=False)):
-        hint = ". In a a a the pair a a is there twice: pairs may overlap where they are counted"
+        hint = ". In a a a the pair a a occurs twice: pairs may overlap when you count them"
     elif pair not in counts:
         hint = ". No word has it: a pair never reaches over two words"
     elif pair == best(across):
         hint = ". It counts pairs that reach over two words"
     elif counts[pair] == min(counts.values()):
-        hint = ". It is the rarest, wanted is the most frequent"
+        hint = ". This is the rarest pair; wanted the most frequent"
     raise Wrong(f"{what}: wanted the pair {wanted}, which occurs {counts[wanted]} times; got "
                 f"{pair}, which occurs {counts[pair]} times{hint}")
 
 
 def from_right(word, pair, token):
-    """word with the pair joined from its end."""
+    """Returns the word with the pair joined from its end."""
     turned = plain.join(list(word[::-1]), pair[::-1], token)
     return tuple(turned[::-1])
 
 
 def one_on(word, pair, token):
-    """word with `token` at each place where the pair begins, and all that follows it."""
+    """Returns the word with `token` where the pair begins. The pair's second token stays."""
     return tuple(token if word[i:i + 2] == pair else word[i] for i in range(len(word)))
 
 
 def once(word, pair, token):
-    """word with the first such pair alone joined."""
+    """Returns the word with only the first such pair joined."""
     for i in range(len(word) - 1):
         if word[i:i + 2] == pair:
             return *word[:i], token, *word[i + 2:]
@@ -164,8 +167,8 @@ def _check_words(what, words, pair, token, after):
     right = {from_right(word, pair, token): n for word, n in words.items()}
     first = {once(word, pair, token): n for word, n in words.items()}
     if after == right:
-        raise Wrong(f"{what}: joined from the right: a a a is token a, and not a token. Begin at "
-                    "the left")
+        raise Wrong(f"{what}: joined from the right: a a a becomes token a, and not a token. Begin "
+                    "at the left")
     if after == first:
         raise Wrong(f"{what}: only the first {pair} of each word was joined; wanted all of them")
     if set(after) == set(wanted):
@@ -177,18 +180,18 @@ def _check_words(what, words, pair, token, after):
     twice = {one_on(word, pair, token): n for word, n in words.items()}
     hint = ""
     if after == twice:
-        hint = ". A token that has been joined is not part of the next pair: go on behind it"
+        hint = ". A token that has been joined is not part of the next pair: continue after it"
     for word in words:
         new = tuple(plain.join(list(word), pair, token))
         if new not in after:
             raise Wrong(f"{what}: the word {word} with {token} for {pair} is {new}, which is "
                         f"missing; got {sorted(after)[:3]}{hint}")
-    raise Wrong(f"{what}: got {len(after)} words, wanted {len(wanted)}: nothing but the words")
+    raise Wrong(f"{what}: got {len(after)} words, wanted {len(wanted)}: return only the words")
 
 
 # -- 30b
 
-# pairs, in the order in which they were learned, as texts; what is encoded
+# (name, pairs as texts, in the order in which they were learned; words to encode)
 TABLES = [
     ("b c before a b", ["bc", "ab", "cd", "ab|c", "d|ab", "da"],
      [b"abc", b"bcd", b"dab", b"abab", b"bcbc", b"", b"x"]),
@@ -202,7 +205,7 @@ TABLES = [
 
 
 def ranks_of(pairs):
-    """{(left, right): rank} of texts; "ab|cd" joins the tokens of ab and of cd."""
+    """Returns {(left, right): rank} of texts. "ab|cd" joins the tokens of ab and cd."""
     ids = {chr(i): i for i in range(256)}
     ranks = {}
     for rank, both in enumerate(pairs):
@@ -213,7 +216,7 @@ def ranks_of(pairs):
 
 
 def learned():
-    """A table that was learned, and words; other ones for each student."""
+    """Returns (a table that was learned, words). Each student gets others."""
     words = drawn(60, 3)
     pairs = plain.learn(b"\n".join(words), 25)
     return {pair: rank for rank, pair in enumerate(pairs)}, [*words][:40]
@@ -230,7 +233,9 @@ def table_of(case):
 
 
 def encoded(module, case):
-    """Of each word: its tokens; whether the table is as before; what is no list of whole numbers"""
+    """Returns (tokens of each word, True if the table was not changed, text).
+
+    text: the kind of an answer that is no list of whole numbers, or ""."""
     ranks, words = table_of(case)
     before, found = dict(ranks), []
     for word in words:
@@ -242,7 +247,7 @@ def encoded(module, case):
 
 
 def by_rule(word, ranks, choose, name=lambda rank: 256 + rank, n_joins=99):
-    """Tokens where `choose` picks one of the places (rank, i) each time."""
+    """Returns the tokens if `choose` picks one of the places (rank, i) each time."""
     ids = list(word)
     for _ in range(n_joins):
         places = [(ranks[pair], i) for i, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
@@ -254,7 +259,7 @@ def by_rule(word, ranks, choose, name=lambda rank: 256 + rank, n_joins=99):
 
 
 def longest(word, ranks):
-    """Tokens where from the left the longest one is taken."""
+    """Returns the tokens if the longest token is taken each time, from the left."""
     spelled = [bytes([i]) for i in range(256)]
     for left, right in ranks:
         spelled.append(spelled[left] + spelled[right])
@@ -268,7 +273,7 @@ def longest(word, ranks):
 
 
 def one_pass(word, ranks):
-    """Tokens where pairs of bytes are joined, and never pairs of tokens."""
+    """Returns the tokens if only pairs of bytes are joined, and no pairs of tokens."""
     few = {pair: rank for pair, rank in ranks.items() if max(pair) < 256}
     return by_rule(word, few, min)
 
@@ -286,11 +291,11 @@ def the_right_of_equals(places):
 
 
 MISTAKES = [
-    ("It is the left pair that has a rank. Take the one of the lowest rank in the whole word",
+    ("This joins the leftmost pair with a rank. Join the pair of the lowest rank in the whole word",
      lambda word, ranks: by_rule(word, ranks, the_left)),
-    ("It is the pair of the highest rank. The lowest was learned first",
+    ("This joins the pair of the highest rank. The pair of the lowest rank was learned first",
      lambda word, ranks: by_rule(word, ranks, the_highest)),
-    ("Of equal pairs the right one was joined. Take the left one",
+    ("If pairs are equal, join the left one first. This joins the right one",
      lambda word, ranks: by_rule(word, ranks, the_right_of_equals)),
     ("From the left, the longest token was taken. Tokens are made by joining pairs, in the order "
      "of their ranks", longest),
@@ -314,7 +319,7 @@ def grade_30b(student):
         if unlike:
             raise Wrong(f"{what}: wanted a list of tokens, whole numbers; got {unlike}")
         if not same:
-            raise Wrong(f"{what}: the table of ranks was changed; it is the caller's")
+            raise Wrong(f"{what}: the table of ranks was changed; it belongs to the caller")
         wanted = [plain.encode(word, [*ranks]) for word in words]
         for word, ids, right in zip(words, got, wanted, strict=True):
             if ids == right:
@@ -349,7 +354,7 @@ WRONG = {
              "max(counts, key=counts.get, default=None)"},
             "not the first that was seen"),
         "the rarest pair": (
-            {"(-counts[pair], pair)": "(counts[pair], pair)"}, "It is the rarest"),
+            {"(-counts[pair], pair)": "(counts[pair], pair)"}, "This is the rarest"),
         "a pair that occurs once": (
             {"counts[pair] < 2": "pair is None"}, "so wanted (None, words)"),
         "pairs that overlap count once": (
@@ -358,7 +363,7 @@ WRONG = {
     while i + 1 < len(word):
         counts[word[i:i + 2]] += n
         i += 2 if word[i:i + 2] == word[i + 1:i + 3] else 1
-"""}, "pairs may overlap where they are counted"),
+"""}, "pairs may overlap when you count them"),
         "joined from the right": (
             """
 counts = Counter()
@@ -387,7 +392,7 @@ return pair, joined
         "counts are lost": ({"joined[tuple(new)] = n": "joined[tuple(new)] = 1"},
                             "a word keeps its count"),
         "a token joins twice": (
-            {"        i += 2\n": "        i += 1\n"}, "go on behind it"),
+            {"        i += 2\n": "        i += 1\n"}, "continue after it"),
         "the given dict is changed": (
             {"joined = {}\nfor word, n in words.items():": "joined = words\n"
              "for word, n in list(words.items()):\n    del words[word]"},
@@ -395,13 +400,13 @@ return pair, joined
     },
     "30b": {
         "from the left": ({"min(places)": "min(places, key=lambda place: place[1])"},
-                          "It is the left pair that has a rank"),
+                          "This joins the leftmost pair with a rank"),
         "the highest rank": (
             {"min(places)": "max(places, key=lambda place: (place[0], -place[1]))"},
-            "It is the pair of the highest rank"),
+            "This joins the pair of the highest rank"),
         "the right one of equal pairs": (
             {"min(places)": "min(places, key=lambda place: (place[0], -place[1]))"},
-            "Of equal pairs the right one was joined"),
+            "This joins the right one"),
         "the rank as the token": ({"[256 + rank]": "[rank]"}, "the first 256 tokens are the bytes"),
         "ranks from 1": ({"[256 + rank]": "[257 + rank]"}, "the ranks begin with 0"),
         "one pair alone": ({"ids[i:i + 2] = [256 + rank]": "ids[i:i + 2] = [256 + rank]\n"

@@ -11,7 +11,7 @@ SEED = 0  # another one for each student: check --student NAME
 
 # -- 31a
 
-# shape, options, steps: one weight, no weight at all, options that are not the usual ones
+# (shape, options, steps). Some have one weight, no weights, or unusual options.
 STEPS = [
     ((4,), dict(lr=0.1), 1),
     ((1,), dict(lr=0.25, decay=0.5), 1),
@@ -22,7 +22,7 @@ STEPS = [
 
 
 def inputs(shape, n_steps):
-    """(w, a gradient for each step), float64. Some gradients are 0."""
+    """Returns (w, a gradient for each step) in float64. Some gradients are 0."""
     draw = np.random.default_rng([SEED + 31, n_steps, *shape])
     w = draw.normal(size=shape) * 3
     sizes = 10.0 ** draw.integers(-2, 3, (n_steps, *shape))
@@ -32,7 +32,7 @@ def inputs(shape, n_steps):
 
 
 def steps(module, shape, options, n_steps):
-    """(w, m, v, whether a gradient was changed) after all steps."""
+    """Returns (w, m, v, True if a gradient was changed) after all steps."""
     w, gradients = inputs(tuple(shape), n_steps)
     m = np.zeros_like(w)
     v = np.zeros_like(w)
@@ -43,7 +43,7 @@ def steps(module, shape, options, n_steps):
 
 
 def still(module, n_steps):
-    """The weights 1, 2, -3 after steps with gradients of 0, lr 0.1 and decay 0.5."""
+    """Returns the weights 1, 2, -3 after steps with gradients of 0, lr 0.1 and decay 0.5."""
     w = np.array([1.0, 2.0, -3.0])
     m = np.zeros(3)
     v = np.zeros(3)
@@ -61,8 +61,8 @@ def grade_31a(student):
         start, gradients = inputs(shape, n_steps)
         what = f"weights {shape}, {n_steps} steps, {_named(options)}"
         if changed:
-            raise Wrong(f"{what}: g was changed. It belongs to the caller: write g * (1 - b1), and "
-                        "not g *= 1 - b1")
+            raise Wrong(f"{what}: g was changed. It belongs to the caller: write g * (1 - b1), not "
+                        "g *= 1 - b1")
         if n_steps == 1 and options.get("decay", 0) == 0:
             _check_first(start, w, gradients[0], options["lr"])
         _compare(what, (w, m, v), start, gradients, options)
@@ -83,7 +83,7 @@ def _check_decay(w):
     if not np.isfinite(factor).all():
         hint = ". There is a division by 0: add eps to the root"
     elif np.allclose(factor, 1):
-        hint = (". They did not change: AdamW shrinks w itself, and in place: w *= ..., because "
+        hint = (". They did not change: AdamW shrinks w in place. Write w *= ..., because "
                 "w = ... makes a new array that the caller does not see")
     elif np.allclose(factor, 0.5**3):
         hint = ". The decay is multiplied by lr: 1 - lr * decay"
@@ -91,9 +91,9 @@ def _check_decay(w):
         hint = ". They grow: the factor is 1 - lr * decay"
     elif np.allclose(np.abs(start - w), np.abs(start - w)[0], rtol=0.02):
         hint = (". All weights moved by the same step: the decay was added to the gradient, and "
-                "Adam divides that by its size. This is L2, not AdamW")
+                "Adam divides the gradient by its size. This is L2, not AdamW")
     raise Wrong("three steps with gradients of 0, lr 0.1, decay 0.5: the weights 1, 2, -3 should "
-                f"be multiplied by (1 - 0.1 * 0.5)^3 = {wanted:.6g}, are multiplied by "
+                f"be multiplied by (1 - 0.1 * 0.5)^3 = {wanted:.6g}, but are multiplied by "
                 f"{factor.round(6).tolist()}{hint}")
 
 
@@ -103,7 +103,7 @@ def _check_first(start, w, g, lr):
         return
     hint = ""
     if np.allclose(moved, np.abs(g) / np.sqrt(g**2 + 1e-8), rtol=1e-9):
-        hint = ". eps belongs behind the root: sqrt(v') + eps"
+        hint = ". Add eps after the root: sqrt(v') + eps"
     elif np.allclose(moved, moved[0], rtol=1e-3):
         for value, words in (
                 (-1, "It goes up the gradient: subtract"),
@@ -122,8 +122,8 @@ def _check_first(start, w, g, lr):
         hint = ". v is the running mean of g^2, not of |g|"
     elif np.allclose(moved / np.abs(g), (moved / np.abs(g))[0], rtol=1e-3):
         hint = ". The step grows with g: divide by sqrt(v')"
-    raise Wrong("the first step without decay should be lr or -lr for each weight, however large "
-                f"its gradient is; in units of lr it is {moved.round(4).tolist()}{hint}")
+    raise Wrong("the first step without decay should be lr or -lr for each weight, for a gradient "
+                f"of any size; in units of lr it is {moved.round(4).tolist()}{hint}")
 
 
 # >>> reference
@@ -145,23 +145,23 @@ def _compare(what, got, start, gradients, options):
 
 
 MISTAKES = {
-    "the decay was added to the gradient. This is Adam with L2: large gradients divide the decay":
+    "the decay was added to the gradient. This is Adam with L2: large gradients shrink the decay":
         "L2",
     "the decay comes after the step, and shrinks the step, too. Shrink w first": "after",
-    "eps belongs behind the root: sqrt(v') + eps": "eps inside",
+    "Add eps after the root: sqrt(v') + eps": "eps inside",
     "b1 belongs to m, and b2 to v": "swapped",
-    "m and v are the running means, b1 * m + (1 - b1) * g: here m or v was not kept from step to "
+    "m and v are the running means, b1 * m + (1 - b1) * g, but m or v was not kept from step to "
     "step": "forgets",
-    "the divisors are 1 - b1**t and 1 - b2**t: t is the number of the step, and here it is always "
+    "the divisors are 1 - b1**t and 1 - b2**t: t is the number of the step, but here it is always "
     "1": "t is 1",
-    "the running means were corrected in place. m and v stay as they are: put m' and v' into "
+    "the running means were corrected in place. Do not change m and v: put m' and v' into "
     "other names": "in place",
     "the gradient is not multiplied by 1 - b1, or its square by 1 - b2": "sums",
 }
 
 
 def _after(w, gradients, mistake="", lr=0.1, decay=0.0, b1=0.9, b2=0.999, eps=1e-8):
-    """(w, m, v) after all steps."""
+    """Returns (w, m, v) after all steps, with this mistake."""
     w = w.copy()
     m = np.zeros_like(w)
     v = np.zeros_like(w)
@@ -201,13 +201,13 @@ def variance(module, shape, slope):
 
 
 def grade_31b(student):
-    """he_variance: variance times fan_in times what the leaky ReLU keeps is 1."""
+    """he_variance: the variance times fan_in times the part that the leaky ReLU keeps is 1."""
     for shape, slope in SHAPES:
         got = student.run(variance, list(shape), slope)
         what = f"shape {shape}, slope {slope:g}"
         is_array = isinstance(got, np.ndarray) and got.shape == ()
         if isinstance(got, bool) or not (is_array or isinstance(got, (int, float, np.floating))):
-            raise Wrong(f"{what}: wanted one number, got {kind_of(got)}")
+            raise Wrong(f"{what}: wanted one number; got {kind_of(got)}")
         got = float(np.real(got))
         _check_variance(what, got, shape, slope)
         yield f"{what}: {got:.6g}"
@@ -226,7 +226,7 @@ def _check_variance(what, got, shape, slope):
          gain2 / fan_out),
         ("the window is missing: one output of a convolution is a sum over inputs * kh * kw "
          "products", gain2 / shape[1]),
-        ("this counts all weights. One output is a sum over those of shape[1:]",
+        ("this counts all weights. One output is a sum over the weights of shape[1:]",
          gain2 / math.prod(shape)),
         ("this is Xavier's, over inputs and outputs together: 2 / (fan_in + fan_out)",
          2 / (fan_in + fan_out)),
@@ -234,11 +234,11 @@ def _check_variance(what, got, shape, slope):
         ("the slope is missing: the leaky ReLU keeps (1 + slope^2) / 2", 2 / fan_in),
         ("the slope multiplies z, so its square multiplies z^2", 2 / (1 + slope) / fan_in),
         ("divide by the part that is kept, do not multiply", 1 / gain2 / fan_in),
-        ("the part that is kept enters once: it was used as the gain of z, and not of z^2",
+        ("do not take the root of the part that is kept: it is a part of z^2, not of z",
          math.sqrt(gain2) / fan_in),
         ("both halves count: the mean over positive and negative z is (1 + slope^2) / 2",
          1 / (1 + slope**2) / fan_in),
-        ("the variance is one over fan_in", gain2 * fan_in),
+        ("divide by fan_in, do not multiply", gain2 * fan_in),
     ):
         if math.isclose(got, other, rel_tol=1e-9) and not math.isclose(other, wanted):
             raise Wrong(f"{what}: the variance should be {wanted:.6g}, is {got:.6g}: {hint}")
@@ -269,9 +269,9 @@ WRONG = {
             "divide it by 1 - b2^t, too"),
         "eps inside the root": (
             "w *= 1 - lr * decay" + _MEANS + _CORRECTED
-            + "w -= lr * mean / np.sqrt(mean_square + eps)", "eps belongs behind the root"),
+            + "w -= lr * mean / np.sqrt(mean_square + eps)", "Add eps after the root"),
         "a new array": (
-            "w = w * (1 - lr * decay)" + _MEANS + _CORRECTED + _STEP, "in place: w *= ..."),
+            "w = w * (1 - lr * decay)" + _MEANS + _CORRECTED + _STEP, "in place. Write w *= ..."),
         "m is a new array": (
             "w *= 1 - lr * decay\nm = b1 * m + (1 - b1) * g\nv = b2 * v + (1 - b2) * g**2"
             + _CORRECTED + _STEP, "change it in place, m[...]"),

@@ -9,11 +9,11 @@ SEED = 0  # another one for each student: check --student NAME
 
 # -- 32a
 
-SHAPES = [(1, 1), (2, 3), (5, 4), (3, 1), (0, 2)]  # N, H
+SHAPES = [(1, 1), (2, 3), (5, 4), (3, 1), (0, 2)]  # (N, H)
 
 
 def inputs(n, size):
-    """(gh, h, before, w, gw), float64; gw has parts of other steps."""
+    """Returns (gh, h, before, w, gw) in float64. gw already has the parts of other steps."""
     draw = np.random.default_rng([SEED + 32, n, size])
     before, x, gh = draw.normal(size=(3, n, size))
     w, gw = draw.normal(size=(2, size, size))
@@ -21,7 +21,7 @@ def inputs(n, size):
 
 
 def one_step(module, n, size):
-    """(what was returned, gw, names of arguments that were changed)."""
+    """Returns (the result, gw, names of arguments that were changed)."""
     given = inputs(n, size)
     result = module.step_back(*given)
     names = "gh", "h", "before", "w"
@@ -31,7 +31,7 @@ def one_step(module, n, size):
 
 
 def grade_32a(student):
-    """step_back: gradients by x, by h_{t-1}, and the sum into gw."""
+    """step_back: the gradients by x and by h_{t-1}, and the sum in gw."""
     for n, size in SHAPES:
         what = f"N = {n}, H = {size}"
         result, gw, changed = student.run(one_step, n, size)
@@ -52,7 +52,7 @@ def grade_32a(student):
 def _check_dtype(what, part):
     dtype = np.asarray(part).dtype
     if dtype != np.float64:
-        raise Wrong(f"{what} should be float64, as the arguments are; it is {dtype}")
+        raise Wrong(f"{what} should be float64 like the arguments, is {dtype}")
 
 
 def _check_step(what, gx, gb, gw, gh, h, before, w, old):
@@ -63,9 +63,9 @@ def _check_step(what, gx, gb, gw, gh, h, before, w, old):
             ("the slope of tanh is missing: 1 - h^2", gh),
             ("h is the result of tanh already: its slope is 1 - h^2", gh * (1 - np.tanh(h) ** 2)),
             ("the slope is 1 - h^2, not 1 - h", gh * (1 - h)),
-            ("the slope is 1 - h^2: this is sigmoid's", gh * h * (1 - h)),
-            ("the slope is that at h_t, and not at h_{t-1}", gh * (1 - before**2)),
-            ("the gradient is the other way around: gh (1 - h^2)", -want),
+            ("the slope is 1 - h^2: this is the slope of sigmoid", gh * h * (1 - h)),
+            ("take the slope at h_t, not at h_{t-1}", gh * (1 - before**2)),
+            ("the sign is wrong: the gradient is gh (1 - h^2)", -want),
             ("these are the gradients by h_{t-1} and by x_t: x_t comes first", want @ w),
         ):
             if _close(gx, other):
@@ -75,25 +75,25 @@ def _check_step(what, gx, gb, gw, gh, h, before, w, old):
         for hint, other in (
             ("gw did not change: add to it in place, gw += ..., because gw = gw + ... makes a new "
              "array", old),
-            ("this step's part has replaced the others: add to gw", want.T @ before),
+            ("the part of this step has replaced the others: add to gw", want.T @ before),
             ("its rows and columns are exchanged: w[j, k] gets gx[j] before[k]",
              old + before.T @ want),
-            ("the state of the product is h_{t-1}, and not h_t", old + want.T @ h),
-            ("the slope of tanh is missing: W stands inside of tanh, too", old + gh.T @ before),
-            ("the rows of a batch add up: here it is their mean",
+            ("the state in the product is h_{t-1}, not h_t", old + want.T @ h),
+            ("the slope of tanh is missing: W is inside of tanh, too", old + gh.T @ before),
+            ("sum over the rows of a batch: this is their mean",
              old + want.T @ before / max(len(h), 1)),
-            ("it is subtracted: this is the gradient, and no step", old - want.T @ before),
+            ("it is subtracted: add the gradient, this is no step", old - want.T @ before),
         ):
             if _close(gw, other):
                 raise Wrong(f"{what}: gw is wrong: {hint}")
         raise Wrong(f"{what}: gw is off by {np.abs(gw - old - want.T @ before).max():.3g}")
     if not _close(gb, want @ w):
         for hint, other in (
-            ("W is turned around: forward has before @ w.T, so backward has gx @ w", want @ w.T),
+            ("W is transposed: forward has before @ w.T, so backward has gx @ w", want @ w.T),
             ("the slope of tanh is missing: take gx, not gh", gh @ w),
-            ("the slope of tanh is missing: take gx, not gh. And W is turned around", gh @ w.T),
-            ("W is missing: h_{t-1} meets it before tanh", want),
-            ("gh is added: what the loss adds at t - 1 is the caller's", want @ w + gh),
+            ("the slope of tanh is missing: take gx, not gh. And W is transposed", gh @ w.T),
+            ("W is missing: forward multiplies h_{t-1} by W before tanh", want),
+            ("gh is added, but the caller adds the loss's gradient at t - 1", want @ w + gh),
             ("the slope is in it twice: take gx @ w", want * slope @ w),
         ):
             if _close(gb, other):
@@ -112,7 +112,7 @@ PAIRS = [(3,), (2, 4), (1,), (0, 3), ()]
 
 
 def pairs(shape):
-    """Three pairs of arrays, float64; one a is 0, which forgets all before it."""
+    """Returns three pairs of arrays in float64. One a is 0, which removes all earlier steps."""
     draw = np.random.default_rng([SEED + 33, len(shape), *shape])
     found = draw.normal(size=(3, 2, *shape))
     if len(shape) > 1 and found.size:
@@ -121,8 +121,10 @@ def pairs(shape):
 
 
 def combined(module, shape):
-    """(combine of the first two pairs, of both groupings of three, with h -> h on either side,
-    whether a pair was changed)."""
+    """Returns the results of combine() in five cases, and True if a pair was changed.
+
+    The cases: the first two pairs; three pairs grouped in both ways; a pair before and after the
+    pair that changes nothing."""
     p, q, r = pairs(shape)
     nothing = np.ones(shape), np.zeros(shape)
     two = module.combine(p, q)
@@ -136,17 +138,17 @@ def combined(module, shape):
 
 
 def grade_32b(student):
-    """combine: first one step, then the other, as one step; in any grouping."""
+    """combine: two steps, one after the other, as one step; in any grouping."""
     for shape in PAIRS:
         what = f"pairs of shape {shape}"
         two, left, right, before, after, changed = student.run(combined, list(shape))
         if changed:
-            raise Wrong(f"{what}: a pair was changed; both belong to the caller: make new arrays")
+            raise Wrong(f"{what}: a pair was changed. Both belong to the caller: make new arrays")
         if not isinstance(two, (tuple, list)) or len(two) != 2:
             raise Wrong(f"{what}: wanted a pair (a, b); got {kind_of(two)}")
         for name, part in zip("ab", two, strict=True):
             if part is None or np.shape(part) != tuple(shape):
-                raise Wrong(f"{what}: {name} should have this shape, got {kind_of(part)}")
+                raise Wrong(f"{what}: {name} should have this shape; got {kind_of(part)}")
             _check_dtype(f"{what}: {name}", part)
         (a1, b1), (a2, b2), _ = pairs(shape)
         h = np.random.default_rng(SEED).normal(size=shape)
@@ -163,7 +165,7 @@ def grade_32b(student):
 def _same(what, one, other):
     for name, x, y in zip("ab", one, other, strict=True):
         if not _close(x, y):
-            raise Wrong(f"{what}: {name} should be the same, is off by "
+            raise Wrong(f"{what}: {name} should be the same, but is off by "
                         f"{np.abs(np.asarray(x) - y).max():.3g}")
 
 
@@ -177,12 +179,12 @@ def _mistake(a, b, a1, b1, a2, b2):
                 return hint
         return ": a is wrong"
     for hint, other in (
-        (". This does the second step first: b1 passes through the second step, a2 b1 + b2",
+        (". This does the second step first: the second step makes a2 b1 + b2 of b1",
          a1 * b2 + b1),
         (": the second step multiplies b1 by a2", b1 + b2),
         (": b2 is missing", a2 * b1),
-        (": b1 is missing: the second step multiplies it by a2, and it stays", b2),
-        (": b1 is multiplied by a2, and not by a1: it was added behind a1", a1 * b1 + b2),
+        (": b1 is missing: the second step multiplies it by a2", b2),
+        (": b1 is multiplied by a2, and not by a1: it is added after a1", a1 * b1 + b2),
         (": b2 comes last and is not multiplied by a1", a2 * b1 + a1 * b2),
         (": b2 comes last and is not multiplied by a2", a2 * (b1 + b2)),
         (": the two b are added, not multiplied", a2 * b1 * b2),
@@ -206,7 +208,7 @@ WRONG = {
         "gw replaced": (_GX + "gw[...] = gx.T @ before\n" + _END, "has replaced the others"),
         "a new gw": (_GX + "gw = gw + gx.T @ before\n" + _END, "add to it in place"),
         "gw turned around": (_GX + "gw += before.T @ gx\n" + _END, "rows and columns"),
-        "gw from h_t": (_GX + "gw += gx.T @ h\n" + _END, "and not h_t"),
+        "gw from h_t": (_GX + "gw += gx.T @ h\n" + _END, "h_{t-1}, not h_t"),
         "W turned around": (_GX + _GW + "return gx, gx @ w.T", "backward has gx @ w"),
         "gh through W": (_GX + _GW + "return gx, gh @ w", "take gx, not gh"),
         "no W": (_GX + _GW + "return gx, gx", "W is missing"),

@@ -12,20 +12,20 @@ SEED = 0  # another one for each student: check --student NAME
 # -- 33a
 
 NAMES = ("level", "slope", "scatter", "level error", "slope error")
-# points, exponent, scatter of ln L, the largest x
+# (points, exponent, scatter of ln L, the largest x)
 LAWS = [(4, 0.5, 0.0, 1e4), (3, 0.076, 0.01, 1e9), (5, 0.03, 0.005, 1e4), (7, 1.5, 0.2, 30.0),
         (12, 0.34, 0.05, 1e21)]
 
 
 def points(n, exponent, scatter, largest):
-    """(x, loss), float64; x in no order."""
+    """Returns (x, loss) in float64. x is not sorted."""
     draw = np.random.default_rng([SEED + 33, n])
     x = largest / np.exp(draw.uniform(0, 5, n))
     return x, 3.0 * (x / x.min()) ** -exponent * np.exp(scatter * draw.normal(size=n))
 
 
 def fitted(module, n, exponent, scatter, largest):
-    """(what it returned, whether x or loss were changed)."""
+    """Returns (the result of fit_power_law, True if x or loss was changed)."""
     x, loss = points(n, exponent, scatter, largest)
     before = x.copy(), loss.copy()
     result = module.fit_power_law(x, loss)
@@ -33,7 +33,7 @@ def fitted(module, n, exponent, scatter, largest):
 
 
 def grade_33a(student):
-    """fit_power_law: slope, level, scatter, and the errors that follow."""
+    """fit_power_law: slope, level, scatter, and the errors of slope and level."""
     for n, exponent, scatter, largest in LAWS:
         got, changed = student.run(fitted, n, exponent, scatter, largest)
         what = f"{n} points of a power law of {exponent:g}, scatter {scatter:g}"
@@ -67,9 +67,9 @@ def _check_exact(what, got, exponent, loss):
     if not math.isclose(slope, -exponent, rel_tol=1e-9):
         hint = ""
         if math.isclose(slope, exponent, rel_tol=1e-9):
-            hint = ". The loss falls, and the slope of the line is negative: do not turn its sign"
+            hint = ". The loss falls, so the slope of the line is negative: do not change its sign"
         elif math.isclose(slope, -1 / exponent, rel_tol=1e-9):
-            hint = ". This is the slope of ln x over ln L: divide by sum(u^2), not by that of ln L"
+            hint = ". This is the slope of ln x over ln L: divide by sum(u^2)"
         raise Wrong(f"{what}: the slope should be {-exponent:g}, is {slope:.6g}{hint}")
     mean = float(np.log(loss).mean())
     if not math.isclose(level, mean, rel_tol=1e-9):
@@ -81,7 +81,7 @@ def _check_exact(what, got, exponent, loss):
         elif math.isclose(level, float(loss.mean()), rel_tol=1e-9):
             hint = ". This is the mean of the loss: take logarithms first"
         elif abs(level - mean) > 1e-9:
-            hint = ". Is u = ln x minus its mean? Without that the level is ln L at x = 1"
+            hint = ". Is u = ln x minus its mean? Otherwise the level is ln L at x = 1"
         raise Wrong(f"{what}: the level should be the mean of ln L, {mean:.6g}, is {level:.6g}"
                     f"{hint}")
     for name, value in zip(NAMES[2:], got[2:], strict=True):
@@ -108,9 +108,9 @@ def _check_fit(what, got, x, loss):
             ": two numbers were fitted, so divide by n - 2, not by n": math.sqrt(square_sum / n),
             ": two numbers were fitted, so divide by n - 2, not by n - 1":
                 math.sqrt(square_sum / (n - 1)),
-            ": this is its square, take the root": s**2,
+            ": this is the square of the scatter, take the root": s**2,
             ": divide the sum of squares by n - 2 before the root": math.sqrt(square_sum),
-            ": these are the residuals of the mean: subtract slope u, too":
+            ": these are the distances to the mean: subtract slope u, too":
                 math.sqrt(((y - y.mean())**2).sum() / (n - 2)),
             ": divide inside the root": math.sqrt(square_sum) / (n - 2),
         },
@@ -122,7 +122,7 @@ def _check_fit(what, got, x, loss):
         "slope error": {
             ": it falls with the spread of the points, s / sqrt(sum(u^2))": s,
             ": the root of sum(u^2) is missing": s / (u**2).sum(),
-            ": this is the level's error": s / math.sqrt(n),
+            ": this is the error of the level": s / math.sqrt(n),
             ": take the sum of u^2, not its mean": s / math.sqrt((u**2).mean()),
             ": take ln x minus its mean": s / math.sqrt((raw**2).sum()),
         },
@@ -138,7 +138,7 @@ def _check_fit(what, got, x, loss):
 
 # -- 33b
 
-# C, A, B, alpha, beta
+# (C, A, B, alpha, beta)
 BUDGETS = [(6e6, 1.0, 1.0, 0.5, 0.5), (5.76e23, 406.4, 410.7, 0.34, 0.28),
            (1e12, 30.0, 700.0, 0.2, 0.45), (6.0, 2.0, 3.0, 1.0, 0.5)]
 
@@ -148,7 +148,7 @@ def optimal(module, c, a, b, alpha, beta):
 
 
 def grade_33b(student):
-    """compute_optimal: the whole budget, and no neighbour with a smaller loss."""
+    """compute_optimal: the whole budget is used, and no neighbour has a smaller loss."""
     for case in BUDGETS:
         got = student.run(optimal, *case)
         c, a, b, alpha, beta = case
@@ -165,7 +165,7 @@ def grade_33b(student):
                 hint = ". The 6 is missing: each weight costs 6 operations for each token"
             elif math.isclose(spent, 1 / 6, rel_tol=1e-9) or math.isclose(spent, 1 / 36,
                                                                         rel_tol=1e-9):
-                hint = ". The budget is divided by 6 once too often"
+                hint = ". The budget is divided by 6 too often"
             raise Wrong(f"{what}: 6 N D should be C, is {spent:.6g} C{hint}")
         _check_least(what, n, case)
         yield f"{what}: N = {n:.4g}, D = {d:.4g}"
@@ -178,7 +178,7 @@ def _check_least(what, n, case):
     def loss(n):
         return a * n**-alpha + b * (c / (6 * n)) ** -beta
 
-    # near the least value the loss is a parabola: at 0.1 % from there it is some 1e-7 larger
+    # near its minimum the loss is a parabola: 0.1 % away it is about 1e-7 larger
     here, less, more = loss(n), loss(n * 0.999), loss(n * 1.001)
     if here < less and here < more:
         return
@@ -194,9 +194,9 @@ def _name_the_mistake(what, n, case):
     g = ratio ** (1 / total)
     right = g * (c / 6) ** (beta / total)
     for words, other in (
-        ("the power of the budget is beta / (alpha + beta): where tokens help much (large beta), "
-         "the loss from few tokens is soon small, and N may grow", g * (c / 6) ** (alpha / total)),
-        ("G is turned around: alpha A stands above beta B", (c / 6) ** (beta / total) / g),
+        ("the power of the budget is beta / (alpha + beta): if tokens help much (large beta), "
+         "few tokens are enough, and N may grow", g * (c / 6) ** (alpha / total)),
+        ("G is upside down: alpha A is above beta B", (c / 6) ** (beta / total) / g),
         ("G has no alpha and beta in its fraction: the derivative of N^-alpha brings alpha down",
          (a / b) ** (1 / total) * (c / 6) ** (beta / total)),
         ("G needs the power 1 / (alpha + beta)", ratio * (c / 6) ** (beta / total)),
@@ -226,17 +226,17 @@ WRONG = {
         "u not centred": (
             _U.replace(" - log_x.mean()", "")
             + "slope, level = np.polyfit(u, y, 1)\n" + _S + _END,
-            "Without that the level is ln L at x = 1"),
+            "Otherwise the level is ln L at x = 1"),
         "divided by n": (
             _U + _SLOPE + _S.replace("(len(u) - 2)", "len(u)") + _END,
             "divide by n - 2, not by n"),
         "the square": (
             _U + _SLOPE + "r = y - level - slope * u\nscatter = (r**2).sum() / (len(u) - 2)\n"
-            + _END, "this is its square"),
+            + _END, "this is the square of the scatter"),
         "base 10": (
             _U.replace("np.log(", "np.log10(") + _SLOPE + _S + _END, "to the base 10"),
         "the sign": (
-            _U + _SLOPE + _S + _END.replace("slope,", "-slope,"), "do not turn its sign"),
+            _U + _SLOPE + _S + _END.replace("slope,", "-slope,"), "do not change its sign"),
         "the slope's error without u": (
             _U + _SLOPE + _S + "return level, slope, scatter, scatter / len(u)**0.5, scatter",
             "it falls with the spread of the points"),
@@ -255,7 +255,7 @@ WRONG = {
             _G + _N.replace("(beta /", "(alpha /") + _D, "The power of the budget".lower()),
         "G turned around": (
             "g = (beta * b / (alpha * a)) ** (1 / (alpha + beta))\n" + _N + _D,
-            "G is turned around"),
+            "G is upside down"),
         "no alpha and beta in G": (
             "g = (a / b) ** (1 / (alpha + beta))\n" + _N + _D,
             "brings alpha down"),
