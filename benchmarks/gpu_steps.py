@@ -113,7 +113,7 @@ EXPECTED = {
     "cross_entropy_v2": "80%", "cross_entropy_v4": "85%", "cross_entropy_v5": "85%",
     "cross_entropy_backward_v2": "70%", "cross_entropy_backward_v5": "85%",
     "max_pool": "50%", "max_pool_backward": "50%", "avg_pool": "50%", "avg_pool_backward": "50%",
-    "matmul_v1": "5%", "matmul_v2": "at most a quarter", "matmul_v3": "about half",
+    "matmul_v1": "5%", "matmul_v2": "at most 25%", "matmul_v3": "about 50%",
     "matmul_v4": "50 to 60%", "attention_naive": "3%", "attention_shared": "15%",
     "attention_warp": "25%", "attention_row_dot": "60%", "attention_grad_q_naive": "3%",
     "attention_grad_q_shared": "10 to 15%", "attention_grad_q_warp": "20%",
