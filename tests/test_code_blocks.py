@@ -34,6 +34,7 @@ import pytest
 from minidl import cuda
 from minidl.cli import main as cli
 from minidl.comm import simulate
+from minidl.course import student, tutorial
 from minidl.cuda import dispatch
 from tests.conftest import whole_form
 from tests.course.test_course_docs import problem
@@ -120,6 +121,10 @@ RUN = {
     "docs/install.md": {"minidl exercise 07": 0, "minidl notebook 07": 0,
                         "minidl notebook 07 --colab": 0},
     "docs/book.md": {"python -m minidl.plain.ring": 0},
+    "docs/course/kit.md": {"minidl progress": 0},
+}
+RUN_LONG = {  # the same, in the whole form only
+    "docs/course/kit.md": {"minidl handout mlsys --tutorials 01 02 07 11 14": 0},
 }
 
 Block = namedtuple("Block", "line head text")
@@ -188,7 +193,7 @@ def problems_of(name, text, folder):
         if what == "shell":
             found = [told for words in commands(block.text) if (told := wrong_command(words))]
         elif what == "python" and reason:
-            compile("def part():\n" + textwrap.indent(block.text, " "), name, "exec")
+            found = wrong_syntax(block.text)
         elif what == "python":
             python.append((block, block.text))
         elif what == "cuda":
@@ -230,6 +235,15 @@ def wrong_python(name, blocks, space, n_ranks):
     return [told for told in found if told][:1]
 
 
+def wrong_syntax(text):
+    """Compiles a part of a program, which may have a `return`."""
+    try:
+        compile("def part():\n" + textwrap.indent(text, " "), "block", "exec")
+    except SyntaxError as error:
+        return [f"SyntaxError: {error}"]
+    return []
+
+
 def not_printed(shown, printed):
     """Returns "" if the words of `shown` come in `printed` in this order; more words may come
     between them. Returns a sentence about the first word that does not come."""
@@ -252,8 +266,8 @@ def race(page):
     del lines[int(re.search(r"Delete line (\d+)", page)[1]) - 1]
     path = Path("tour.cu")
     path.write_text("\n".join(lines))
-    x = np.ones((1, 100), np.float32)
-    return cuda.check(path, 1, 64, (np.empty_like(x), x, 100), name="center", shared_mem=4 * 64)
+    x = np.ones((2, 100), np.float32)
+    return cuda.check(path, 2, 64, (np.empty_like(x), x, 100), name="center", shared_mem=4 * 64)
 
 
 # -- CUDA and settings
@@ -326,10 +340,27 @@ def of_minidl(words):
             args = cli.parser().parse_args(words)
     except SystemExit:
         return f"minidl {shlex.join(words)}: {said.getvalue()}"
-    if words[0] == "run" or words[:2] == ["kernel", "run"]:
-        return problem(shlex.join(["python", args.script, *args.arguments]))
+    if words[0] == "run":
+        return of_tutorial(args.script, args.arguments)
     if words[0] in ("exercise", "check") and args.number:
         return problem(f"minidl {words[0]} {args.number}")
+    return ""
+
+
+def of_tutorial(script, words):
+    """Parses the words after the name of a tutorial by its own parser."""
+    if not (ROOT / script).exists():
+        return f"there is no {script}"
+    module = student.load(ROOT / script)
+    before, sys.argv = sys.argv, [script, *words]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            tutorial._parse(module.main, getattr(module, "OPTIONS", {}))
+    except SystemExit:
+        return f"{script} {shlex.join(words)}: {said.getvalue()}"
+    finally:
+        sys.argv = before
     return ""
 
 
@@ -341,7 +372,7 @@ def of_make(words):
 
 def of_python(words):
     if words[0] != "-m":
-        return problem(shlex.join(["python", *words]))
+        return of_tutorial(words[0], words[1:])
     module, rest = words[1], words[2:]
     if importlib.util.find_spec(module) is None:
         return f"python -m {module}: there is no such module"
@@ -436,16 +467,18 @@ def test_a_command_without_a_check_has_a_reason():
                     f"{name}:{block.line}: {used} cannot run here: write why into NOT_RUN")
 
 
-@pytest.mark.parametrize("name", [*RUN])
-def test_the_commands_of_a_page_run(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, asked", [
+    *RUN.items(), *(pytest.param(*row, marks=whole_form) for row in RUN_LONG.items())])
+def test_the_commands_of_a_page_run(name, asked, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     shown = [[name_of(words[0]), *words[1:]] for block in blocks_of(PAGES[name])
              if kind(block) == "shell" for words in commands(block.text)]
-    for command, wanted in RUN[name].items():
+    for command, wanted in asked.items():
         words = command.split()
-        assert words in shown, f"{name} does not show `{command}`: delete it from RUN"
+        assert words in shown, f"{name} does not show `{command}`: delete it from the table"
         if words[:2] == ["python", "-m"]:
+            monkeypatch.delitem(sys.modules, words[2], raising=False)
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 runpy.run_module(words[2], run_name="__main__")
             status, told = 0, out.getvalue()
